@@ -14,7 +14,7 @@ use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::scsi::bot::{CommandBlockWrapper, Direction};
 use asmpatch::scsi::uas::{CommandIu, Tag};
 use asmpatch::scsi::{Cdb, Command};
-use asmpatch::virtual_bridge::{InReply, OutReply, STREAMS, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{Reply, STREAMS, Scenario, VirtualBridge, VirtualPort};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use plain::{Kind, Stream};
 
@@ -53,25 +53,25 @@ fn chip() -> Option<VirtualBridge> {
 fn uas_round(unit: &mut VirtualBridge, cdb: Cdb, data: &mut [u8]) {
     for tag in 1..=STREAMS {
         let command = CommandIu { tag: Tag(tag), lun: 0, cdb }.to_bytes();
-        assert_eq!(unit.bulk_out(Endpoint::Command, 0, &command), OutReply::Accepted(32));
+        assert_eq!(unit.bulk_out(Endpoint::Command, 0, &command), Reply::Done(32));
     }
     let mut status = [0; 34];
     for tag in 1..=STREAMS {
         if cdb.opcode() == 0x8A {
-            assert_eq!(unit.bulk_out(Endpoint::DataOut, tag, data), OutReply::Accepted(LEN));
+            assert_eq!(unit.bulk_out(Endpoint::DataOut, tag, data), Reply::Done(LEN));
         } else {
-            assert_eq!(unit.bulk_in(Endpoint::DataIn, tag, data), InReply::Data(LEN));
+            assert_eq!(unit.bulk_in(Endpoint::DataIn, tag, data), Reply::Done(LEN));
         }
-        assert_eq!(unit.bulk_in(Endpoint::Status, tag, &mut status), InReply::Data(16));
+        assert_eq!(unit.bulk_in(Endpoint::Status, tag, &mut status), Reply::Done(16));
     }
 }
 
 fn bulk_only_read(unit: &mut VirtualBridge, cdb: Cdb, data: &mut [u8]) {
     let wrapper =
         CommandBlockWrapper { tag: 1, transfer_length: LEN as u32, direction: Direction::In, lun: 0, cdb }.to_bytes();
-    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &wrapper), OutReply::Accepted(31));
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, data), InReply::Data(LEN));
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), InReply::Data(13));
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &wrapper), Reply::Done(31));
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, data), Reply::Done(LEN));
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
 }
 
 fn wire(criterion: &mut Criterion) {

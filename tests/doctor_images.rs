@@ -15,7 +15,7 @@ use asmpatch::patch::Library;
 use asmpatch::scsi::Cdb;
 use asmpatch::scsi::uas::{CommandIu, Tag};
 use asmpatch::unit;
-use asmpatch::virtual_bridge::{Behind, ControlAnswer, InReply, Scenario, VirtualBridge, VirtualPort};
+use asmpatch::virtual_bridge::{Behind, ControlAnswer, Reply, Scenario, VirtualBridge, VirtualPort};
 
 fn image(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
@@ -151,7 +151,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
     cbw.resize(31, 0);
     unit.bulk_out(Endpoint::DataOut, 0, &cbw);
     let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
-    assert!(!matches!(took, InReply::Silent | InReply::Gone), "{took:?}");
+    assert!(!matches!(took, Reply::Silent | Reply::Gone), "{took:?}");
     assert_eq!(pipes_of(unit), PipeState::Dead);
 }
 
@@ -171,9 +171,9 @@ fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_n
     for (tag, cdb) in
         [(1, [0x12, 0, 0, 0, 0, 0]), (2, [0xE5, 2, 0x50, 0x05, 0xA8, 0]), (3, [0xE5, 4, 0x50, 0x05, 0xF8, 0])]
     {
-        assert!(matches!(send(tag, &cdb), InReply::Data(_)), "{cdb:02x?}");
+        assert!(matches!(send(tag, &cdb), Reply::Done(_)), "{cdb:02x?}");
     }
-    assert_eq!(send(4, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), InReply::Silent);
+    assert_eq!(send(4, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Reply::Silent);
     assert_eq!(pipes_of(unit), PipeState::Dead);
 }
 
@@ -194,7 +194,7 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
     stream(0x20, 2);
     stream(0x60, 1);
     let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
-    assert_eq!(took, InReply::Data(1024));
+    assert_eq!(took, Reply::Done(1024));
     assert_eq!(pipes_of(unit), PipeState::Dead);
 }
 

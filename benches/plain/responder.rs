@@ -9,7 +9,7 @@ use asmpatch::bridge::Endpoint;
 use asmpatch::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use asmpatch::scsi::uas::{HostIu, StatusIu, Tag};
 use asmpatch::scsi::{ScsiStatus, Sense};
-use asmpatch::virtual_bridge::{FaultPlan, InReply, OutReply, Responder, STREAMS};
+use asmpatch::virtual_bridge::{FaultPlan, Reply, Responder, STREAMS};
 
 use super::target::{Data, Target};
 
@@ -93,10 +93,10 @@ impl PlainResponder {
         Exchange { data, moved: 0, sense, ready_at }
     }
 
-    fn bulk_only_out(&mut self, data: &[u8]) -> OutReply {
+    fn bulk_only_out(&mut self, data: &[u8]) -> Reply {
         if let Some(wrapped) = &mut self.wrapped {
             if wrapped.expects != Some(Direction::Out) {
-                return OutReply::Silent;
+                return Reply::Silent;
             }
             let count = data.len().min(wrapped.host_len - wrapped.came);
             wrapped.came += count;
@@ -104,28 +104,28 @@ impl PlainResponder {
             if wrapped.came == wrapped.host_len {
                 wrapped.expects = None;
             }
-            return OutReply::Accepted(count);
+            return Reply::taken(count, data.len());
         }
-        let Ok(cbw) = CommandBlockWrapper::parse(data) else { return OutReply::Stall };
+        let Ok(cbw) = CommandBlockWrapper::parse(data) else { return Reply::Stall };
         let exchange = self.start(cbw.cdb.padded(), cbw.lun);
         let host_len = cbw.transfer_length as usize;
         let expects = (host_len > 0).then_some(cbw.direction);
         self.wrapped = Some(Wrapped { tag: cbw.tag, expects, host_len, came: 0, exchange });
-        OutReply::Accepted(data.len())
+        Reply::Done(data.len())
     }
 
-    fn bulk_only_in(&mut self, buffer: &mut [u8]) -> InReply {
-        let Some(wrapped) = &mut self.wrapped else { return InReply::Silent };
+    fn bulk_only_in(&mut self, buffer: &mut [u8]) -> Reply {
+        let Some(wrapped) = &mut self.wrapped else { return Reply::Silent };
         match wrapped.expects {
-            Some(Direction::Out) => return InReply::Silent,
+            Some(Direction::Out) => return Reply::Silent,
             Some(Direction::In) => {
                 let count = wrapped.exchange.fill(buffer);
                 if count < buffer.len() || wrapped.exchange.moved == wrapped.host_len {
                     wrapped.expects = None;
                 }
-                return InReply::Data(count);
+                return Reply::Done(count);
             }
-            None if !wrapped.exchange.is_ready() => return InReply::Silent,
+            None if !wrapped.exchange.is_ready() => return Reply::Silent,
             None => {}
         }
         let status = if let Some(sense) = wrapped.exchange.sense {
@@ -137,10 +137,10 @@ impl PlainResponder {
         let residue = wrapped.host_len.saturating_sub(wrapped.exchange.moved) as u32;
         let csw = CommandStatusWrapper { tag: wrapped.tag, residue, status }.to_bytes();
         self.wrapped = None;
-        InReply::packet(buffer, &csw)
+        Reply::packet(buffer, &csw)
     }
 
-    fn information_unit(&mut self, data: &[u8]) -> OutReply {
+    fn information_unit(&mut self, data: &[u8]) -> Reply {
         match HostIu::parse(data) {
             Ok(HostIu::Command(command)) => {
                 let exchange = self.start(command.cdb.padded(), command.lun);
@@ -150,9 +150,9 @@ impl PlainResponder {
                 }
             }
             Ok(HostIu::Task(task)) => self.responses.push((task.tag, NOT_SUPPORTED)),
-            Err(_) => return OutReply::Stall,
+            Err(_) => return Reply::Stall,
         }
-        OutReply::Accepted(data.len())
+        Reply::Done(data.len())
     }
 
     /// The command whose data moves on this stream in this direction.
@@ -161,25 +161,29 @@ impl PlainResponder {
         (task.data.direction() == Some(direction) && task.left() > 0).then_some(task)
     }
 
-    fn status(&mut self, stream: u16, buffer: &mut [u8]) -> InReply {
+    fn status(&mut self, stream: u16, buffer: &mut [u8]) -> Reply {
         if let Some(at) = self.responses.iter().position(|(tag, _)| tag.0 == stream) {
             let (tag, code) = self.responses.remove(at);
-            return InReply::packet(buffer, &StatusIu::Response { tag, code }.to_bytes());
+            return Reply::packet(buffer, &StatusIu::Response { tag, code }.to_bytes());
         }
-        let Some(task) = self.tasks.get_mut(usize::from(stream)) else { return InReply::Silent };
-        let Some(exchange) = task.take_if(|task| task.left() == 0 && task.is_ready()) else { return InReply::Silent };
+        let Some(task) = self.tasks.get_mut(usize::from(stream)) else { return Reply::Silent };
+        let Some(exchange) = task.take_if(|task| task.left() == 0 && task.is_ready()) else { return Reply::Silent };
         let tag = Tag(stream);
         let (status, sense) = match exchange.sense {
             Some(sense) => (ScsiStatus::CheckCondition, sense.to_fixed().to_vec()),
             None => (ScsiStatus::Good, Vec::new()),
         };
-        InReply::packet(buffer, &StatusIu::Sense { tag, status, sense }.to_bytes())
+        Reply::packet(buffer, &StatusIu::Sense { tag, status, sense }.to_bytes())
     }
 }
 
 impl Responder for PlainResponder {
     fn set_configuration(&mut self, value: u8) -> bool {
         value <= 1 && self.set_alternate(0)
+    }
+
+    fn alternate(&self) -> u8 {
+        self.is_uas.into()
     }
 
     fn set_alternate(&mut self, alternate: u8) -> bool {
@@ -203,27 +207,27 @@ impl Responder for PlainResponder {
         self.set_configuration(0);
     }
 
-    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], _faults: &mut FaultPlan) -> OutReply {
+    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], _faults: &mut FaultPlan) -> Reply {
         match (self.is_uas, endpoint) {
             (false, Endpoint::DataOut) => self.bulk_only_out(data),
             (true, Endpoint::Command) => self.information_unit(data),
             (true, Endpoint::DataOut) => {
                 let task = self.task(stream, Direction::Out);
-                task.map_or(OutReply::Silent, |task| OutReply::Accepted(task.take(data)))
+                task.map_or(Reply::Silent, |task| Reply::taken(task.take(data), data.len()))
             }
-            _ => OutReply::Stall,
+            _ => Reply::Stall,
         }
     }
 
-    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
         match (self.is_uas, endpoint) {
             (false, Endpoint::DataIn) => self.bulk_only_in(buffer),
             (true, Endpoint::Status) => self.status(stream, buffer),
             (true, Endpoint::DataIn) => {
                 let task = self.task(stream, Direction::In);
-                task.map_or(InReply::Silent, |task| InReply::Data(task.fill(buffer)))
+                task.map_or(Reply::Silent, |task| Reply::Done(task.fill(buffer)))
             }
-            _ => InReply::Stall,
+            _ => Reply::Stall,
         }
     }
 

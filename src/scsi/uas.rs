@@ -27,7 +27,7 @@ pub(crate) const ID_WRITE_READY: u8 = 0x07;
 pub(crate) const RESPONSE_INVALID_IU: u8 = 0x02;
 
 /// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
 /// A command IU for LUN 0, simple task attribute.

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
-use super::reply::{InReply, OutReply};
+use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::FaultPlan;
 use super::setup;
-use super::wire::{AttachmentWire, Protocol};
+use super::wire::AttachmentWire;
 use crate::bridge::Endpoint;
-use crate::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed, Work};
+use crate::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed};
 use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
 use crate::mcu::CodeSpace;
 use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
@@ -51,11 +51,11 @@ pub struct Counts {
 
 /// A chip on a host's wire.
 pub(super) struct ChipUnit {
-    chip: Chip<NorFlash>,
+    pub(super) chip: Chip<NorFlash>,
     wire: AttachmentWire,
     speed: LinkSpeed,
-    /// The firmware's answers at enumeration; `None` if it gave none.
-    descriptors: Option<Descriptors>,
+    /// The firmware's answers at enumeration; `None` if it gave none. Such a unit is not on the bus.
+    pub(super) descriptors: Option<Descriptors>,
     alternate: u8,
     /// Addresses of the unit's endpoints.
     endpoints: Vec<u8>,
@@ -99,11 +99,6 @@ impl ChipUnit {
         unit
     }
 
-    /// Powers off the unit and returns its flash.
-    pub(super) fn power_off(self) -> NorFlash {
-        self.chip.power_off()
-    }
-
     /// The firmware's work since power-on.
     pub(super) fn counts(&mut self) -> Counts {
         Counts { commands: self.commands, instructions: self.chip.instructions() }
@@ -119,35 +114,9 @@ impl ChipUnit {
         }
     }
 
-    /// The descriptors that the firmware enumerates with; `None` if it does not enumerate. Such a unit is not on the
-    /// bus.
-    pub(super) fn descriptors(&self) -> Option<&Descriptors> {
-        self.descriptors.as_ref()
-    }
-
-    /// The alternate setting that the host has selected.
-    pub(super) fn alternate(&self) -> u8 {
-        self.alternate
-    }
-
-    /// The flash.
-    pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
-        self.chip.flash_mut()
-    }
-
-    /// The data buffer.
-    pub(super) fn data_buffer_mut(&mut self) -> &mut [u8] {
-        self.chip.sram_mut()
-    }
-
-    /// The chip's work since power-on.
-    pub(super) fn work(&mut self) -> Work {
-        self.chip.work()
-    }
-
     /// What the firmware has done to the unit's presence on the bus.
     pub(super) fn course(&mut self) -> Course {
-        if self.wire.has_vanished() {
+        if self.wire.has_vanished {
             return Course::Vanished;
         }
         // Pending work comes first: a reset follows its status after a while.
@@ -166,9 +135,7 @@ impl ChipUnit {
 
     /// Makes a control request; `None` if the firmware does not answer.
     pub(super) fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlReply> {
-        const TYPE: u8 = 0x60;
-        const VENDOR: u8 = 0x40;
-        self.commands += u64::from(setup[0] & TYPE == VENDOR);
+        self.commands += u64::from(setup::is_vendors(setup));
         self.chip.begin_control(setup, data);
         self.control_reply(setup)
     }
@@ -181,7 +148,7 @@ impl ChipUnit {
             self.note(setup);
             if let ([kind, request, _, _, address, ..], Some(status)) = (setup, data.first_mut())
                 && [kind, request] == GET_ENDPOINT_STATUS
-                && Endpoint::from_address(address).is_some_and(|endpoint| self.wire.is_halted(endpoint))
+                && Endpoint::from_address(address).is_some_and(|endpoint| self.wire.halts.holds(endpoint))
             {
                 *status |= 1;
             }
@@ -200,7 +167,7 @@ impl ChipUnit {
             SET_INTERFACE => self.select(setup[2]),
             CLEAR_ENDPOINT_FEATURE => {
                 if let Some(endpoint) = Endpoint::from_address(setup[4]) {
-                    self.wire.clear_halt(endpoint);
+                    self.wire.halts.clear(endpoint);
                 }
             }
             MASS_STORAGE_RESET => self.wire.mass_storage_reset(),
@@ -212,7 +179,7 @@ impl ChipUnit {
     fn select(&mut self, alternate: u8) {
         self.alternate = alternate;
         let setting = self.descriptors.as_ref().and_then(|told| told.setting(alternate));
-        self.wire.start_over(setting.as_ref().map_or(Protocol::Other, |setting| Protocol::of(setting.class)));
+        self.wire.start_over(setting.as_ref().map(|setting| setting.class));
         self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }
 
@@ -277,13 +244,9 @@ impl ChipUnit {
         let configuration = self.descriptor(2, 0, 255)?;
         let mut text = |index: u8| {
             let bytes = if index == 0 { None } else { self.descriptor(3, index, 255) };
-            let units = bytes.unwrap_or_default();
-            let units: Vec<u16> = units
-                .get(2..)
-                .unwrap_or_default()
-                .chunks_exact(2)
-                .map(|pair| u16::from_le_bytes([pair[0], pair[1]]))
-                .collect();
+            let bytes = bytes.unwrap_or_default();
+            let (units, _) = bytes.get(2..).unwrap_or_default().as_chunks();
+            let units: Vec<u16> = units.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
             String::from_utf16_lossy(&units)
         };
         let identity = Identity {
@@ -306,6 +269,10 @@ impl ChipUnit {
 impl Responder for ChipUnit {
     fn set_configuration(&mut self, value: u8) -> bool {
         self.accepts(setup::set_configuration(value))
+    }
+
+    fn alternate(&self) -> u8 {
+        self.alternate
     }
 
     fn set_alternate(&mut self, alternate: u8) -> bool {
@@ -338,12 +305,12 @@ impl Responder for ChipUnit {
         self.run();
     }
 
-    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
         if !self.endpoints.contains(&endpoint.address()) {
-            return OutReply::Stall;
+            return Reply::Stall;
         }
         if !self.is_ready() {
-            return OutReply::Silent;
+            return Reply::Silent;
         }
         let most = usize::from(self.speed.max_packet());
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
@@ -356,26 +323,26 @@ impl Responder for ChipUnit {
                     moved += packet.len();
                     news = 0..NEWS_AT_MOST;
                     if moved == data.len() {
-                        return OutReply::Accepted(moved);
+                        return Reply::Done(moved);
                     }
                 }
-                PacketOut::Stall if moved == 0 => return OutReply::Stall,
+                PacketOut::Stall if moved == 0 => return Reply::Stall,
                 // The caller offers the rest again, and meets the halt then.
-                PacketOut::Stall => return OutReply::Accepted(moved),
+                PacketOut::Stall => return Reply::Part(moved),
                 // If firmware keeps having news and does not take this data, the host has to see it.
                 PacketOut::Nak if news.next().is_some() && self.run() => {}
-                PacketOut::Nak if moved == 0 => return OutReply::Silent,
-                PacketOut::Nak => return OutReply::Accepted(moved),
+                PacketOut::Nak if moved == 0 => return Reply::Silent,
+                PacketOut::Nak => return Reply::Part(moved),
             }
         }
     }
 
-    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
         if !self.endpoints.contains(&endpoint.address()) {
-            return InReply::Stall;
+            return Reply::Stall;
         }
         if !self.is_ready() {
-            return InReply::Silent;
+            return Reply::Silent;
         }
         let most = usize::from(self.speed.max_packet());
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
@@ -385,19 +352,19 @@ impl Responder for ChipUnit {
                     let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
                         let count = buffer.len() - moved;
                         buffer[moved..].copy_from_slice(&packet[..count]);
-                        return InReply::Babble(buffer.len());
+                        return Reply::Babble(buffer.len());
                     };
                     place.copy_from_slice(&packet);
                     moved += packet.len();
                     news = 0..NEWS_AT_MOST;
                     if packet.len() < most || moved == buffer.len() {
-                        return InReply::Data(moved);
+                        return Reply::Done(moved);
                     }
                 }
-                PacketIn::Stall if moved == 0 => return InReply::Stall,
+                PacketIn::Stall if moved == 0 => return Reply::Stall,
                 PacketIn::Nak if news.next().is_some() && self.run() => {}
-                PacketIn::Nak if moved == 0 => return InReply::Silent,
-                PacketIn::Stall | PacketIn::Nak => return InReply::Part(moved),
+                PacketIn::Nak if moved == 0 => return Reply::Silent,
+                PacketIn::Stall | PacketIn::Nak => return Reply::Part(moved),
             }
         }
     }

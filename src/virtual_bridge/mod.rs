@@ -8,7 +8,6 @@ mod chip_unit;
 mod descriptors;
 mod disk;
 mod factory;
-mod handle;
 mod nor;
 mod open;
 mod pipes;
@@ -30,15 +29,14 @@ mod tests;
 
 pub use chip_unit::Counts;
 pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
-pub use handle::SharedBridge;
 pub use nor::{FLASH_LEN, FlashFault, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
-pub use reply::{InReply, OutReply};
+pub use reply::Reply;
 pub use responder::Responder;
 pub use scenario::{
     Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
 };
-pub use unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
+pub use unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};

@@ -68,7 +68,6 @@ pub struct NorFlash {
     file: Option<File>,
     /// Time that erases and programs take.
     pub(super) timing: Timing,
-    busy: Duration,
     /// Changes since `take_busy` was last called, each with the delay after which it ends.
     underway: Vec<(Duration, EarlierCells)>,
     /// Changes with the time at which they end. The cells change at once, because nobody sees them while the unit is
@@ -111,8 +110,8 @@ impl NorFlash {
     /// earlier ones have finished.
     pub fn take_busy(&mut self, now: Instant) -> Duration {
         self.unfinished.retain(|(ends, _)| *ends > now);
-        let busy = std::mem::take(&mut self.busy);
-        if self.underway.is_empty() {
+        let busy = self.busy();
+        if busy.is_zero() {
             return busy;
         }
         let begin = self.unfinished.last().map_or(now, |(ends, _)| *ends);
@@ -125,15 +124,15 @@ impl NorFlash {
     /// # Errors
     /// If the flash's file can't be written. The cells in it are then as if the power had failed later.
     pub fn cut_power(&mut self, now: Instant) -> Result<(), FlashFault> {
-        self.busy = Duration::ZERO;
         let underway = std::mem::take(&mut self.underway).into_iter().map(|(_, change)| change);
         let unfinished = std::mem::take(&mut self.unfinished).into_iter();
         let unfinished = unfinished.filter(|(ends, _)| *ends > now).map(|(_, change)| change);
         // If the scenario's byte count has run out, it determines what is finished, not the clock.
-        let changes: Vec<EarlierCells> =
-            if self.power_is_lost() { Vec::new() } else { unfinished.chain(underway).collect() };
+        if self.power_is_lost() {
+            return Ok(());
+        }
         let mut outcome = Ok(());
-        for EarlierCells { start, before } in changes.into_iter().rev() {
+        for EarlierCells { start, before } in unfinished.chain(underway).rev() {
             self.cells[start..start + before.len()].copy_from_slice(&before);
             outcome = outcome.and(self.store(start, before.len()));
         }
@@ -143,9 +142,14 @@ impl NorFlash {
     /// Remembers the cells that an erase or program with a duration is about to change.
     fn remember(&mut self, start: usize, len: usize, takes: Duration) {
         if !takes.is_zero() {
-            self.busy += takes;
-            self.underway.push((self.busy, EarlierCells { start, before: self.cells[start..start + len].to_vec() }));
+            let before = self.cells[start..start + len].to_vec();
+            self.underway.push((self.busy() + takes, EarlierCells { start, before }));
         }
+    }
+
+    /// Time that the changes take since `take_busy` was last called.
+    fn busy(&self) -> Duration {
+        self.underway.last().map_or(Duration::ZERO, |(ends, _)| *ends)
     }
 
     /// Reads `len` cells; `None` if they reach past the last one.

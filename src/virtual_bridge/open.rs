@@ -105,7 +105,7 @@ impl VirtualBridge {
             Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
         };
         let mut unit = Self::assemble(scenario, flash, disk);
-        unit.listen_to(requests);
+        unit.requests = Some(requests);
         Ok(unit)
     }
 

@@ -5,11 +5,10 @@ use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 use super::descriptors::{LinkSpeed, STREAMS};
-use super::handle::SharedBridge;
 use super::recorded;
-use super::reply::{InReply, OutReply};
+use super::reply::Reply;
 use super::setup;
-use super::unit::{ControlAnswer, NoSuchAlternate, VirtualBridge};
+use super::unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
@@ -323,34 +322,20 @@ fn bulk(
     flight: &mut Submission,
 ) -> Option<TransferEnd> {
     let rest = &mut buffer[flight.moved..flight.len];
-    match endpoint {
-        Endpoint::DataOut | Endpoint::Command => match unit.bulk_out(endpoint, stream, rest) {
-            OutReply::Accepted(count) => {
-                flight.moved += count;
-                (flight.moved == flight.len).then_some(TransferEnd::Completed)
-            }
-            OutReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
-            OutReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
-            OutReply::Silent => None,
-        },
-        Endpoint::DataIn | Endpoint::Status => match unit.bulk_in(endpoint, stream, rest) {
-            InReply::Data(count) => {
-                flight.moved += count;
-                Some(TransferEnd::Completed)
-            }
-            InReply::Part(count) => {
-                flight.moved += count;
-                None
-            }
-            InReply::Babble(count) => {
-                flight.moved += count;
-                Some(TransferEnd::Failed(PipeError::Overflow))
-            }
-            InReply::Stall => Some(TransferEnd::Failed(PipeError::Stall)),
-            InReply::Gone => Some(TransferEnd::Failed(PipeError::Disconnected)),
-            InReply::Silent => None,
-        },
-    }
+    let reply = match endpoint {
+        Endpoint::DataOut | Endpoint::Command => unit.bulk_out(endpoint, stream, rest),
+        Endpoint::DataIn | Endpoint::Status => unit.bulk_in(endpoint, stream, rest),
+    };
+    let (moved, end) = match reply {
+        Reply::Done(count) => (count, Some(TransferEnd::Completed)),
+        Reply::Part(count) => (count, None),
+        Reply::Silent => (0, None),
+        Reply::Babble(count) => (count, Some(TransferEnd::Failed(PipeError::Overflow))),
+        Reply::Stall => (0, Some(TransferEnd::Failed(PipeError::Stall))),
+        Reply::Gone => (0, Some(TransferEnd::Failed(PipeError::Disconnected))),
+    };
+    flight.moved += moved;
+    end
 }
 
 /// Sends a control request to the unit, or asks for its answer. Returns how it ended, if it did.

@@ -7,10 +7,9 @@ use miette::Diagnostic;
 use thiserror::Error;
 use tracing::info;
 
-use super::handle::SharedBridge;
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
-use super::unit::VirtualBridge;
+use super::unit::{SharedBridge, VirtualBridge};
 use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;

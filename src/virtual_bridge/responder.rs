@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
-use super::reply::{InReply, OutReply};
+use super::reply::Reply;
 use super::scenario::FaultPlan;
 use crate::bridge::Endpoint;
 
@@ -13,6 +13,11 @@ pub trait Responder: Debug + Send {
     /// Handles SET_CONFIGURATION with 0 or 1, which selects alternate 0 and drops transfers in progress. Returns
     /// whether the value is accepted.
     fn set_configuration(&mut self, value: u8) -> bool;
+
+    /// The selected alternate setting of interface 0.
+    fn alternate(&self) -> u8 {
+        0
+    }
 
     /// Handles SET_INTERFACE, which drops transfers in progress. Returns whether there is such an alternate.
     fn set_alternate(&mut self, alternate: u8) -> bool;
@@ -38,10 +43,10 @@ pub trait Responder: Debug + Send {
     fn set_suspended(&mut self, _is_suspended: bool) {}
 
     /// Handles data from the host. `stream` is 0 without streams. `faults` decides on each command.
-    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> OutReply;
+    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply;
 
     /// Handles the host's request for up to `buffer.len()` bytes.
-    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply;
+    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply;
 
     /// Time at which something that is silent now may change by itself.
     fn ready_at(&self) -> Option<Instant>;

@@ -2,6 +2,11 @@
 
 use crate::bridge::Endpoint;
 
+/// Whether a request is a vendor's: bmRequestType's bits 6 and 5 (USB 3.2, 9.3).
+pub(super) const fn is_vendors(setup: [u8; 8]) -> bool {
+    setup[0] & 0x60 == 0x40
+}
+
 /// SET_ADDRESS.
 pub(super) const fn set_address(address: u8) -> [u8; 8] {
     [0x00, 5, address, 0, 0, 0, 0, 0]

@@ -3,6 +3,7 @@
 mod control;
 mod presence;
 
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use presence::Presence;
@@ -13,9 +14,10 @@ use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
 use super::replug::Requests;
-use super::reply::{InReply, OutReply};
+use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};
+use super::setup;
 use crate::bridge::Endpoint;
 use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use crate::firmware::{BridgeState, Image};
@@ -36,14 +38,10 @@ pub enum ControlAnswer {
     Silent,
 }
 
-/// bmRequestType's bits of a request's type, and a vendor's (USB 3.2, 9.3).
-const REQUEST_TYPE: u8 = 0x60;
-const VENDOR: u8 = 0x40;
-
 /// A bridge in software, as seen from the wire.
 ///
 /// Transfers go through [`VirtualBridge::bulk_out`] and [`VirtualBridge::bulk_in`]. Nothing blocks: a transfer that a
-/// real unit would delay gets [`OutReply::Silent`] or [`InReply::Silent`].
+/// real unit would delay gets [`Reply::Silent`].
 #[derive(Debug)]
 pub struct VirtualBridge {
     scenario: Scenario,
@@ -56,7 +54,6 @@ pub struct VirtualBridge {
     /// The chip that runs the image. It holds the flash then.
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
-    alternate: u8,
     /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
     power_features: u8,
     faults: FaultPlan,
@@ -68,7 +65,7 @@ pub struct VirtualBridge {
     /// The image boots, but its firmware answers no host.
     is_mute: bool,
     attachments: u64,
-    requests: Option<Requests>,
+    pub(super) requests: Option<Requests>,
 }
 
 impl VirtualBridge {
@@ -84,7 +81,6 @@ impl VirtualBridge {
             descriptors: Descriptors::boot_loader(Identity::boot_loader(), scenario.speed),
             disk,
             chip: None,
-            alternate: 0,
             power_features: 0,
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
@@ -113,15 +109,7 @@ impl VirtualBridge {
     }
 
     /// What answers on the wire.
-    fn responder(&self) -> &dyn Responder {
-        match (&self.stand_in, &self.chip) {
-            (Some(stand_in), _) => &**stand_in,
-            (None, Some(chip)) => &**chip,
-            (None, None) => &self.boot_loader,
-        }
-    }
-
-    fn responder_mut(&mut self) -> &mut dyn Responder {
+    fn responder(&mut self) -> &mut dyn Responder {
         match (&mut self.stand_in, &mut self.chip) {
             (Some(stand_in), _) => &mut **stand_in,
             (None, Some(chip)) => &mut **chip,
@@ -142,7 +130,7 @@ impl VirtualBridge {
     /// The chip's work since power-on; `None` if no image runs on a chip.
     pub fn simulated(&mut self) -> Option<Simulated> {
         let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
-        self.chip.as_mut().map(|chip| Simulated { work: chip.work(), clock_mhz })
+        self.chip.as_mut().map(|unit| Simulated { work: unit.chip.work(), clock_mhz })
     }
 
     /// Whether the unit is on the bus.
@@ -161,8 +149,8 @@ impl VirtualBridge {
     }
 
     /// The selected alternate setting of interface 0.
-    pub fn alternate(&self) -> u8 {
-        self.alternate
+    pub fn alternate(&mut self) -> u8 {
+        self.responder().alternate()
     }
 
     /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress.
@@ -170,54 +158,46 @@ impl VirtualBridge {
     /// # Errors
     /// [`NoSuchAlternate`]: the boot loader has only one alternate.
     pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
-        if !self.responder_mut().set_alternate(alternate) {
-            return Err(NoSuchAlternate(alternate));
-        }
-        self.alternate = alternate;
-        Ok(())
+        if self.responder().set_alternate(alternate) { Ok(()) } else { Err(NoSuchAlternate(alternate)) }
     }
 
     /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
     /// whether the unit accepts the value; a rejected value changes nothing.
     pub fn set_configuration(&mut self, value: u8) -> bool {
-        let takes = self.responder_mut().set_configuration(value);
-        if takes {
-            self.alternate = 0;
-        }
-        takes
+        self.responder().set_configuration(value)
     }
 
     /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
     pub fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.responder_mut().clear_halt(endpoint);
+        self.responder().clear_halt(endpoint);
     }
 
     /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
-    pub fn is_halted(&self, endpoint: Endpoint) -> bool {
+    pub fn is_halted(&mut self, endpoint: Endpoint) -> bool {
         self.responder().is_halted(endpoint)
     }
 
     /// Sends Bulk-Only Mass Storage Reset. Returns `false`, a stalled control request, while UAS is selected or the
     /// unit is away.
     pub fn mass_storage_reset(&mut self) -> bool {
-        self.is_attached() && self.responder_mut().mass_storage_reset()
+        self.is_attached() && self.responder().mass_storage_reset()
     }
 
     /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
     pub fn bus_reset(&mut self) {
-        self.responder_mut().bus_reset();
-        (self.alternate, self.power_features) = (0, 0);
+        self.responder().bus_reset();
+        self.power_features = 0;
     }
 
     /// Suspends the link. Nothing moves until [`VirtualBridge::resume`] or a port reset; transfers in progress continue
     /// then. Firmware learns of both through its own interrupts.
     pub fn suspend(&mut self) {
-        self.responder_mut().set_suspended(true);
+        self.responder().set_suspended(true);
     }
 
     /// Resumes the link.
     pub fn resume(&mut self) {
-        self.responder_mut().set_suspended(false);
+        self.responder().set_suspended(false);
     }
 
     /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
@@ -238,31 +218,27 @@ impl VirtualBridge {
     /// Sends data from the host to 0x02 or 0x04. `stream` is 0 without streams.
     ///
     /// A transfer is one CBW (Bulk-Only) or one IU (UAS), or any piece of the command's or stream's data.
-    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> OutReply {
-        self.unplug_when_told();
-        if !self.is_attached() {
-            return OutReply::Gone;
-        }
-        if self.scenario.bulk_hangs {
-            return OutReply::Silent;
-        }
-        let mut faults = std::mem::take(&mut self.faults);
-        let reply = self.responder_mut().bulk_out(endpoint, stream, data, &mut faults);
-        self.faults = faults;
-        self.follow_responder();
-        if self.is_attached() { reply } else { OutReply::Gone }
+    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> Reply {
+        let reply = self.bulk(|responder, faults| responder.bulk_out(endpoint, stream, data, faults));
+        if self.is_attached() { reply } else { Reply::Gone }
     }
 
     /// Asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 without streams.
-    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> InReply {
+    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
+        self.bulk(|responder, _| responder.bulk_in(endpoint, stream, buffer))
+    }
+
+    fn bulk(&mut self, transfer: impl FnOnce(&mut dyn Responder, &mut FaultPlan) -> Reply) -> Reply {
         self.unplug_when_told();
         if !self.is_attached() {
-            return InReply::Gone;
+            return Reply::Gone;
         }
         if self.scenario.bulk_hangs {
-            return InReply::Silent;
+            return Reply::Silent;
         }
-        let reply = self.responder_mut().bulk_in(endpoint, stream, buffer);
+        let mut faults = std::mem::take(&mut self.faults);
+        let reply = transfer(self.responder(), &mut faults);
+        self.faults = faults;
         self.follow_responder();
         reply
     }
@@ -271,8 +247,7 @@ impl VirtualBridge {
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
-        let fault = if is_open && setup[0] & REQUEST_TYPE == VENDOR { self.faults.strike(setup[1]) } else { None };
-        let asked_for = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+        let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         match fault {
             Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
             Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
@@ -280,16 +255,13 @@ impl VirtualBridge {
                 self.vanish();
                 None
             }
-            Some(FaultKind::ShortData) => match self.control_by(setup, |chip, setup| chip.control(setup, data)) {
-                Some(ControlAnswer::Done(mut came)) => {
-                    came.truncate(asked_for / 2);
-                    Some(ControlAnswer::Done(came))
-                }
-                other => other,
-            },
             // A control request has no tag and no phases.
-            Some(FaultKind::BadTag | FaultKind::PhaseError) | None => {
-                self.control_by(setup, |chip, setup| chip.control(setup, data))
+            Some(FaultKind::ShortData | FaultKind::BadTag | FaultKind::PhaseError) | None => {
+                let mut answer = self.control_by(setup, |chip, setup| chip.control(setup, data));
+                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(came))) = (fault, &mut answer) {
+                    came.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
+                }
+                answer
             }
         }
     }
@@ -316,7 +288,6 @@ impl VirtualBridge {
             Some(ControlReply::Stall) => ControlAnswer::Stall,
             None => ControlAnswer::Silent,
         };
-        self.alternate = chip.alternate();
         self.follow_responder();
         Some(answer)
     }
@@ -329,7 +300,7 @@ impl VirtualBridge {
     /// The SPI flash, mutable.
     pub fn flash_mut(&mut self) -> &mut NorFlash {
         match &mut self.chip {
-            Some(chip) => chip.flash_mut(),
+            Some(unit) => unit.chip.flash_mut(),
             None => self.boot_loader.flash_mut(),
         }
     }
@@ -337,7 +308,7 @@ impl VirtualBridge {
     /// The data buffer, mutable. PCIe devices reach it from 0x00200000 on. Empty if no chip runs.
     pub fn data_buffer_mut(&mut self) -> &mut [u8] {
         match &mut self.chip {
-            Some(chip) => chip.data_buffer_mut(),
+            Some(unit) => unit.chip.sram_mut(),
             None => &mut [],
         }
     }
@@ -345,5 +316,22 @@ impl VirtualBridge {
     /// The firmware's work since the unit came up; zero if no chip runs.
     pub fn counts(&mut self) -> Counts {
         self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
+    }
+}
+
+/// A unit that its transports share with the code that plugs it in and out.
+#[derive(Debug, Clone)]
+pub struct SharedBridge(Arc<Mutex<VirtualBridge>>);
+
+impl SharedBridge {
+    /// Shares a unit.
+    pub fn new(unit: VirtualBridge) -> Self {
+        Self(Arc::new(Mutex::new(unit)))
+    }
+
+    /// Locks the unit.
+    pub fn lock(&self) -> MutexGuard<'_, VirtualBridge> {
+        // A panic can't break an invariant that the next command relies on: the unit answers, or it does not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

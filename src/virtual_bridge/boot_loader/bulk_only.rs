@@ -10,7 +10,7 @@ use crate::bridge::Endpoint;
 use crate::scsi::ResetMode;
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::virtual_bridge::chip_unit::Course;
-use crate::virtual_bridge::reply::{ABORTED, Halts, InReply, OutReply};
+use crate::virtual_bridge::reply::{ABORTED, Halts, Reply};
 use crate::virtual_bridge::scenario::{FaultKind, FaultPlan};
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -39,8 +39,8 @@ pub(super) struct BulkOnlyTarget {
     halt_after_data: bool,
     /// The status pipe halts once before the status.
     halt_status: bool,
-    /// It does so for the next command too.
-    halts_next_status: bool,
+    /// It does so before the next command's status.
+    pub(super) halts_next_status: bool,
 }
 
 impl BulkOnlyTarget {
@@ -58,41 +58,36 @@ impl BulkOnlyTarget {
         }
     }
 
-    /// Halts the status pipe once before the next command's status.
-    pub(super) fn halt_next_status(&mut self) {
-        self.halts_next_status = true;
-    }
-
     pub(super) fn ready_at(&self) -> Option<Instant> {
         if self.phase == Phase::Status { self.exchange.ready_at } else { None }
     }
 
     /// Handles data from the host.
-    pub(super) fn out(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+    pub(super) fn out(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> Reply {
         if self.halts.holds(Endpoint::DataOut) {
-            return OutReply::Stall;
+            return Reply::Stall;
         }
         match self.phase {
             Phase::Command => self.command(target, data, faults),
             Phase::Data if self.exchange.direction == Some(Direction::Out) => {
                 let taken = self.exchange.take(target, data);
                 self.after_data(Direction::Out);
-                OutReply::Accepted(taken)
+                Reply::taken(taken, data.len())
             }
-            Phase::Data | Phase::Status => OutReply::Silent,
+            Phase::Data | Phase::Status => Reply::Silent,
         }
     }
 
     /// Handles the host's request for data.
-    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> InReply {
+    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> Reply {
         if self.halts.holds(Endpoint::DataIn) {
-            return InReply::Stall;
+            return Reply::Stall;
         }
         match self.phase {
-            Phase::Command => InReply::Silent,
+            Phase::Command => Reply::Silent,
             Phase::Data => {
                 let reply = self.exchange.fill(buffer, max_packet);
-                if reply != InReply::Silent {
+                if reply != Reply::Silent {
                     self.after_data(Direction::In);
                 }
                 reply
@@ -101,12 +96,12 @@ impl BulkOnlyTarget {
         }
     }
 
-    fn command(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+    fn command(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> Reply {
         let Ok(cbw) = CommandBlockWrapper::parse(data) else {
             self.halts.set(Endpoint::DataIn);
             self.halts.set(Endpoint::DataOut);
             self.needs_reset = true;
-            return OutReply::Stall;
+            return Reply::Stall;
         };
         self.tag = cbw.tag;
         self.host_len = cbw.transfer_length;
@@ -133,7 +128,7 @@ impl BulkOnlyTarget {
             _ => {}
         }
         self.agree(cbw.direction);
-        OutReply::Accepted(data.len())
+        Reply::Done(data.len())
     }
 
     /// Compares the host's expectation with the device's intention (section 6.7).
@@ -179,13 +174,13 @@ impl BulkOnlyTarget {
         }
     }
 
-    fn status(&mut self, target: &mut Target, buffer: &mut [u8]) -> InReply {
+    fn status(&mut self, target: &mut Target, buffer: &mut [u8]) -> Reply {
         if !self.exchange.is_ready() {
-            return InReply::Silent;
+            return Reply::Silent;
         }
         if std::mem::take(&mut self.halt_status) {
             self.halts.set(Endpoint::DataIn);
-            return InReply::Stall;
+            return Reply::Stall;
         }
         let status = match self.exchange.ending {
             _ if self.phase_error => CswStatus::PhaseError,
@@ -203,7 +198,7 @@ impl BulkOnlyTarget {
         // What has moved is bounded by what the host expects.
         let residue = self.host_len.saturating_sub(self.exchange.moved as u32);
         self.phase = Phase::Command;
-        InReply::packet(buffer, &CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes())
+        Reply::packet(buffer, &CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes())
     }
 }
 

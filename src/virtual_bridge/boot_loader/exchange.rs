@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::target::Target;
 use crate::scsi::bot::Direction;
 use crate::scsi::{ResetMode, Sense};
-use crate::virtual_bridge::reply::InReply;
+use crate::virtual_bridge::reply::Reply;
 
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +57,12 @@ impl CommandExchange {
         self.moved >= self.limit
     }
 
-    /// Moves data to the host, in packets of `max_packet` bytes. [`InReply::Silent`] if there is none to move.
+    /// Moves data to the host, in packets of `max_packet` bytes. [`Reply::Silent`] if there is none to move.
     ///
     /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
-    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: u16) -> InReply {
+    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: u16) -> Reply {
         if self.direction != Some(Direction::In) {
-            return InReply::Silent;
+            return Reply::Silent;
         }
         let left = self.limit - self.moved;
         let count = buffer.len().min(left);
@@ -70,10 +70,10 @@ impl CommandExchange {
         let packets = count.next_multiple_of(max_packet.into()).max(max_packet.into());
         if left > count && packets != count {
             self.moved += left.min(packets);
-            return InReply::Babble(count);
+            return Reply::Babble(count);
         }
         self.moved += count;
-        InReply::Data(count)
+        Reply::Done(count)
     }
 
     /// Takes data from the host, and ends the command when it is complete. Returns the number of bytes taken.

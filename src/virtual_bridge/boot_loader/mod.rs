@@ -2,21 +2,34 @@
 
 mod bulk_only;
 mod exchange;
-mod gate;
 mod target;
 
 use std::time::{Duration, Instant};
 
 use self::bulk_only::BulkOnlyTarget;
-use self::gate::Gate;
 use self::target::Target;
 use super::chip_unit::Course;
 use super::descriptors::{Descriptors, LinkSpeed};
 use super::nor::NorFlash;
-use super::reply::{InReply, OutReply};
+use super::reply::{Halts, Reply};
 use super::responder::Responder;
 use super::scenario::FaultPlan;
 use crate::bridge::Endpoint;
+
+/// How far a host has opened the bulk pipes.
+///
+/// Before bulk transfers work, the boot loader needs a port reset, SET_CONFIGURATION 1, and CLEAR_FEATURE(HALT) on both
+/// pipes. Source: openpilot's flasher, in use on devices.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    /// Silent until the port is reset, as after power-on.
+    #[default]
+    Shut,
+    /// The port was reset; still silent until SET_CONFIGURATION 1.
+    Reset,
+    /// Configured.
+    Open,
+}
 
 /// The boot loader. It keeps the flash while no chip has it.
 #[derive(Debug)]
@@ -24,6 +37,8 @@ pub(super) struct BootLoader {
     target: Target,
     bulk_only: BulkOnlyTarget,
     gate: Gate,
+    /// Pipes that are halted since the gate opened.
+    to_clear: Halts,
     speed: LinkSpeed,
     /// bConfigurationValue.
     configuration: u8,
@@ -37,6 +52,7 @@ impl BootLoader {
             target: Target::new(flash, command_time),
             bulk_only: BulkOnlyTarget::default(),
             gate: Gate::default(),
+            to_clear: Halts::default(),
             speed: LinkSpeed::default(),
             configuration: 0,
             is_suspended: false,
@@ -47,7 +63,7 @@ impl BootLoader {
     pub(super) fn power_on(&mut self, descriptors: &Descriptors) {
         self.target.power_on(&descriptors.identity);
         self.speed = descriptors.speed;
-        self.gate = Gate::default();
+        self.shut(Gate::Shut);
         self.is_suspended = false;
         self.set_configuration(1);
     }
@@ -67,9 +83,14 @@ impl BootLoader {
         self.bulk_only = BulkOnlyTarget::default();
     }
 
+    fn shut(&mut self, gate: Gate) {
+        self.gate = gate;
+        self.to_clear = Halts::default();
+    }
+
     /// Whether nothing moves, in either direction.
     fn is_silent(&self) -> bool {
-        self.is_suspended || self.gate.is_silent()
+        self.is_suspended || self.gate != Gate::Open
     }
 }
 
@@ -79,8 +100,10 @@ impl Responder for BootLoader {
         if exists {
             self.configuration = value;
             self.forget();
-            if value == 1 {
-                self.gate.configured();
+            if value == 1 && self.gate == Gate::Reset {
+                self.gate = Gate::Open;
+                self.to_clear.set(Endpoint::DataIn);
+                self.to_clear.set(Endpoint::DataOut);
             }
         }
         exists
@@ -99,15 +122,15 @@ impl Responder for BootLoader {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) {
-        if self.gate.clear_halt(endpoint) {
+        if self.to_clear.clear(endpoint) && self.to_clear.is_empty() {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
-            self.bulk_only.halt_next_status();
+            self.bulk_only.halts_next_status = true;
         }
         self.bulk_only.clear_halt(endpoint);
     }
 
     fn is_halted(&self, endpoint: Endpoint) -> bool {
-        self.gate.halts(endpoint) || self.bulk_only.halts.holds(endpoint)
+        self.to_clear.holds(endpoint) || self.bulk_only.halts.holds(endpoint)
     }
 
     fn mass_storage_reset(&mut self) -> bool {
@@ -119,7 +142,7 @@ impl Responder for BootLoader {
         self.is_suspended = false;
         // A reset before the configuration belongs to the enumeration.
         if self.configuration != 0 {
-            self.gate = Gate::Reset;
+            self.shut(Gate::Reset);
         }
         self.set_configuration(0);
     }
@@ -128,21 +151,21 @@ impl Responder for BootLoader {
         self.is_suspended = is_suspended;
     }
 
-    fn bulk_out(&mut self, endpoint: Endpoint, _stream: u16, data: &[u8], faults: &mut FaultPlan) -> OutReply {
+    fn bulk_out(&mut self, endpoint: Endpoint, _stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
         if self.is_silent() {
-            OutReply::Silent
-        } else if endpoint != Endpoint::DataOut || self.gate.halts(endpoint) {
-            OutReply::Stall
+            Reply::Silent
+        } else if endpoint != Endpoint::DataOut || self.to_clear.holds(endpoint) {
+            Reply::Stall
         } else {
             self.bulk_only.out(&mut self.target, data, faults)
         }
     }
 
-    fn bulk_in(&mut self, endpoint: Endpoint, _stream: u16, buffer: &mut [u8]) -> InReply {
+    fn bulk_in(&mut self, endpoint: Endpoint, _stream: u16, buffer: &mut [u8]) -> Reply {
         if self.is_silent() {
-            InReply::Silent
-        } else if endpoint != Endpoint::DataIn || self.gate.halts(endpoint) {
-            InReply::Stall
+            Reply::Silent
+        } else if endpoint != Endpoint::DataIn || self.to_clear.holds(endpoint) {
+            Reply::Stall
         } else {
             self.bulk_only.input(&mut self.target, buffer, self.speed.max_packet())
         }

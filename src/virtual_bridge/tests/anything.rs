@@ -8,7 +8,7 @@ use crate::firmware::FlashAddress;
 use crate::scsi::Cdb;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::uas::{CommandIu, Tag};
-use crate::virtual_bridge::{FLASH_LEN, InReply};
+use crate::virtual_bridge::{FLASH_LEN, Reply};
 
 #[derive(Debug, Clone)]
 enum Host {
@@ -93,12 +93,12 @@ proptest! {
         for step in steps {
             match step {
                 Host::Out(endpoint, stream, data) => {
-                    if let crate::virtual_bridge::OutReply::Accepted(count) = unit.bulk_out(endpoint, stream, &data) {
+                    if let Reply::Done(count) | Reply::Part(count) = unit.bulk_out(endpoint, stream, &data) {
                         prop_assert!(count <= data.len());
                     }
                 }
                 Host::In(endpoint, stream, len) => {
-                    if let InReply::Data(count) = unit.bulk_in(endpoint, stream, &mut vec![0; len]) {
+                    if let Reply::Done(count) | Reply::Part(count) = unit.bulk_in(endpoint, stream, &mut vec![0; len]) {
                         prop_assert!(count <= len);
                     }
                 }

@@ -5,7 +5,7 @@ use crate::bridge::{Bridge, DataPhase, Endpoint, Port as _, Transport as _, Tran
 use crate::firmware::{BlockIndex, Part};
 use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
-use crate::virtual_bridge::{InReply, OutReply, VirtualBridge};
+use crate::virtual_bridge::{Reply, VirtualBridge};
 
 const IN: Endpoint = Endpoint::DataIn;
 const OUT: Endpoint = Endpoint::DataOut;
@@ -23,22 +23,22 @@ fn wrapper(cdb: &[u8], len: u32, direction: Direction) -> [u8; 31] {
 }
 
 fn exchange(unit: &mut VirtualBridge, cdb: &[u8], len: u32, direction: Direction) -> Seen {
-    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(cdb, len, direction)), OutReply::Accepted(31));
+    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(cdb, len, direction)), Reply::Done(31));
     let mut seen = Seen { moved: 0, stalled: false, status: None };
     let mut buffer = vec![0xA5; len as usize];
     if len > 0 {
         match direction {
             Direction::In => match unit.bulk_in(IN, 0, &mut buffer) {
-                InReply::Data(count) => seen.moved = count,
-                InReply::Stall => seen.stalled = true,
+                Reply::Done(count) => seen.moved = count,
+                Reply::Stall => seen.stalled = true,
                 other => panic!("{other:?}"),
             },
             Direction::Out => loop {
                 match unit.bulk_out(OUT, 0, &buffer[seen.moved..]) {
-                    OutReply::Accepted(count) => seen.moved += count,
-                    OutReply::Stall => seen.stalled = true,
-                    OutReply::Silent => return seen,
-                    other @ OutReply::Gone => panic!("{other:?}"),
+                    Reply::Done(count) | Reply::Part(count) => seen.moved += count,
+                    Reply::Stall => seen.stalled = true,
+                    Reply::Silent => return seen,
+                    other => panic!("{other:?}"),
                 }
                 if seen.stalled || seen.moved == buffer.len() {
                     break;
@@ -51,12 +51,12 @@ fn exchange(unit: &mut VirtualBridge, cdb: &[u8], len: u32, direction: Direction
     }
     let mut csw = [0; 13];
     let mut reply = unit.bulk_in(IN, 0, &mut csw);
-    if reply == InReply::Stall {
+    if reply == Reply::Stall {
         seen.stalled = true;
         unit.clear_halt(IN);
         reply = unit.bulk_in(IN, 0, &mut csw);
     }
-    if reply == InReply::Data(13) {
+    if reply == Reply::Done(13) {
         let csw = CommandStatusWrapper::parse(&csw).unwrap();
         assert_eq!(csw.tag, 7);
         seen.status = Some((csw.status, csw.residue));
@@ -99,14 +99,14 @@ fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
         let mut unit = ready_unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
             // A device has taken a packet before its firmware can reject it.
-            let taken = if behind.is_empty() { OutReply::Accepted(bad.len()) } else { OutReply::Stall };
+            let taken = if behind.is_empty() { Reply::Done(bad.len()) } else { Reply::Stall };
             assert_eq!(unit.bulk_out(OUT, 0, bad), taken);
-            assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), OutReply::Stall);
+            assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), Reply::Stall);
             unit.clear_halt(IN);
             unit.clear_halt(OUT);
-            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "a cleared halt comes back before the reset");
+            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), Reply::Stall, "a cleared halt comes back before the reset");
             assert!(unit.mass_storage_reset());
-            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Stall, "and stays after it until it is cleared");
+            assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), Reply::Stall, "and stays after it until it is cleared");
             unit.clear_halt(IN);
             unit.clear_halt(OUT);
             let seen = exchange(&mut unit, &[0x12, 0, 0, 0, 36, 0], 36, Direction::In);
@@ -120,12 +120,12 @@ fn the_boot_loader_takes_data_in_whatever_pieces_the_host_makes() {
     let mut unit = ready_unit(BOOT_LOADER);
     let data: Vec<u8> = (0..4096u32).map(|i| ((i * 31) >> 3) as u8).collect();
     let write = Command::FlashWrite { part: Part::Two, len: 4096 }.cdb();
-    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(write.as_slice(), 4096, Direction::Out)), OutReply::Accepted(31));
+    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(write.as_slice(), 4096, Direction::Out)), Reply::Done(31));
     for piece in data.chunks(1000) {
-        assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Silent, "its data is not there yet");
-        assert_eq!(unit.bulk_out(OUT, 0, piece), OutReply::Accepted(piece.len()));
+        assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), Reply::Silent, "its data is not there yet");
+        assert_eq!(unit.bulk_out(OUT, 0, piece), Reply::Done(piece.len()));
     }
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), InReply::Data(13));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 13]), Reply::Done(13));
     assert!(unit.flash().get(Part::Two.flash_address(), 4096).unwrap() == data);
 }
 
@@ -157,7 +157,7 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
             assert_eq!(seen.status, Some((CswStatus::Failed, 0)), "{cdb:02x?}");
             unit.bulk_out(OUT, 0, &wrapper(&[0x03, 0, 0, 0, 18, 0], 18, Direction::In));
             let mut data = [0; 18];
-            assert_eq!(unit.bulk_in(IN, 0, &mut data), InReply::Data(18));
+            assert_eq!(unit.bulk_in(IN, 0, &mut data), Reply::Done(18));
             unit.bulk_in(IN, 0, &mut [0; 13]);
             let found = crate::scsi::Sense::parse(&data).unwrap().to_string();
             assert!(found.starts_with(sense), "{cdb:02x?}: {found}");
@@ -307,15 +307,15 @@ fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more() {
 fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
     let mut unit = unit(SSD);
     let read = Command::Read16 { lba: 0, blocks: 8 }.cdb();
-    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), OutReply::Accepted(31));
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 1500]), InReply::Babble(1500));
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 2048]), InReply::Data(2048), "the packet's rest is lost");
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), InReply::Babble(12));
+    assert_eq!(unit.bulk_out(OUT, 0, &wrapper(read.as_slice(), 4096, Direction::In)), Reply::Done(31));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 1500]), Reply::Babble(1500));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 2048]), Reply::Done(2048), "the packet's rest is lost");
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), Reply::Babble(12));
 
     let mut unit = ready_unit(BOOT_LOADER);
     unit.bulk_out(OUT, 0, &wrapper(&[0x12, 0, 0, 0, 36, 0], 36, Direction::In));
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 20]), InReply::Babble(20));
-    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), InReply::Babble(12));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 20]), Reply::Babble(20));
+    assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), Reply::Babble(12));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::bridge::{
 use crate::firmware::BlockIndex;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
-use crate::virtual_bridge::{InReply, OutReply};
+use crate::virtual_bridge::Reply;
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.
 fn struck(behind: &str, kind: &str) -> Result<Completion, TransportErrorKind> {
@@ -105,15 +105,15 @@ fn a_unit_that_disappears_for_good_stays_away() {
     let mut unit = unit("[[fault]]\nkind = \"disconnect\"");
     unit.set_alternate(1).unwrap();
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0; 6]) }.to_bytes();
-    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), OutReply::Gone);
-    assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), InReply::Gone);
+    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), Reply::Gone);
+    assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), Reply::Gone);
     unit.poll();
     assert!(!unit.is_attached());
     assert_eq!(unit.wake_in(), None);
 }
 
 /// Effects of a fault under UAS: the replies on the data and status pipes to one E4 of 64 bytes.
-fn struck_under_uas(kind: &str) -> (InReply, Result<StatusIu, InReply>) {
+fn struck_under_uas(kind: &str) -> (Reply, Result<StatusIu, Reply>) {
     let mut unit = unit(&format!("[[fault]]\nkind = \"{kind}\""));
     unit.set_alternate(1).unwrap();
     let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Cdb::of([0xE4, 64, 0x50, 0x30, 0, 0]) }.to_bytes();
@@ -121,7 +121,7 @@ fn struck_under_uas(kind: &str) -> (InReply, Result<StatusIu, InReply>) {
     let data = unit.bulk_in(Endpoint::DataIn, 1, &mut [0; 64]);
     let mut buffer = [0; 64];
     let status = match unit.bulk_in(Endpoint::Status, 1, &mut buffer) {
-        InReply::Data(count) => Ok(StatusIu::parse(&buffer[..count]).unwrap()),
+        Reply::Done(count) => Ok(StatusIu::parse(&buffer[..count]).unwrap()),
         other => Err(other),
     };
     (data, status)
@@ -130,11 +130,11 @@ fn struck_under_uas(kind: &str) -> (InReply, Result<StatusIu, InReply>) {
 #[test]
 fn under_uas_each_fault_shows_on_its_pipe() {
     let (data, status) = struck_under_uas("stall");
-    assert_eq!(data, InReply::Stall);
+    assert_eq!(data, Reply::Stall);
     assert!(matches!(status, Ok(StatusIu::Sense { .. })));
-    assert_eq!(struck_under_uas("stall-status"), (InReply::Data(64), Err(InReply::Stall)));
-    assert!(matches!(struck_under_uas("short-data"), (InReply::Data(32), Ok(StatusIu::Sense { .. }))));
+    assert_eq!(struck_under_uas("stall-status"), (Reply::Done(64), Err(Reply::Stall)));
+    assert!(matches!(struck_under_uas("short-data"), (Reply::Done(32), Ok(StatusIu::Sense { .. }))));
     assert!(matches!(struck_under_uas("bad-tag").1, Ok(StatusIu::Sense { tag: Tag(0x4001), .. })));
     assert!(matches!(struck_under_uas("phase-error").1, Ok(StatusIu::Response { code: 2, .. })));
-    assert_eq!(struck_under_uas("timeout"), (InReply::Silent, Err(InReply::Silent)));
+    assert_eq!(struck_under_uas("timeout"), (Reply::Silent, Err(Reply::Silent)));
 }

@@ -9,7 +9,7 @@ mod uas;
 
 use std::time::Duration;
 
-use super::{InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use super::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 use crate::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port};
 use crate::firmware::Image;
 use crate::practice;
@@ -53,11 +53,11 @@ fn ready_unit(scenario: &str) -> VirtualBridge {
     unit.reset_by_host(0).unwrap();
     let cdb = Command::TestUnitReady.cdb();
     let ready = CommandBlockWrapper { tag: 1, transfer_length: 0, direction: Direction::In, lun: 0, cdb };
-    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &ready.to_bytes()), OutReply::Accepted(31));
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &ready.to_bytes()), Reply::Done(31));
     let mut csw = [0; 13];
-    if unit.bulk_in(Endpoint::DataIn, 0, &mut csw) == InReply::Stall {
+    if unit.bulk_in(Endpoint::DataIn, 0, &mut csw) == Reply::Stall {
         unit.clear_halt(Endpoint::DataIn);
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut csw), InReply::Data(13));
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut csw), Reply::Done(13));
     }
     unit
 }

@@ -12,7 +12,7 @@ use crate::interrupt::Interrupt;
 use crate::practice;
 use crate::scsi::bot::{CommandBlockWrapper, Direction};
 use crate::scsi::{Cdb, Command, ResetMode};
-use crate::virtual_bridge::{InReply, OutReply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use crate::virtual_bridge::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -63,7 +63,7 @@ fn the_boot_loader_shows_the_identity_of_a_configuration_block_that_is_whole_els
 }
 
 /// A bulk pipe's answer to TEST UNIT READY's wrapper, and to the host's request for its status.
-fn replies(unit: &mut VirtualBridge) -> (OutReply, InReply) {
+fn replies(unit: &mut VirtualBridge) -> (Reply, Reply) {
     let wrapper = CommandBlockWrapper {
         tag: 1,
         transfer_length: 0,
@@ -78,7 +78,7 @@ fn replies(unit: &mut VirtualBridge) -> (OutReply, InReply) {
 #[test]
 fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_cleared() {
     let mut unit = unit("factory = \"erased\"");
-    let silent = (OutReply::Silent, InReply::Silent);
+    let silent = (Reply::Silent, Reply::Silent);
     assert_eq!(replies(&mut unit), silent);
     unit.set_configuration(1);
     unit.clear_halt(Endpoint::DataOut);
@@ -87,15 +87,15 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
     unit.bus_reset();
     assert_eq!(replies(&mut unit), silent);
     unit.set_configuration(1);
-    assert_eq!(replies(&mut unit), (OutReply::Stall, InReply::Stall));
+    assert_eq!(replies(&mut unit), (Reply::Stall, Reply::Stall));
     assert!(unit.is_halted(Endpoint::DataIn));
     unit.set_alternate(0).unwrap();
     unit.clear_halt(Endpoint::DataOut);
     assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt is cleared separately");
     unit.clear_halt(Endpoint::DataIn);
-    assert_eq!(replies(&mut unit), (OutReply::Accepted(31), InReply::Stall), "a status may stall once");
+    assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Stall), "a status may stall once");
     unit.clear_halt(Endpoint::DataIn);
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), InReply::Data(13));
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn the_reset_that_belongs_to_the_enumeration_does_not_open_the_boot_loader() {
     unit.set_configuration(0);
     unit.bus_reset();
     unit.set_configuration(1);
-    assert_eq!(replies(&mut unit), (OutReply::Silent, InReply::Silent));
+    assert_eq!(replies(&mut unit), (Reply::Silent, Reply::Silent));
 }
 
 #[test]
@@ -337,11 +337,11 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
 fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
     let mut unit = unit("unplug-after-us = 0\nback-after-ms = 0");
     assert!(unit.is_attached());
-    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+    assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), Reply::Gone);
     assert_eq!((unit.is_attached(), unit.attachments()), (false, 1));
     unit.poll();
     assert_eq!((unit.is_attached(), unit.attachments()), (true, 2));
-    assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), OutReply::Gone);
+    assert_ne!(unit.bulk_out(Endpoint::DataOut, 0, &[0; 31]), Reply::Gone);
 }
 
 #[test]
@@ -350,15 +350,15 @@ fn a_suspended_unit_answers_nothing_and_goes_on_when_it_is_resumed_or_reset() {
         let mut unit = ready_unit(&scenario);
         let cdb = Command::Inquiry { len: 36 }.cdb();
         let command = CommandBlockWrapper { tag: 7, transfer_length: 36, direction: Direction::In, lun: 0, cdb };
-        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), OutReply::Accepted(31));
+        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), Reply::Done(31));
         unit.suspend();
         let mut data = [0; 36];
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), InReply::Silent, "{scenario}");
-        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), OutReply::Silent);
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), Reply::Silent, "{scenario}");
+        assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, &command.to_bytes()), Reply::Silent);
         assert!(unit.is_attached());
         unit.resume();
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), InReply::Data(36), "{scenario}");
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), InReply::Data(13));
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut data), Reply::Done(36), "{scenario}");
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
         unit.suspend();
         assert!(port(unit).open().unwrap().inquiry().is_ok());
     }

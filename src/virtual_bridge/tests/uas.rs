@@ -5,7 +5,7 @@ use crate::bridge::Endpoint;
 use crate::scsi::runtime::INITIALISATION;
 use crate::scsi::uas::{CommandIu, StatusIu, Tag};
 use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
-use crate::virtual_bridge::{InReply, OutReply, VirtualBridge};
+use crate::virtual_bridge::{Reply, VirtualBridge};
 
 /// Switches the unit to UAS and initialises it as a GPU runtime does.
 fn uas(mut unit: VirtualBridge) -> VirtualBridge {
@@ -16,14 +16,14 @@ fn uas(mut unit: VirtualBridge) -> VirtualBridge {
 
 fn send(unit: &mut VirtualBridge, tag: u16, cdb: Cdb) {
     let iu = CommandIu { tag: Tag(tag), lun: 0, cdb }.to_bytes();
-    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), OutReply::Accepted(32));
+    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &iu), Reply::Done(32));
 }
 
 fn status(unit: &mut VirtualBridge, stream: u16) -> Option<StatusIu> {
     let mut buffer = [0; 96];
     match unit.bulk_in(Endpoint::Status, stream, &mut buffer) {
-        InReply::Data(count) => Some(StatusIu::parse(&buffer[..count]).unwrap()),
-        InReply::Silent => None,
+        Reply::Done(count) => Some(StatusIu::parse(&buffer[..count]).unwrap()),
+        Reply::Silent => None,
         other => panic!("{other:?}"),
     }
 }
@@ -53,15 +53,15 @@ fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
     let mut unit = uas(unit("[[fault]]\nkind = \"timeout\"\nopcode = 0x88"));
     send(&mut unit, 3, Command::Read16 { lba: 0, blocks: 8 }.cdb());
     send(&mut unit, 4, Command::Inquiry { len: 36 }.cdb());
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 4096]), InReply::Silent);
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 4, &mut [0; 36]), InReply::Data(36));
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 4096]), Reply::Silent);
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 4, &mut [0; 36]), Reply::Done(36));
     assert_eq!(status(&mut unit, 4), good(4));
     assert_eq!(status(&mut unit, 3), None);
     let abort_of_3 = [5, 0, 0, 8, 0x01, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0];
-    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &abort_of_3), OutReply::Accepted(16));
+    assert_eq!(unit.bulk_out(Endpoint::Command, 0, &abort_of_3), Reply::Done(16));
     assert_eq!(status(&mut unit, 8), Some(StatusIu::Response { tag: Tag(8), code: 0 }));
     send(&mut unit, 3, Command::Inquiry { len: 36 }.cdb());
-    assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 36]), InReply::Data(36));
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 3, &mut [0; 36]), Reply::Done(36));
     assert_eq!(status(&mut unit, 3), good(3));
 }
 
@@ -70,7 +70,7 @@ fn selecting_bulk_only_forgets_what_uas_had_under_way() {
     let mut unit = uas(patched_unit(""));
     send(&mut unit, 1, Command::Read16 { lba: 0, blocks: 1 }.cdb());
     unit.set_alternate(0).unwrap();
-    assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), InReply::Stall, "there is no such endpoint");
+    assert_eq!(unit.bulk_in(Endpoint::Status, 1, &mut [0; 64]), Reply::Stall, "there is no such endpoint");
     unit.set_alternate(1).unwrap();
     assert_eq!(status(&mut unit, 1), None);
     assert_eq!(unit.set_alternate(2).unwrap_err().0, 2);
@@ -86,7 +86,7 @@ fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
         if speed == "high" {
             assert_eq!(status(&mut unit, 0), Some(StatusIu::ReadReady(Tag(5))));
         }
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut [0; 64]), InReply::Babble(64));
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut [0; 64]), Reply::Babble(64));
         assert_eq!(status(&mut unit, stream), good(5));
 
         send(&mut unit, 5, Command::Read16 { lba: 0, blocks: 4 }.cdb());
@@ -94,9 +94,9 @@ fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
             assert_eq!(status(&mut unit, 0), Some(StatusIu::ReadReady(Tag(5))));
         }
         let mut whole_packet = vec![0; packet];
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut whole_packet), InReply::Data(packet));
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut whole_packet), Reply::Done(packet));
         assert_eq!(status(&mut unit, stream), None, "a host may read the rest with another transfer");
-        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut vec![0; 2048 - packet]), InReply::Data(2048 - packet));
+        assert_eq!(unit.bulk_in(Endpoint::DataIn, stream, &mut vec![0; 2048 - packet]), Reply::Done(2048 - packet));
         assert_eq!(status(&mut unit, stream), good(5));
     }
 }
@@ -105,5 +105,5 @@ fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
 fn a_status_longer_than_the_hosts_buffer_babbles() {
     let mut unit = uas(unit(""));
     send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
-    assert_eq!(unit.bulk_in(Endpoint::Status, 9, &mut [0; 16]), InReply::Babble(16));
+    assert_eq!(unit.bulk_in(Endpoint::Status, 9, &mut [0; 16]), Reply::Babble(16));
 }

@@ -75,7 +75,7 @@ impl VirtualBridge {
                 accept(value == feature::FUNCTION_SUSPEND && index & 0xFF == INTERFACE)
             }
             (request_type::TO_ENDPOINT, request::SET_FEATURE) if value == feature::ENDPOINT_HALT => {
-                self.responder_mut().halt(endpoint?);
+                self.responder().halt(endpoint?);
                 accept(true)
             }
             (request_type::TO_ENDPOINT, request::CLEAR_FEATURE) if value == feature::ENDPOINT_HALT => {
@@ -95,8 +95,8 @@ impl VirtualBridge {
     }
 
     /// Whether the selected alternate has this endpoint.
-    pub(in crate::virtual_bridge) fn has(&self, endpoint: Endpoint) -> bool {
-        self.alternate == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
+    pub(in crate::virtual_bridge) fn has(&mut self, endpoint: Endpoint) -> bool {
+        self.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
     }
 
     /// Turns U1, U2 or LTM on or off. Returns whether the selector is one of theirs.
@@ -137,7 +137,7 @@ mod tests {
         let scenario = Scenario::parse("factory = \"erased\"").unwrap();
         let mut unit = VirtualBridge::in_memory(scenario, b"control", None).unwrap();
         unit.reset_by_host(0).unwrap();
-        unit.responder_mut().halt(Endpoint::DataIn);
+        unit.responder().halt(Endpoint::DataIn);
         unit
     }
 

@@ -51,7 +51,7 @@ impl VirtualBridge {
     ///
     /// Call it *before* you offer transfers again: a moment that passes in between then costs only another round, not
     /// an answer.
-    pub fn wake_in(&self) -> Option<Duration> {
+    pub fn wake_in(&mut self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached => self.responder().ready_at(),
@@ -93,10 +93,6 @@ impl VirtualBridge {
     /// Takes another process's request for a replug. Returns whether there was one since the last call.
     pub fn takes_replug_request(&mut self) -> bool {
         self.requests.as_mut().is_some_and(Requests::take)
-    }
-
-    pub(in crate::virtual_bridge) fn listen_to(&mut self, requests: Requests) {
-        self.requests = Some(requests);
     }
 
     /// Restarts the CPU as E8 with mode 0x50 does, and retrains the link.
@@ -148,8 +144,8 @@ impl VirtualBridge {
 
     /// Takes the flash back from the chip.
     fn stop_chip(&mut self) {
-        if let Some(chip) = self.chip.take() {
-            *self.boot_loader.flash_mut() = chip.power_off();
+        if let Some(unit) = self.chip.take() {
+            *self.boot_loader.flash_mut() = unit.chip.power_off();
         }
     }
 
@@ -182,16 +178,16 @@ impl VirtualBridge {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            let chip = ChipUnit::power_on(image, flash, fabric, speed, command_time);
-            let Some(told) = chip.descriptors() else {
+            let unit = ChipUnit::power_on(image, flash, fabric, speed, command_time);
+            let Some(told) = &unit.descriptors else {
                 // The host sees no device.
-                *self.boot_loader.flash_mut() = chip.power_off();
+                *self.boot_loader.flash_mut() = unit.chip.power_off();
                 self.is_mute = true;
                 self.presence = Presence::Away { back: None };
                 return;
             };
             self.descriptors = told.clone();
-            self.chip = Some(Box::new(chip));
+            self.chip = Some(Box::new(unit));
         } else if let Some(stand_in) = &mut self.stand_in {
             stand_in.bus_reset();
             stand_in.set_configuration(1);
@@ -201,7 +197,7 @@ impl VirtualBridge {
             self.boot_loader.power_on(&self.descriptors);
         }
         self.running = image;
-        (self.alternate, self.power_features) = (0, 0);
+        self.power_features = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;
     }

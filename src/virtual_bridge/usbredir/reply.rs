@@ -152,8 +152,8 @@ impl Outbox {
 
     /// Answers a bulk packet without data to the host: `length` bytes were taken from it.
     pub fn bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus, length: u32) {
-        let at = self.begin_bulk(id, bulk, status);
-        self.finish_bulk(at, length);
+        self.bulk_header(id, bulk, status, length, 0);
+        self.begin_to_wait();
     }
 
     /// Answers a bulk packet with data to the host. `fill` gets a buffer of the requested length, and returns the
@@ -166,57 +166,46 @@ impl Outbox {
         fill: impl FnOnce(&mut [u8]) -> Option<(RedirStatus, usize)>,
     ) -> bool {
         let start = self.end;
-        let at = self.begin_bulk(id, bulk, RedirStatus::Success);
+        // Status and length are known only when the data behind the header is there.
+        self.bulk_header(id, bulk, RedirStatus::Success, 0, 0);
         let data = self.end;
-        let Some((status, length)) = fill(self.room(bulk.length as usize)) else {
-            self.end = start;
-            return false;
-        };
+        let filled = fill(self.room(bulk.length as usize));
+        self.end = start;
+        let Some((status, length)) = filled else { return false };
         let length = length.min(bulk.length as usize);
+        self.bulk_header(id, bulk, status, length as u32, length);
         self.end = data + length;
-        self.bytes[at.body + 1] = status as u8;
-        self.finish_bulk(at, length as u32);
+        self.begin_to_wait();
         true
     }
 
     fn packet(&mut self, kind: u32, id: u64, body: &[&[u8]]) {
-        let at = self.begin(kind, id);
+        self.header(kind, id, body.iter().map(|part| part.len()).sum());
         body.iter().for_each(|part| self.put(part));
-        self.finish(at);
+        self.begin_to_wait();
     }
 
-    fn begin_bulk(&mut self, id: u64, bulk: &Bulk, status: RedirStatus) -> PacketPosition {
-        let at = self.begin(kind::BULK_PACKET, id);
-        self.put(&[bulk.endpoint, status as u8, 0, 0]);
+    /// Puts the headers of a bulk packet with this many bytes of data.
+    fn bulk_header(&mut self, id: u64, bulk: &Bulk, status: RedirStatus, length: u32, data: usize) {
+        let [b0, b1, high @ ..] = length.to_le_bytes();
+        let high = if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) { &high[..] } else { &[] };
+        self.header(kind::BULK_PACKET, id, 8 + high.len() + data);
+        self.put(&[bulk.endpoint, status as u8, b0, b1]);
         self.put(&bulk.stream.to_le_bytes());
-        if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) {
-            self.put(&[0, 0]);
-        }
-        at
+        self.put(high);
     }
 
-    fn finish_bulk(&mut self, at: PacketPosition, length: u32) {
-        let [b0, b1, b2, b3] = length.to_le_bytes();
-        self.bytes[at.body + 2..at.body + 4].copy_from_slice(&[b0, b1]);
-        if self.agreed.has(Capabilities::BULK_LENGTH_32_BITS) {
-            self.bytes[at.body + 8..at.body + 10].copy_from_slice(&[b2, b3]);
-        }
-        self.finish(at);
-    }
-
-    fn begin(&mut self, kind: u32, id: u64) -> PacketPosition {
-        let length_at = self.end + 4;
+    /// Puts the header of a packet with a body of this length.
+    fn header(&mut self, kind: u32, id: u64, length: usize) {
         self.put(&kind.to_le_bytes());
-        self.put(&[0; 4]);
+        self.put(&(length as u32).to_le_bytes());
         let id = id.to_le_bytes();
         let wide = self.agreed.has(Capabilities::IDS_64_BITS);
         self.put(if wide { &id } else { &id[..4] });
-        PacketPosition { length_at, body: self.end }
     }
 
-    fn finish(&mut self, at: PacketPosition) {
-        let length = (self.end - at.body) as u32;
-        self.bytes[at.length_at..at.length_at + 4].copy_from_slice(&length.to_le_bytes());
+    /// Starts the clock of the first answer that waits.
+    fn begin_to_wait(&mut self) {
         if self.patience.is_some() && self.waits_since.is_none() {
             self.waits_since = Some(Instant::now());
         }
@@ -235,13 +224,6 @@ impl Outbox {
         }
         &mut self.bytes[from..self.end]
     }
-}
-
-/// Position of a packet being written: its length field and its body.
-#[derive(Debug, Clone, Copy)]
-struct PacketPosition {
-    length_at: usize,
-    body: usize,
 }
 
 #[cfg(test)]

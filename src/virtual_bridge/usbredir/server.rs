@@ -182,7 +182,7 @@ impl<'u> Connection<'u> {
         match self.peer.read(self.inbox.room()) {
             Ok(0) => Ok(Received::End),
             Ok(count) => {
-                self.inbox.grow(count);
+                self.inbox.end += count;
                 self.moved_at = Instant::now();
                 Ok(Received::Bytes)
             }
@@ -244,14 +244,9 @@ impl<'u> Connection<'u> {
     }
 
     fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
-        let unsent = self.outbox.unsent().len();
         let mut events = PollFlags::empty();
-        if !self.outbox.is_full() {
-            events |= PollFlags::IN;
-        }
-        if unsent > 0 {
-            events |= PollFlags::OUT;
-        }
+        events.set(PollFlags::IN, !self.outbox.is_full());
+        events.set(PollFlags::OUT, !self.outbox.unsent().is_empty());
         Ok(wait(&self.peer, events, until)?)
     }
 }
@@ -299,10 +294,6 @@ impl Inbox {
             self.storage.resize(needed, 0);
         }
         &mut self.storage[self.end..]
-    }
-
-    fn grow(&mut self, count: usize) {
-        self.end += count;
     }
 
     fn consume(&mut self, count: usize) {

@@ -12,6 +12,7 @@ use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
 use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::Bus;
+use crate::virtual_bridge::descriptors::Setting;
 use crate::virtual_bridge::{ControlAnswer, STREAMS, VirtualBridge, setup};
 
 /// Events for the user who runs the server.
@@ -124,7 +125,7 @@ impl<'u> Session<'u> {
 
     /// Time until [`Session::settle`] may do something without a packet from the guest. If this is `None`, call
     /// `settle` once more: the moment may just have passed.
-    pub fn wake_in(&self) -> Option<Duration> {
+    pub fn wake_in(&mut self) -> Option<Duration> {
         self.unit.wake_in()
     }
 
@@ -251,16 +252,21 @@ impl<'u> Session<'u> {
         self.plug != before
     }
 
+    fn setting(&mut self) -> Option<Setting> {
+        let alternate = self.unit.alternate();
+        self.unit.descriptors().setting(alternate)
+    }
+
     /// Describes the selected alternate, which the guest must know before the answer that it is set.
-    fn announce_alternate(&self, out: &mut Outbox) {
-        let Some(setting) = self.unit.descriptors().setting(self.unit.alternate()) else { return };
+    fn announce_alternate(&mut self, out: &mut Outbox) {
+        let Some(setting) = self.setting() else { return };
         out.interface_info(setting.class);
         out.ep_info(&setting.pipes);
     }
 
     /// Whether all of these endpoints have streams in the selected alternate.
-    fn can_stream(&self, endpoints: u32) -> bool {
-        let setting = self.unit.descriptors().setting(self.unit.alternate());
+    fn can_stream(&mut self, endpoints: u32) -> bool {
+        let setting = self.setting();
         let with_streams = setting.iter().flat_map(|setting| &setting.pipes).filter(|pipe| pipe.streams > 0);
         let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
         endpoints & !mask == 0

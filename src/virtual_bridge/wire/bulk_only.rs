@@ -12,7 +12,7 @@ use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 
 /// State of a command in progress on the wire.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FollowedCommand {
     tag: u32,
     host_len: u32,
@@ -43,24 +43,24 @@ impl BulkOnlyWire {
         if matches!(command.due.front(), Some(Due::Status(_))) { command.effect.ready_at } else { None }
     }
 
-    /// Handles a packet on 0x02. Also returns whether the unit vanishes with it.
+    /// Handles a packet on 0x02.
     pub(super) fn out(
         &mut self,
         chip: &mut ServedChip,
         packet: &[u8],
         halts: &mut Halts,
         effect: &mut dyn FnMut(u8) -> WireEffect,
-    ) -> (PacketOut, bool) {
+    ) -> PacketOut {
         if let Some(command) = &mut self.command {
             if command.is_silent() {
-                return (PacketOut::Nak, false);
+                return PacketOut::Nak;
             }
             if command.out_left > 0 {
-                return (command.data(chip, packet, halts), false);
+                return command.data(chip, packet, halts);
             }
         }
         let Ok(cbw) = CommandBlockWrapper::parse(packet) else {
-            return (chip.bulk_out(DATA_OUT, 0, packet), false);
+            return chip.bulk_out(DATA_OUT, 0, packet);
         };
         let effect = effect(cbw.cdb.opcode());
         let is_out = cbw.transfer_length > 0 && cbw.direction == Direction::Out;
@@ -68,15 +68,12 @@ impl BulkOnlyWire {
             tag: cbw.tag,
             host_len: cbw.transfer_length,
             effect,
-            is_kept: false,
             tells_abort: self.was_aborted && cbw.cdb.opcode() == opcode::REQUEST_SENSE,
             out_left: if is_out { cbw.transfer_length } else { 0 },
-            collected: Vec::new(),
-            residue: None,
-            due: VecDeque::new(),
+            ..FollowedCommand::default()
         };
         match effect.fault {
-            Some(FaultKind::Disconnect) => return (PacketOut::Accepted, true),
+            Some(FaultKind::Disconnect) => return PacketOut::Accepted,
             Some(FaultKind::Timeout) => command.is_kept = true,
             Some(fault @ (FaultKind::Stall | FaultKind::ShortData)) if is_out || fault == FaultKind::Stall => {
                 command.out_left = match fault {
@@ -88,13 +85,13 @@ impl BulkOnlyWire {
             _ => {
                 let reply = chip.bulk_out(DATA_OUT, 0, packet);
                 if reply != PacketOut::Accepted {
-                    return (reply, false);
+                    return reply;
                 }
             }
         }
         self.was_aborted = command.is_kept && !command.is_silent();
         self.command = Some(command);
-        (PacketOut::Accepted, false)
+        PacketOut::Accepted
     }
 
     /// Handles the host's request for a packet on 0x81.

@@ -21,20 +21,21 @@ use crate::chip::{Chip, PacketIn, PacketOut};
 type ServedChip = Chip<NorFlash>;
 
 /// Protocol on the bulk pipes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Protocol {
-    BulkOnly,
-    Uas,
+#[derive(Debug, Default)]
+enum Protocol {
+    BulkOnly(BulkOnlyWire),
+    Uas(UasWire),
     /// A protocol without commands.
+    #[default]
     Other,
 }
 
 impl Protocol {
     /// Finds the protocol by bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
-    pub(super) const fn of(class: [u8; 3]) -> Self {
+    fn of(class: [u8; 3]) -> Self {
         match class {
-            [0x08, 0x06, 0x50] => Self::BulkOnly,
-            [0x08, 0x06, 0x62] => Self::Uas,
+            [0x08, 0x06, 0x50] => Self::BulkOnly(BulkOnlyWire::default()),
+            [0x08, 0x06, 0x62] => Self::Uas(UasWire::default()),
             _ => Self::Other,
         }
     }
@@ -85,61 +86,41 @@ impl Judge {
 }
 
 /// The wire of one attachment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct AttachmentWire {
     protocol: Protocol,
-    bulk_only: BulkOnlyWire,
-    uas: UasWire,
     /// Those of a fault: the firmware keeps its own.
-    halts: Halts,
+    pub(super) halts: Halts,
     judge: Judge,
-    has_vanished: bool,
+    /// A fault has taken the unit off the bus.
+    pub(super) has_vanished: bool,
 }
 
 impl AttachmentWire {
     /// Creates a wire on which a command's status comes no sooner than `command_time` after it.
     pub(super) fn new(command_time: Duration) -> Self {
-        Self {
-            protocol: Protocol::Other,
-            bulk_only: BulkOnlyWire::default(),
-            uas: UasWire::default(),
-            halts: Halts::default(),
-            judge: Judge { command_time, offered: None },
-            has_vanished: false,
-        }
+        Self { judge: Judge { command_time, offered: None }, ..Self::default() }
     }
 
-    /// Starts over with the protocol of another alternate setting, or the same one. Drops commands in progress.
-    pub(super) fn start_over(&mut self, protocol: Protocol) {
+    /// Starts over with the class of another alternate setting, or the same one. Drops commands in progress.
+    pub(super) fn start_over(&mut self, class: Option<[u8; 3]>) {
+        let protocol = class.map(Protocol::of).unwrap_or_default();
         *self = Self { protocol, ..Self::new(self.judge.command_time) };
     }
 
     /// Drops the command on a Bulk-Only Mass Storage Reset. Halts stay (Bulk-Only Transport 1.0, section 3.1).
     pub(super) fn mass_storage_reset(&mut self) {
-        self.bulk_only = BulkOnlyWire::default();
+        if let Protocol::BulkOnly(wire) = &mut self.protocol {
+            *wire = BulkOnlyWire::default();
+        }
         self.judge.taken();
-    }
-
-    /// Clears a halt.
-    pub(super) fn clear_halt(&mut self, endpoint: Endpoint) {
-        self.halts.clear(endpoint);
-    }
-
-    /// Whether a fault has halted the endpoint.
-    pub(super) fn is_halted(&self, endpoint: Endpoint) -> bool {
-        self.halts.holds(endpoint)
-    }
-
-    /// Whether a fault has taken the unit off the bus.
-    pub(super) fn has_vanished(&self) -> bool {
-        self.has_vanished
     }
 
     /// Time at which a delayed status may pass.
     pub(super) fn ready_at(&self) -> Option<Instant> {
-        match self.protocol {
-            Protocol::BulkOnly => self.bulk_only.ready_at(),
-            Protocol::Uas => self.uas.ready_at(),
+        match &self.protocol {
+            Protocol::BulkOnly(wire) => wire.ready_at(),
+            Protocol::Uas(wire) => wire.ready_at(),
             Protocol::Other => None,
         }
     }
@@ -156,18 +137,21 @@ impl AttachmentWire {
         if self.halts.holds(endpoint) {
             return PacketOut::Stall;
         }
-        let judge = &mut self.judge;
-        let mut effect = |opcode| judge.judge(packet, opcode, faults);
-        let (reply, vanishes) = match (self.protocol, endpoint) {
-            (Protocol::BulkOnly, Endpoint::DataOut) => self.bulk_only.out(chip, packet, &mut self.halts, &mut effect),
-            (Protocol::Uas, Endpoint::Command) => self.uas.command(chip, packet, &mut effect),
-            (Protocol::Uas, Endpoint::DataOut) => (self.uas.out(chip, stream, packet, &mut self.halts), false),
-            _ => (chip.bulk_out(endpoint.address(), stream, packet), false),
+        let (judge, has_vanished) = (&mut self.judge, &mut self.has_vanished);
+        let mut effect = |opcode| {
+            let effect = judge.judge(packet, opcode, faults);
+            *has_vanished |= effect.fault == Some(FaultKind::Disconnect);
+            effect
+        };
+        let reply = match (&mut self.protocol, endpoint) {
+            (Protocol::BulkOnly(wire), Endpoint::DataOut) => wire.out(chip, packet, &mut self.halts, &mut effect),
+            (Protocol::Uas(wire), Endpoint::Command) => wire.command(chip, packet, &mut effect),
+            (Protocol::Uas(wire), Endpoint::DataOut) => wire.out(chip, stream, packet, &mut self.halts),
+            _ => chip.bulk_out(endpoint.address(), stream, packet),
         };
         if reply == PacketOut::Accepted {
             self.judge.taken();
         }
-        self.has_vanished |= vanishes;
         reply
     }
 
@@ -176,10 +160,10 @@ impl AttachmentWire {
         if self.halts.holds(endpoint) {
             return PacketIn::Stall;
         }
-        match (self.protocol, endpoint) {
-            (Protocol::BulkOnly, Endpoint::DataIn) => self.bulk_only.input(chip, &mut self.halts),
-            (Protocol::Uas, Endpoint::DataIn) => self.uas.input(chip, stream, &mut self.halts),
-            (Protocol::Uas, Endpoint::Status) => self.uas.status(chip, stream, &mut self.halts),
+        match (&mut self.protocol, endpoint) {
+            (Protocol::BulkOnly(wire), Endpoint::DataIn) => wire.input(chip, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::DataIn) => wire.input(chip, stream, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::Status) => wire.status(chip, stream, &mut self.halts),
             _ => chip.bulk_in(endpoint.address(), stream),
         }
     }

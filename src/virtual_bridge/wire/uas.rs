@@ -18,7 +18,7 @@ use crate::virtual_bridge::scenario::FaultKind;
 const FOLLOWED: usize = 64;
 
 /// State of a command that the wire does something to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct FollowedTask {
     tag: Tag,
     effect: WireEffect,
@@ -52,13 +52,13 @@ impl UasWire {
         held.filter_map(|task| task.effect.ready_at).min()
     }
 
-    /// Handles a unit on 0x04. Also returns whether the unit vanishes with it.
+    /// Handles a unit on 0x04.
     pub(super) fn command(
         &mut self,
         chip: &mut ServedChip,
         packet: &[u8],
         effect: &mut dyn FnMut(u8) -> WireEffect,
-    ) -> (PacketOut, bool) {
+    ) -> PacketOut {
         let command = match HostIu::parse(packet) {
             Ok(HostIu::Command(command)) => command,
             other => {
@@ -70,26 +70,16 @@ impl UasWire {
                         TaskFunction::Other(_) => true,
                     });
                 }
-                return (reply, false);
+                return reply;
             }
         };
         let effect = effect(command.cdb.opcode());
         let most = chip.speed().bulk_packet();
         // A command unit does not say what data it moves. Commands that nobody knows read.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
-        let mut task = FollowedTask {
-            tag: command.tag,
-            effect,
-            is_kept: false,
-            halts_data: None,
-            out_left: 0,
-            collected: Vec::new(),
-            has_data: false,
-            data: VecDeque::new(),
-            status: VecDeque::new(),
-        };
+        let mut task = FollowedTask { tag: command.tag, effect, ..FollowedTask::default() };
         match (effect.fault, data) {
-            (Some(FaultKind::Disconnect), _) => return (PacketOut::Accepted, true),
+            (Some(FaultKind::Disconnect), _) => return PacketOut::Accepted,
             (Some(FaultKind::Timeout), _) => task.is_kept = true,
             (Some(FaultKind::Stall), DataLength::None) => {
                 task.keep(vec![Due::Halt], aborted(task.tag));
@@ -109,7 +99,7 @@ impl UasWire {
             _ => {
                 let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
                 if reply != PacketOut::Accepted {
-                    return (reply, false);
+                    return reply;
                 }
             }
         }
@@ -120,7 +110,7 @@ impl UasWire {
             }
             self.tasks.push(task);
         }
-        (PacketOut::Accepted, false)
+        PacketOut::Accepted
     }
 
     /// Handles data from the host on 0x02.

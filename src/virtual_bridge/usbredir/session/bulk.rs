@@ -6,7 +6,7 @@ use crate::pcap::Urb;
 use crate::virtual_bridge::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
 use crate::virtual_bridge::usbredir::reply::Outbox;
 use crate::virtual_bridge::usbredir::request::Bulk;
-use crate::virtual_bridge::{InReply, OutReply, STREAMS};
+use crate::virtual_bridge::{Reply, STREAMS};
 
 /// Maximum number of data packets that wait for the unit: more than any driver has in flight.
 const MAX_WAITING: usize = 1024;
@@ -33,24 +33,15 @@ impl Session<'_> {
         let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
             Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
-            _ => {
-                self.recorder.ended(urb, RedirStatus::Invalid, 0, &[]);
-                return out.bulk(id, &bulk, RedirStatus::Invalid, 0);
-            }
+            _ => return self.answer(id, &bulk, urb, RedirStatus::Invalid, 0, out),
         };
         let is_in = bulk.endpoint & 0x80 != 0;
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
-            Some(status) => {
-                self.recorder.ended(urb, status, moved, &[]);
-                out.bulk(id, &bulk, status, moved as u32);
-            }
+            Some(status) => self.answer(id, &bulk, urb, status, moved, out),
             // A host system without memory for a transfer answers the same.
-            None if !self.has_room_for(data) => {
-                self.recorder.ended(urb, RedirStatus::IoError, moved, &[]);
-                out.bulk(id, &bulk, RedirStatus::IoError, moved as u32);
-            }
+            None if !self.has_room_for(data) => self.answer(id, &bulk, urb, RedirStatus::IoError, moved, out),
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
@@ -69,18 +60,11 @@ impl Session<'_> {
         let mut moved = 0;
         loop {
             match self.unit.bulk_out(endpoint, stream as u16, &data[moved..]) {
-                OutReply::Accepted(count) => {
-                    moved += count;
-                    if moved >= data.len() {
-                        return (moved, Some(RedirStatus::Success));
-                    }
-                    if count == 0 {
-                        return (moved, None);
-                    }
-                }
-                OutReply::Stall => return (moved, Some(RedirStatus::Stall)),
+                Reply::Done(count) => return (moved + count, Some(RedirStatus::Success)),
                 // A unit that is gone answers nothing. The guest learns of that separately.
-                OutReply::Silent | OutReply::Gone => return (moved, None),
+                Reply::Part(0) | Reply::Silent | Reply::Gone => return (moved, None),
+                Reply::Part(count) => moved += count,
+                Reply::Stall | Reply::Babble(_) => return (moved, Some(RedirStatus::Stall)),
             }
         }
     }
@@ -128,14 +112,14 @@ impl Session<'_> {
                 let (before, rest) = buffer.split_at_mut_checked(part.len())?;
                 before.copy_from_slice(part);
                 let (status, count) = match unit.bulk_in(endpoint, stream, rest) {
-                    InReply::Data(count) => (RedirStatus::Success, part.len() + count),
-                    InReply::Babble(count) => (RedirStatus::Babble, part.len() + count),
-                    InReply::Stall => (RedirStatus::Stall, part.len()),
-                    InReply::Part(count) => {
+                    Reply::Done(count) => (RedirStatus::Success, part.len() + count),
+                    Reply::Babble(count) => (RedirStatus::Babble, part.len() + count),
+                    Reply::Stall => (RedirStatus::Stall, part.len()),
+                    Reply::Part(count) => {
                         part.extend_from_slice(&rest[..count]);
                         return None;
                     }
-                    InReply::Silent | InReply::Gone => return None,
+                    Reply::Silent | Reply::Gone => return None,
                 };
                 recorder.ended(urb, status, count, &buffer[..count]);
                 Some((status, count))
@@ -163,9 +147,14 @@ impl Session<'_> {
     }
 
     pub(super) fn conclude(&mut self, waiting: Waiting, status: RedirStatus, out: &mut Outbox) {
-        self.recorder.ended(waiting.urb, status, waiting.moved, &[]);
-        out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
+        self.answer(waiting.id, &waiting.bulk, waiting.urb, status, waiting.moved, out);
         self.keep(waiting.data);
+    }
+
+    /// Answers and records a bulk packet without data to the host.
+    fn answer(&self, id: u64, bulk: &Bulk, urb: Option<Urb>, status: RedirStatus, moved: usize, out: &mut Outbox) {
+        self.recorder.ended(urb, status, moved, &[]);
+        out.bulk(id, bulk, status, moved as u32);
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {

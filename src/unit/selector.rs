@@ -1,20 +1,20 @@
 //! The selection of a unit and its transport on the command line.
 
 use std::convert::Infallible;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::bridge::{Location, PortPath, UnitInfo};
 
 /// The value of `--device`: a port path, a serial number, or `virtual[:DIR]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Selector {
     /// `3-1.2`.
     Port(PortPath),
     /// Anything else: a serial number.
     Serial(String),
     /// `virtual:DIR`, or `virtual` for the one in the user's data folder.
+    #[display("virtual{}", _0.as_ref().map(|dir| format!(":{}", dir.display())).unwrap_or_default())]
     Virtual(Option<PathBuf>),
 }
 
@@ -43,17 +43,6 @@ impl FromStr for Selector {
                 Err(_) => Self::Serial(text.to_owned()),
             },
         })
-    }
-}
-
-impl fmt::Display for Selector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Port(port) => port.fmt(f),
-            Self::Serial(serial) => f.write_str(serial),
-            Self::Virtual(None) => f.write_str("virtual"),
-            Self::Virtual(Some(dir)) => write!(f, "virtual:{}", dir.display()),
-        }
     }
 }
 

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asmpatch::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
-use asmpatch::bridge::{ControlError, OpenBridge};
+use asmpatch::bridge::{ControlError, Endpoint, OpenBridge};
 use asmpatch::devices::Devices;
 use asmpatch::scsi::XdataAddress;
 use asmpatch::unit::{self, Selector};
@@ -60,8 +60,8 @@ impl OpenWorkload for Pieces<'_> {
         }
         let len = self.piece.min(self.len - self.asked);
         self.asked += len;
-        let job = if self.out.is_empty() { OpenJob::BulkIn(len) } else { OpenJob::BulkOut(len) };
-        (len > 0).then_some(job)
+        let endpoint = if self.out.is_empty() { Endpoint::DataIn } else { Endpoint::DataOut };
+        (len > 0).then_some(OpenJob::Bulk(endpoint, len))
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {

@@ -106,7 +106,7 @@ impl PlainResponder {
             }
             return Reply::taken(count, data.len());
         }
-        let Ok(cbw) = CommandBlockWrapper::parse(data) else { return Reply::Stall };
+        let Some(cbw) = CommandBlockWrapper::parse(data) else { return Reply::Stall };
         let exchange = self.start(cbw.cdb.padded(), cbw.lun);
         let host_len = cbw.transfer_length as usize;
         let expects = (host_len > 0).then_some(cbw.direction);

@@ -21,43 +21,28 @@ const IDENTIFY_LEN: usize = 4096;
 /// counts.
 const ATTENTIONS: usize = 3;
 
+/// Time limit of reading 64 KiB of SPI flash.
+const FLASH_READ_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Time limits by kind of command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Commands that the unit answers from memory.
+    /// Commands that the unit answers from memory, READ(16), WRITE(16).
     pub short: Duration,
-    /// Reading 64 KiB of SPI flash.
-    pub flash_read: Duration,
     /// Writing 64 KiB of SPI flash: allows for sixteen 4 KiB sector erases at up to 0.4 s by NOR data sheets, and the
     /// pages.
     pub flash_write: Duration,
-    /// READ(16), WRITE(16).
-    pub io: Duration,
 }
 
 impl Timeouts {
+    /// Time limits for firmware.
+    pub const FIRMWARE: Self = Self { short: Duration::from_secs(5), flash_write: Duration::from_secs(60) };
     /// Time limits for the boot loader, which is slow. Source: openpilot's flasher.
-    pub const BOOT_LOADER: Self = Self {
-        short: Duration::from_secs(30),
-        flash_read: Duration::from_secs(30),
-        flash_write: Duration::from_secs(30),
-        io: Duration::from_secs(30),
-    };
+    pub const BOOT_LOADER: Self = Self { short: Duration::from_secs(30), flash_write: Duration::from_secs(30) };
 
     /// Time limits for a unit in this state.
     pub fn of(state: BridgeState) -> Self {
-        if state == BridgeState::BootLoader { Self::BOOT_LOADER } else { Self::default() }
-    }
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            short: Duration::from_secs(5),
-            flash_read: Duration::from_secs(30),
-            flash_write: Duration::from_secs(60),
-            io: Duration::from_secs(5),
-        }
+        if state == BridgeState::BootLoader { Self::BOOT_LOADER } else { Self::FIRMWARE }
     }
 }
 
@@ -74,7 +59,7 @@ pub struct Bridge<T> {
 impl<T: Transport> Bridge<T> {
     /// Creates a bridge over this transport.
     pub fn new(transport: T) -> Self {
-        Self::with_timeouts(transport, Timeouts::default())
+        Self::with_timeouts(transport, Timeouts::FIRMWARE)
     }
 
     /// Creates a bridge with these time limits.
@@ -294,9 +279,8 @@ impl<T: Transport> Bridge<T> {
     /// Sends a command until the answer is not UNIT ATTENTION. Returns the bytes moved.
     fn settled(&mut self, command: Command, mut data: DataPhase<'_>) -> Result<usize, CommandError> {
         let timeout = match command {
-            Command::FlashRead { .. } => self.timeouts.flash_read,
+            Command::FlashRead { .. } => FLASH_READ_TIMEOUT,
             Command::ConfigWrite(_) | Command::FlashWrite { .. } => self.timeouts.flash_write,
-            Command::Read16 { .. } | Command::Write16 { .. } => self.timeouts.io,
             _ => self.timeouts.short,
         };
         let cdb = command.cdb();

@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use derive_more::{Display, From};
 use miette::Diagnostic;
+use thiserror::Error;
 
 use super::pipes::PipeError;
 use crate::scsi::Cdb;
 use crate::scsi::bot::CswError;
 
 /// An error of a transport.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{}", kind.told(during).1)]
 pub struct TransportError {
     /// The activity that failed.
     pub during: Activity,
@@ -63,6 +65,27 @@ impl TransportErrorKind {
     pub fn during(self, activity: impl Into<Activity>) -> TransportError {
         TransportError { during: activity.into(), kind: self }
     }
+
+    /// The error's code and text.
+    fn told(&self, during: &Activity) -> (&'static str, String) {
+        match self {
+            Self::Timeout { deadline } => {
+                ("asmpatch::usb::timeout", format!("no answer to {during} within {deadline:?}"))
+            }
+            Self::Disconnected => ("asmpatch::usb::disconnected", format!("the unit disappeared during {during}")),
+            Self::Stalled => ("asmpatch::usb::stall", format!("the unit stalled {during} and stayed stalled")),
+            Self::BadStatus(error) => {
+                ("asmpatch::usb::bad_status", format!("the status of {during} is no valid CSW: {error}"))
+            }
+            Self::TagMismatch { expected, found } => {
+                let text = format!("the status of {during} carries tag {found:#x}, expected {expected:#x}");
+                ("asmpatch::usb::tag", text)
+            }
+            Self::PhaseError => ("asmpatch::usb::phase", format!("the unit reports a phase error for {during}")),
+            Self::Protocol(what) => ("asmpatch::usb::protocol", format!("{during}: {what}")),
+            Self::Io(error) => ("asmpatch::usb::io", format!("{during}: {error}")),
+        }
+    }
 }
 
 impl PipeError {
@@ -95,37 +118,8 @@ impl TransportError {
     }
 }
 
-impl fmt::Display for TransportError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { during, kind } = self;
-        match kind {
-            TransportErrorKind::Timeout { deadline } => write!(f, "no answer to {during} within {deadline:?}"),
-            TransportErrorKind::Disconnected => write!(f, "the unit disappeared during {during}"),
-            TransportErrorKind::Stalled => write!(f, "the unit stalled {during} and stayed stalled"),
-            TransportErrorKind::BadStatus(error) => write!(f, "the status of {during} is no valid CSW: {error}"),
-            TransportErrorKind::TagMismatch { expected, found } => {
-                write!(f, "the status of {during} carries tag {found:#x}, expected {expected:#x}")
-            }
-            TransportErrorKind::PhaseError => write!(f, "the unit reports a phase error for {during}"),
-            TransportErrorKind::Protocol(what) => write!(f, "{during}: {what}"),
-            TransportErrorKind::Io(error) => write!(f, "{during}: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for TransportError {}
-
 impl Diagnostic for TransportError {
     fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(match self.kind {
-            TransportErrorKind::Timeout { .. } => "asmpatch::usb::timeout",
-            TransportErrorKind::Disconnected => "asmpatch::usb::disconnected",
-            TransportErrorKind::Stalled => "asmpatch::usb::stall",
-            TransportErrorKind::BadStatus(_) => "asmpatch::usb::bad_status",
-            TransportErrorKind::TagMismatch { .. } => "asmpatch::usb::tag",
-            TransportErrorKind::PhaseError => "asmpatch::usb::phase",
-            TransportErrorKind::Protocol(_) => "asmpatch::usb::protocol",
-            TransportErrorKind::Io(_) => "asmpatch::usb::io",
-        }))
+        Some(Box::new(self.kind.told(&self.during).0))
     }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
+use super::pipes::Endpoint;
 use super::workload::{Completion, Job, JobData};
 use crate::digest::to_hex;
-use crate::scsi::bot::Direction;
 use crate::scsi::{ScsiStatus, Sense};
 
 /// Maximum number of data bytes to show.
@@ -26,12 +26,12 @@ pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapse
     }
     let Completion { transferred, status, sense } = *completion;
     let data = buffer.get(..transferred).unwrap_or_default();
-    let direction = match job.data {
-        JobData::None => None,
-        JobData::In(_) => Some(Direction::In),
-        JobData::Out(_) => Some(Direction::Out),
+    let moved = match job.data {
+        JobData::None => "no data".to_owned(),
+        JobData::In(_) => data_words("in", data),
+        JobData::Out(_) => data_words("out", data),
     };
-    let (status, moved) = (status_words(status, sense), data_words(direction, data));
+    let status = status_words(status, sense);
     debug!("{}: {status}, {moved}, {}", job.cdb, milliseconds(elapsed));
 }
 
@@ -45,14 +45,14 @@ pub(super) fn moved(name: &dyn Display, job: OpenJob, data: &[u8], elapsed: Dura
         OpenJob::Control(command) => {
             let sent = command.data().unwrap_or_default();
             let moved = match (command.is_read(), command.len()) {
-                (true, _) => data_words(Some(Direction::In), data),
-                (false, 0) => data_words(None, &[]),
-                (false, len) => data_words(Some(Direction::Out), sent.get(..len).unwrap_or_default()),
+                (true, _) => data_words("in", data),
+                (false, 0) => "no data".to_owned(),
+                (false, len) => data_words("out", sent.get(..len).unwrap_or_default()),
             };
             debug!("{name}, setup {}: {moved}, {time}", first_bytes(&command.setup()));
         }
-        OpenJob::BulkIn(_) => debug!("{name}: {}, {time}", data_words(Some(Direction::In), data)),
-        OpenJob::BulkOut(len) => debug!("{name}: {len} bytes out, {time}"),
+        OpenJob::Bulk(Endpoint::DataIn, _) => debug!("{name}: {}, {time}", data_words("in", data)),
+        OpenJob::Bulk(_, len) => debug!("{name}: {len} bytes out, {time}"),
     }
 }
 
@@ -66,12 +66,7 @@ fn status_words(status: ScsiStatus, sense: Option<Sense>) -> String {
     }
 }
 
-fn data_words(direction: Option<Direction>, data: &[u8]) -> String {
-    let way = match direction {
-        None => return "no data".to_owned(),
-        Some(Direction::In) => "in",
-        Some(Direction::Out) => "out",
-    };
+fn data_words(way: &str, data: &[u8]) -> String {
     let bytes = if data.is_empty() { String::new() } else { format!(": {}", first_bytes(data)) };
     format!("{} bytes {way}{bytes}", data.len())
 }
@@ -92,10 +87,9 @@ mod tests {
 
     #[test]
     fn of_long_data_the_first_bytes_are_shown() {
-        assert_eq!(data_words(None, &[]), "no data");
-        assert_eq!(data_words(Some(Direction::In), &[0xAB, 1]), "2 bytes in: ab 01");
-        assert_eq!(data_words(Some(Direction::In), &[]), "0 bytes in");
-        let shown = data_words(Some(Direction::Out), &[7; 65_536]);
+        assert_eq!(data_words("in", &[0xAB, 1]), "2 bytes in: ab 01");
+        assert_eq!(data_words("in", &[]), "0 bytes in");
+        let shown = data_words("out", &[7; 65_536]);
         assert_eq!(shown, format!("65536 bytes out: {} ...", ["07"; SHOWN].join(" ")));
         assert_eq!(milliseconds(Duration::from_micros(1234)), "1.234 ms");
     }

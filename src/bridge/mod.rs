@@ -13,8 +13,6 @@ mod log;
 pub mod open;
 mod pipes;
 mod port;
-mod runtime;
-mod single;
 pub mod survey;
 mod transport;
 pub mod uas;

@@ -7,11 +7,11 @@ use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::DataPhase;
-use crate::scsi::{Capacity, Command, ScsiStatus, Sense, XdataAddress};
+use crate::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
 
 /// Addresses that a GPU runtime's initialisation writes, and that read 0 before it. On an initialised unit E6 is never
 /// answered, and neither is any later command, until a power cycle. Source: executed on 240417 from its reset vector.
-pub(super) const INITIALISED_AT: [XdataAddress; 3] =
+const INITIALISED_AT: [XdataAddress; 3] =
     [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
 /// Not 0 once the firmware has started an SSD, which leaves the same values in [`INITIALISED_AT`] as a GPU runtime.
 /// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
@@ -47,15 +47,17 @@ impl Behind {
 /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
     for at in INITIALISED_AT {
-        let (mut byte, mut started) = ([0], [0]);
-        let read = bridge.xdata_read(at, &mut byte);
-        match read.and_then(|()| if byte == [0] { Ok(()) } else { bridge.xdata_read(SSD_STARTED_AT, &mut started) }) {
-            Ok(()) if byte == [0] => {}
-            Ok(()) if started == [0] => {
-                let why = format!("{INITIALISED}: {:#06x} reads {:#04x}", at.addr, byte[0]);
+        let read = bridge.xdata_byte(at).and_then(|byte| {
+            let started = if byte == 0 { 0 } else { bridge.xdata_byte(SSD_STARTED_AT)? };
+            Ok((byte, started))
+        });
+        match read {
+            Ok((0, _)) => {}
+            Ok((byte, 0)) => {
+                let why = format!("{INITIALISED}: {:#06x} reads {byte:#04x}", at.addr);
                 return Ok(Behind::CannotTell(why));
             }
-            Ok(()) => break,
+            Ok(_) => break,
             Err(error) => return cannot_tell(bridge, error),
         }
     }
@@ -77,6 +79,35 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
     let capacity = capacity.map(|capacity| decimal_bytes(Capacity::bytes(capacity)));
     let known: Vec<String> = model.into_iter().chain(capacity).collect();
     Ok(if known.is_empty() { Behind::NoMedium } else { Behind::Ssd(known.join(", ")) })
+}
+
+impl<T: Transport> Bridge<T> {
+    /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present) on a unit that is not initialised. WRITE(16)
+    /// can't reach an SSD then.
+    ///
+    /// # Errors
+    /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
+    pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
+        for at in INITIALISED_AT {
+            if self.xdata_byte(at)? != 0 {
+                return Ok(false);
+            }
+        }
+        let capacity = self.answers_no_medium(Command::ReadCapacity10, &mut [0; 8])?;
+        Ok(capacity && self.answers_no_medium(Command::NvmeIdentifyController, &mut [0; 4096])?)
+    }
+
+    fn answers_no_medium(&mut self, command: Command, buffer: &mut [u8]) -> Result<bool, CommandError> {
+        let timeout = self.timeouts().short;
+        match self.execute(command, DataPhase::In(buffer), timeout) {
+            Ok(completion) => Ok(completion.status == ScsiStatus::CheckCondition
+                && completion.sense.is_some_and(|Sense { key, asc, .. }| {
+                    key == SenseKey::NOT_READY && asc == Sense::MEDIUM_NOT_PRESENT.asc
+                })),
+            Err(error) if error.is_timeout() => self.recover().map(|()| false),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
 
 /// Recovers the unit after a failed command, so that the next command works.

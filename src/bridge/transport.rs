@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;
-use super::single::Single;
-use super::workload::{Completion, DataPhase, Workload};
+use super::workload::{Completion, DataPhase, Job, JobData, Workload};
 use crate::chip::Simulated;
 use crate::scsi::Cdb;
 
@@ -59,10 +58,10 @@ pub trait Transport {
     /// # Errors
     /// [`TransportError`] if the wire failed. The transport has then already tried to recover the device.
     fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
-        let mut single = Single::new(*cdb, data);
+        let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
         self.run(&mut single, 1, timeout)?;
         single
-            .completion()
+            .completion
             .ok_or_else(|| TransportErrorKind::Protocol("the queue ended without an answer".to_owned()).during(*cdb))
     }
 
@@ -133,5 +132,42 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn recover(&mut self) -> Result<(), TransportError> {
         (**self).recover()
+    }
+}
+
+/// One command as a workload: the only copy is between the caller's data and the transfer's buffer.
+struct Single<'a> {
+    cdb: Cdb,
+    data: DataPhase<'a>,
+    was_sent: bool,
+    completion: Option<Completion>,
+}
+
+impl Workload for Single<'_> {
+    fn buffer_len(&self) -> usize {
+        self.data.len()
+    }
+
+    fn next(&mut self, buffer: &mut [u8]) -> Option<Job> {
+        if std::mem::replace(&mut self.was_sent, true) {
+            return None;
+        }
+        let data = match &self.data {
+            DataPhase::None => JobData::None,
+            DataPhase::In(wanted) => JobData::In(wanted.len()),
+            DataPhase::Out(data) => {
+                buffer[..data.len()].copy_from_slice(data);
+                JobData::Out(data.len())
+            }
+        };
+        Some(Job { cdb: self.cdb, data, id: 0 })
+    }
+
+    fn complete(&mut self, _job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+        if let DataPhase::In(wanted) = &mut self.data {
+            wanted[..data.len()].copy_from_slice(data);
+        }
+        self.completion = Some(*completion);
+        true
     }
 }

@@ -1,6 +1,5 @@
 //! What is known of a unit before it is opened: its place and its identity.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -12,7 +11,8 @@ use crate::firmware::{BridgeState, UsbId};
 /// Place where a device is plugged in: the bus, then the port of each hub on the way. Written as in Linux: `3-1.2`.
 ///
 /// It stays the same while a unit leaves the bus and comes back, even with another identity.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
+#[display("{bus}-{}", ports.iter().map(u8::to_string).collect::<Vec<_>>().join("."))]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(into = "String")]
 pub struct PortPath {
@@ -62,16 +62,6 @@ impl FromStr for PortPath {
 fn decimal(text: &str) -> Option<u8> {
     let number: u8 = text.parse().ok()?;
     (number > 0 && number.to_string() == text).then_some(number)
-}
-
-impl fmt::Display for PortPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.bus)?;
-        for (at, port) in self.ports.iter().enumerate() {
-            write!(f, "{}{port}", if at == 0 { '-' } else { '.' })?;
-        }
-        Ok(())
-    }
 }
 
 impl From<PortPath> for String {
@@ -132,7 +122,8 @@ impl Speed {
 }
 
 /// A unit as its descriptors describe it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize)]
+#[display("{location} {id} ({state}{})", serial.as_ref().map(|it| format!(", serial {}", it.shown())).unwrap_or_default())]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnitInfo {
     /// The unit's place.
@@ -157,16 +148,6 @@ impl UnitInfo {
     /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
         matches!(self.location, Location::Virtual(_))
-    }
-}
-
-impl fmt::Display for UnitInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {} ({}", self.location, self.id, self.state)?;
-        if let Some(serial) = &self.serial {
-            write!(f, ", serial {}", serial.shown())?;
-        }
-        f.write_str(")")
     }
 }
 

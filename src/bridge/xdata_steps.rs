@@ -1,4 +1,4 @@
-//! Sequences of E4 and E5 with many in flight, to drive an engine in the chip.
+//! Sequences of E4 and E5: with many in flight, to drive an engine in the chip, and a GPU runtime's around WRITE(16).
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use super::client::Bridge;
 use super::command_error::CommandError;
 use super::transport::Transport;
 use super::workload::{Completion, Job, JobData, Workload};
+use crate::scsi::runtime::{COUNTERS, INITIALISATION, freeing};
 use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// One step of a sequence.
@@ -42,6 +43,24 @@ impl<T: Transport> Bridge<T> {
         let mut steps: Vec<_> = writes.into_iter().map(|(at, value)| XdataStep::Write(at, value)).collect();
         self.xdata_steps(&mut steps)
     }
+
+    /// Initialises the bridge for WRITE(16) as a GPU runtime does. Call it only if [`Bridge::has_no_medium`] returns
+    /// `true`.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn initialise(&mut self) -> Result<(), CommandError> {
+        INITIALISATION.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
+    }
+
+    /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that it leaves.
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub fn free_slots(&mut self, written: usize) -> Result<(), CommandError> {
+        let mut all = freeing(written).chain(COUNTERS);
+        all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
+    }
 }
 
 struct Script<'a, 'b> {
@@ -50,33 +69,26 @@ struct Script<'a, 'b> {
     failure: Option<CommandError>,
 }
 
-impl XdataStep<'_> {
-    fn command(&self) -> Command {
-        match self {
-            Self::Write(at, value) => Command::XdataWrite { at: *at, value: *value },
-            Self::Read(from, buffer) => Command::XdataRead { from: *from, len: buffer.len() as u16 },
-        }
-    }
-
-    const fn len(&self) -> usize {
-        match self {
-            Self::Write(..) => 0,
-            Self::Read(_, buffer) => buffer.len(),
-        }
-    }
-}
-
 impl Workload for Script<'_, '_> {
     fn buffer_len(&self) -> usize {
-        self.steps.iter().map(XdataStep::len).max().unwrap_or(0)
+        let lens = self.steps.iter().map(|step| match step {
+            XdataStep::Write(..) => 0,
+            XdataStep::Read(_, buffer) => buffer.len(),
+        });
+        lens.max().unwrap_or(0)
     }
 
     fn next(&mut self, _: &mut [u8]) -> Option<Job> {
         let step = self.steps.get(self.next)?;
-        let data = if step.len() == 0 { JobData::None } else { JobData::In(step.len()) };
+        let (command, data) = match step {
+            XdataStep::Write(at, value) => (Command::XdataWrite { at: *at, value: *value }, JobData::None),
+            XdataStep::Read(from, buffer) => {
+                (Command::XdataRead { from: *from, len: buffer.len() as u16 }, JobData::In(buffer.len()))
+            }
+        };
         let id = self.next as u64;
         self.next += 1;
-        Some(Job { cdb: step.command().cdb(), data, id })
+        Some(Job { cdb: command.cdb(), data, id })
     }
 
     fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _: Duration) -> bool {

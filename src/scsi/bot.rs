@@ -39,21 +39,6 @@ pub struct CommandBlockWrapper {
     pub cdb: Cdb,
 }
 
-/// Reasons bytes are no valid and meaningful CBW. A device answers such bytes by stalling both endpoints (section
-/// 6.6.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-pub enum CbwError {
-    /// There are not 31 bytes.
-    #[error("a CBW has {CBW_LEN} bytes; this has {0}")]
-    Length(usize),
-    /// The signature is not "USBC".
-    #[error("the CBW's signature is wrong")]
-    Signature,
-    /// Reserved bits are set, or the command's length is not 1 to 16.
-    #[error("the CBW's flags, LUN or command length are outside what the specification allows")]
-    Field,
-}
-
 impl CommandBlockWrapper {
     /// Encodes the 31 bytes on the wire.
     pub fn to_bytes(&self) -> [u8; CBW_LEN] {
@@ -68,21 +53,19 @@ impl CommandBlockWrapper {
         bytes
     }
 
-    /// Parses and checks 31 bytes from the wire.
-    ///
-    /// # Errors
-    /// [`CbwError`], in the order in which the specification's section 6.2 lists the conditions.
-    pub fn parse(bytes: &[u8]) -> Result<Self, CbwError> {
-        let bytes: &[u8; CBW_LEN] = bytes.try_into().map_err(|_| CbwError::Length(bytes.len()))?;
+    /// Parses and checks 31 bytes from the wire; `None` if they are no valid and meaningful CBW (section 6.2). A device
+    /// answers such bytes by stalling both endpoints (section 6.6.1).
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let bytes: &[u8; CBW_LEN] = bytes.try_into().ok()?;
         if bytes[0..4] != CBW_SIGNATURE {
-            return Err(CbwError::Signature);
+            return None;
         }
         let cdb_len = usize::from(bytes[14]);
         if bytes[12] & 0x7F != 0 || bytes[13] & 0xF0 != 0 || !(1..=16).contains(&cdb_len) {
-            return Err(CbwError::Field);
+            return None;
         }
-        let cdb = Cdb::new(&bytes[15..15 + cdb_len]).map_err(|_| CbwError::Field)?;
-        Ok(Self {
+        let cdb = Cdb::new(&bytes[15..15 + cdb_len]).ok()?;
+        Some(Self {
             tag: u32::from_le_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
             transfer_length: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]),
             direction: if bytes[12] & 0x80 != 0 { Direction::In } else { Direction::Out },
@@ -171,7 +154,7 @@ mod tests {
         fn a_cbw_survives_the_wire(tag: u32, len: u32, is_in: bool, lun in 0u8..16, cdb in proptest::collection::vec(0u8.., 1..=16)) {
             let direction = if is_in { Direction::In } else { Direction::Out };
             let cbw = CommandBlockWrapper { tag, transfer_length: len, direction, lun, cdb: Cdb::new(&cdb).unwrap() };
-            proptest::prop_assert_eq!(CommandBlockWrapper::parse(&cbw.to_bytes()), Ok(cbw));
+            proptest::prop_assert_eq!(CommandBlockWrapper::parse(&cbw.to_bytes()), Some(cbw));
         }
 
         #[test]

@@ -13,11 +13,9 @@ impl Capacity {
     /// Parses READ CAPACITY(10)'s 8 bytes; `None` if there are fewer. For a medium beyond its 32 bits,
     /// [`Capacity::blocks`] is 2^32, and only READ CAPACITY(16) tells the size.
     pub fn parse10(data: &[u8]) -> Option<Self> {
-        let [a, b, c, d, e, f, g, h] = *data.first_chunk()?;
-        Some(Self {
-            blocks: u64::from(u32::from_be_bytes([a, b, c, d])) + 1,
-            block_len: u32::from_be_bytes([e, f, g, h]),
-        })
+        let last = u32::from_be_bytes(*data.first_chunk()?);
+        let block_len = u32::from_be_bytes(*data.get(4..)?.first_chunk()?);
+        Some(Self { blocks: u64::from(last) + 1, block_len })
     }
 
     /// Parses READ CAPACITY(16)'s first 12 bytes; `None` if there are fewer.

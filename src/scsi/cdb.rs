@@ -38,11 +38,7 @@ impl Cdb {
     pub(crate) const fn of<const N: usize>(cdb: [u8; N]) -> Self {
         const { assert!(N >= 1 && N <= 16) };
         let mut bytes = [0; 16];
-        let mut at = 0;
-        while at < N {
-            bytes[at] = cdb[at];
-            at += 1;
-        }
+        bytes.split_at_mut(N).0.copy_from_slice(&cdb);
         Self { bytes, len: N as u8 }
     }
 

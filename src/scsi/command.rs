@@ -3,8 +3,6 @@
 //! Vendor commands come from the reference's vendor-command table, which was read from image 240417 and confirmed by
 //! executing it. Standard commands come from SPC-4 and SBC-3.
 
-use std::fmt;
-
 use super::bot::Direction;
 use super::cdb::{Cdb, opcode_name};
 use super::opcode;
@@ -21,7 +19,8 @@ pub enum XdataPage {
 }
 
 /// An address in XDATA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("XDATA {}0x{addr:04X}", if *page == XdataPage::Main { "" } else { "page 0x51 " })]
 pub struct XdataAddress {
     /// The page.
     pub page: XdataPage,
@@ -46,15 +45,6 @@ impl XdataAddress {
     const fn wire(self) -> [u8; 3] {
         let [high, low] = self.addr.to_be_bytes();
         [self.page as u8, high, low]
-    }
-}
-
-impl fmt::Display for XdataAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.page {
-            XdataPage::Main => write!(f, "XDATA 0x{:04X}", self.addr),
-            XdataPage::Other => write!(f, "XDATA page 0x51 0x{:04X}", self.addr),
-        }
     }
 }
 

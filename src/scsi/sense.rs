@@ -68,7 +68,8 @@ impl fmt::Debug for SenseKey {
 }
 
 /// Sense key, additional sense code and its qualifier: written `5/24/00`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
+#[display("{:X}/{asc:02X}/{ascq:02X}{}", key.0, self.meaning().map(|text| format!(" ({text})")).unwrap_or_default())]
 pub struct Sense {
     /// The class of the error.
     pub key: SenseKey,
@@ -135,16 +136,6 @@ impl Sense {
             (0x6, 0x29, _) => "power on, reset or bus device reset occurred",
             _ => return None,
         })
-    }
-}
-
-impl fmt::Display for Sense {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:X}/{:02X}/{:02X}", self.key.0, self.asc, self.ascq)?;
-        match self.meaning() {
-            Some(meaning) => write!(f, " ({meaning})"),
-            None => Ok(()),
-        }
     }
 }
 

@@ -41,24 +41,18 @@ pub struct CommandIu {
     pub cdb: Cdb,
 }
 
-/// A task management function (UAS-3, table 19).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TaskFunction {
-    /// 0x01: ends one command.
-    AbortTask,
-    /// 0x08: ends all commands of a logical unit.
-    LogicalUnitReset,
-    /// Any other value.
-    Other(u8),
-}
+/// Task management function: ends one command (UAS-3, table 19).
+pub const ABORT_TASK: u8 = 0x01;
+/// Task management function: ends all commands of a logical unit (UAS-3, table 19).
+pub const LOGICAL_UNIT_RESET: u8 = 0x08;
 
 /// A task management IU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskIu {
     /// This IU's own tag.
     pub tag: Tag,
-    /// The function.
-    pub function: TaskFunction,
+    /// The function, such as [`ABORT_TASK`].
+    pub function: u8,
     /// The tag of the command to end.
     pub managed: Tag,
     /// Logical unit number, single-level.
@@ -153,13 +147,8 @@ impl HostIu {
             }
             ID_TASK => {
                 let bytes = bytes.first_chunk::<TASK_IU_LEN>().ok_or(short(TASK_IU_LEN))?;
-                let function = match bytes[4] {
-                    0x01 => TaskFunction::AbortTask,
-                    0x08 => TaskFunction::LogicalUnitReset,
-                    other => TaskFunction::Other(other),
-                };
                 let managed = Tag(u16::from_be_bytes([bytes[6], bytes[7]]));
-                Ok(Self::Task(TaskIu { tag: tag_of(bytes), function, managed, lun: bytes[9] }))
+                Ok(Self::Task(TaskIu { tag: tag_of(bytes), function: bytes[4], managed, lun: bytes[9] }))
             }
             _ if bytes.is_empty() => Err(short(1)),
             other => Err(IuError::Id(other)),

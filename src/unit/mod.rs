@@ -66,7 +66,7 @@ pub struct Chosen {
 
 enum ChosenPort {
     Virtual(VirtualPort),
-    Usb(Found),
+    Usb(Box<Found>),
 }
 
 impl Chosen {
@@ -117,7 +117,7 @@ pub fn choose(
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
         _ => {
             let found = chosen(usb::discover(known)?, selector)?;
-            Chosen { info: found.info.clone(), port: ChosenPort::Usb(found) }
+            Chosen { info: found.info.clone(), port: ChosenPort::Usb(found.into()) }
         }
     })
 }

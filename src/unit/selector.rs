@@ -16,7 +16,7 @@ pub enum Selector {
     /// Anything else: a serial number.
     Serial(String),
     /// `virtual:DIR`, or `virtual` for the one in the user's data folder.
-    #[display("virtual{}", _0.iter().map(|dir| format!(":{}", dir.display())).collect::<String>())]
+    #[display("virtual{}", _0.as_ref().map(|dir| format!(":{}", dir.display())).unwrap_or_default())]
     Virtual(Option<PathBuf>),
 }
 

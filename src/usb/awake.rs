@@ -4,10 +4,12 @@
 //! suspend, `auto` allows it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::sysfs::read;
 use crate::bridge::PortPath;
 
 const CONTROL: &str = "power/control";
@@ -37,14 +39,10 @@ impl Drop for Awake {
     fn drop(&mut self) {
         let mut changed = changed();
         for path in &self.0 {
-            match changed.get_mut(path) {
-                Some((needed, _)) if *needed > 1 => *needed -= 1,
-                Some(_) => {
-                    if let Some((_, number)) = changed.remove(path) {
-                        give_back(path, &number);
-                    }
-                }
-                None => {}
+            let Entry::Occupied(mut entry) = changed.entry(path.clone()) else { continue };
+            entry.get_mut().0 -= 1;
+            if entry.get().0 == 0 {
+                give_back(path, &entry.remove().1);
             }
         }
     }
@@ -86,10 +84,6 @@ fn give_back(path: &Path, number: &str) {
         // A device that has just left needs no restoring.
         let _ = fs::write(path.join(CONTROL), "auto");
     }
-}
-
-fn read(path: &Path) -> String {
-    fs::read_to_string(path).unwrap_or_default().trim_end().to_owned()
 }
 
 #[cfg(test)]

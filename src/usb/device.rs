@@ -23,11 +23,6 @@ const SET_CONFIGURATION: u8 = 9;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that the boot loader needs after a port reset. Source: openpilot's flasher.
 const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
-/// bmRequestType of a class request to an interface, host to device (BOT 3.1).
-const CLASS_TO_INTERFACE: u8 = 0x21;
-/// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
-const MASS_STORAGE_RESET: u8 = 0xFF;
-
 /// An opened bridge, on one alternate setting.
 ///
 /// Dropping it, also by an unwinding panic, releases the interface and gives the unit back to its kernel driver. A
@@ -140,18 +135,5 @@ impl Device {
             return self.try_configure().map_err(pipe_error);
         }
         self.try_select_alternate().map_err(pipe_error)
-    }
-
-    pub(super) fn clear_halt_of(&self, endpoint: Endpoint) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        self.handle.clear_halt(endpoint.address()).map_err(pipe_error)
-    }
-
-    pub(super) fn mass_storage_reset(&self, timeout: Duration) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        self.handle
-            .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, u16::from(INTERFACE), &[], timeout)
-            .map(drop)
-            .map_err(pipe_error)
     }
 }

@@ -1,8 +1,6 @@
 //! Waiting for changes on the buses.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
@@ -13,24 +11,19 @@ use super::error::UsbError;
 #[derive(Debug)]
 pub struct HotplugWatch {
     context: Context,
-    changed: Arc<AtomicBool>,
     events: Option<Registration<Context>>,
 }
 
 /// Interval between looks at the buses on a system without events.
 const POLL: Duration = Duration::from_millis(100);
 
-#[derive(Debug)]
-struct Bell(Arc<AtomicBool>);
+/// Nothing but a reason for libusb to report an event.
+struct Bell;
 
 impl Hotplug<Context> for Bell {
-    fn device_arrived(&mut self, _device: rusb::Device<Context>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    fn device_arrived(&mut self, _device: rusb::Device<Context>) {}
 
-    fn device_left(&mut self, _device: rusb::Device<Context>) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+    fn device_left(&mut self, _device: rusb::Device<Context>) {}
 }
 
 impl HotplugWatch {
@@ -40,10 +33,9 @@ impl HotplugWatch {
     /// [`UsbError::Unavailable`].
     pub fn new() -> Result<Self, UsbError> {
         let context = new_context()?;
-        let changed = Arc::new(AtomicBool::new(false));
-        let bell = Box::new(Bell(changed.clone()));
-        let events = if rusb::has_hotplug() { HotplugBuilder::new().register(&context, bell).ok() } else { None };
-        Ok(Self { context, changed, events })
+        let events =
+            if rusb::has_hotplug() { HotplugBuilder::new().register(&context, Box::new(Bell)).ok() } else { None };
+        Ok(Self { context, events })
     }
 
     /// The context of the watch. Its device list is current.
@@ -51,22 +43,11 @@ impl HotplugWatch {
         &self.context
     }
 
-    /// Waits for the first change, at most for `longest`. A change before the call counts.
+    /// Waits for a change, at most for `longest`. A change before the call counts. May return without a change.
     pub fn wait(&self, longest: Duration) {
-        if self.events.is_none() {
+        // libusb returns after the first event.
+        if self.events.is_none() || self.context.handle_events(Some(longest)).is_err() {
             std::thread::sleep(longest.min(POLL));
-            return;
-        }
-        let until = Instant::now() + longest;
-        while !self.changed.swap(false, Ordering::Relaxed) {
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                return;
-            }
-            if self.context.handle_events(Some(rest)).is_err() {
-                std::thread::sleep(rest.min(POLL));
-                return;
-            }
         }
     }
 }

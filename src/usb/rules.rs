@@ -1,8 +1,7 @@
 //! The udev rules that let a user open a bridge.
 
-use std::fmt::Write as _;
-
 use crate::devices::Devices;
+use crate::firmware::UsbId;
 
 /// Path of the rules file on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
@@ -11,18 +10,14 @@ pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 ///
 /// The number in its name is below 73, because systemd's `73-seat-late.rules` acts on the `uaccess` tag.
 pub fn udev_rules(devices: &Devices) -> String {
-    let mut rules = String::from(
-        "# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n",
-    );
-    for id in devices.ids() {
-        // Writing into a String cannot fail.
-        let _ = writeln!(
-            rules,
-            "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\"",
+    let rule = |id: UsbId| {
+        format!(
+            "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\"\n",
             id.vendor, id.product
-        );
-    }
-    rules
+        )
+    };
+    let rules: String = devices.ids().map(rule).collect();
+    format!("# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n{rules}")
 }
 
 #[cfg(test)]

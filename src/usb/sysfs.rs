@@ -113,7 +113,7 @@ impl Sysfs {
         let swaps = read(&self.proc.join("swaps"));
         let mut uses = Vec::new();
         for device in devices {
-            let number = read(&self.block(&device).join("dev")).trim().to_owned();
+            let number = read(&self.block(&device).join("dev"));
             let node = format!("/dev/{device}");
             for mount in &mounts {
                 if mount.device_number == number || mount.source == node {
@@ -235,9 +235,9 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Reads a kernel file. A missing file counts as empty.
-fn read(path: &Path) -> String {
-    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+/// Reads a kernel file, without the end of its last line. A missing file counts as empty.
+pub(super) fn read(path: &Path) -> String {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned()).unwrap_or_default()
 }
 
 #[cfg(target_os = "linux")]

@@ -25,7 +25,9 @@ use libusb1_sys::constants as code;
 use memory::{SharedPages, TransferMemory};
 use rusb::UsbContext as _;
 
+use super::INTERFACE;
 use super::device::Device;
+use super::error::pipe_error;
 use super::forced_exit::stay_away_at_the_end;
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
@@ -37,6 +39,10 @@ const STREAM_PIPES: [Endpoint; 3] = [Endpoint::DataIn, Endpoint::DataOut, Endpoi
 const WANTED_STREAMS: u16 = 32;
 /// Minimum number of streams: one for a command, one for task management.
 const FEWEST_STREAMS: u16 = 2;
+/// bmRequestType of a class request to an interface, host to device (BOT 3.1).
+const CLASS_TO_INTERFACE: u8 = 0x21;
+/// bRequest of Bulk-Only Mass Storage Reset (BOT 3.1).
+const MASS_STORAGE_RESET: u8 = 0xFF;
 /// Time that cancelled transfers may take to return when the device is dropped.
 const DROP_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -75,15 +81,6 @@ pub(super) struct Transfers {
 // on another thread that handles the context's events: what it shares is behind the mutex.
 unsafe impl Send for Transfers {}
 
-impl std::fmt::Debug for Transfers {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Transfers")
-            .field("device", &self.device)
-            .field("streams", &self.streams)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Transfers {
     /// Creates the pipes of a device on an alternate without streams.
     pub(super) fn without_streams(device: Device) -> Self {
@@ -97,7 +94,7 @@ impl Transfers {
     /// Returns the device if streams are offered and can't be allocated.
     pub(super) fn with_streams(device: Device, offered: u16) -> Result<Self, Box<Device>> {
         let wanted = offered.min(WANTED_STREAMS);
-        match alloc_streams_down_from(&device, wanted) {
+        match alloc_streams(&device, wanted) {
             Ok(streams) => Ok(Self::new(device, streams, wanted)),
             Err(_) => Err(Box::new(device)),
         }
@@ -150,7 +147,12 @@ impl Transfers {
 
     /// Lets libusb work until a transfer is back or `longest` has passed.
     fn handle_events(&self, longest: Duration) -> Result<(), PipeError> {
-        let time = libc_timeval(longest);
+        let time = libc::timeval {
+            // On Windows and 32-bit systems the seconds have 32 bits: 68 years are enough.
+            tv_sec: longest.as_secs().min(i32::MAX as u64) as _,
+            // Less than a million, which fits every platform's type.
+            tv_usec: longest.subsec_micros() as _,
+        };
         // SAFETY: the context lives as long as the device's handle, and `time` through the call; no completion flag is
         // passed.
         let outcome = unsafe {
@@ -162,10 +164,6 @@ impl Transfers {
             0 | code::LIBUSB_ERROR_INTERRUPTED => Ok(()),
             error => Err(error_of(error)),
         }
-    }
-
-    fn pop_back(&self) -> Option<usize> {
-        self.back.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 
     /// Takes a transfer whose callback has run.
@@ -187,31 +185,24 @@ impl Transfers {
     }
 
     /// Cancels all transfers. Returns `false` if some did not return.
-    fn take_all_back(&mut self, longest: Duration) -> bool {
+    fn take_all_back(&mut self) -> bool {
         // Cancel the youngest first: see `bulk_only`'s withdrawal.
         for at in (0..self.transfers.len()).rev() {
             self.cancel(TransferId(at));
         }
-        let until = Instant::now() + longest;
-        loop {
-            while let Some(at) = self.pop_back() {
-                self.transfers[at].is_out = false;
-            }
-            if self.transfers.iter().all(|transfer| !transfer.is_out) {
-                return true;
-            }
+        let until = Instant::now() + DROP_TIMEOUT;
+        while self.transfers.iter().any(|transfer| transfer.is_out) {
             let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() || self.handle_events(rest).is_err() {
-                return false;
-            }
+            let Ok(Some(_)) = self.reap(rest) else { return false };
         }
+        true
     }
 }
 
 impl Drop for Transfers {
     fn drop(&mut self) {
         stay_away_at_the_end();
-        let are_all_back = self.take_all_back(DROP_TIMEOUT);
+        let are_all_back = self.take_all_back();
         let handle = self.raw_handle();
         // A transfer that is still out stays allocated forever: libusb may yet write to it.
         for transfer in self.transfers.drain(..).filter(|transfer| !transfer.is_out) {
@@ -298,7 +289,8 @@ impl Pipes for Transfers {
     }
 
     fn reap_known(&mut self) -> Option<Reaped> {
-        self.pop_back().map(|at| self.reaped(at))
+        let at = self.back.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
+        Some(self.reaped(at))
     }
 
     fn cancel(&mut self, transfer: TransferId) {
@@ -310,18 +302,24 @@ impl Pipes for Transfers {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        self.device.clear_halt_of(endpoint)
+        stay_away_at_the_end();
+        self.device.handle.clear_halt(endpoint.address()).map_err(pipe_error)
     }
 
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
-        self.device.mass_storage_reset(timeout)
+        stay_away_at_the_end();
+        self.device
+            .handle
+            .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, INTERFACE.into(), &[], timeout)
+            .map(drop)
+            .map_err(pipe_error)
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
         free_streams(&self.device, self.streams);
         self.device.reset()?;
         self.streams = 0;
-        self.streams = alloc_streams_down_from(&self.device, self.wanted)?;
+        self.streams = alloc_streams(&self.device, self.wanted)?;
         Ok(())
     }
 }
@@ -335,38 +333,27 @@ impl ControlPipes for Transfers {
     }
 }
 
-/// Allocates as many streams as possible: the host controller may have given some to another device meanwhile.
-fn alloc_streams_down_from(device: &Device, wanted: u16) -> Result<u16, PipeError> {
-    let mut asked = wanted;
-    loop {
-        match alloc_streams(device, asked) {
-            Err(error) if asked < 2 * FEWEST_STREAMS || error == PipeError::Disconnected => return Err(error),
-            Err(_) => asked /= 2,
-            streams => return streams,
-        }
-    }
-}
-
-/// Allocates streams on the three pipes that have them. Returns the number on each.
+/// Allocates streams on the three pipes that have them, as many as possible: the host controller may have given some to
+/// another device meanwhile. Returns the number on each.
 fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
-    if wanted == 0 {
-        return Ok(0);
+    let mut asked = wanted;
+    while asked > 0 {
+        let mut endpoints = STREAM_PIPES.map(Endpoint::address);
+        let len = endpoints.len() as c_int;
+        // SAFETY: the handle is open, and the array lives through the call with the length given.
+        let outcome =
+            unsafe { ffi::libusb_alloc_streams(device.handle.as_raw(), u32::from(asked), endpoints.as_mut_ptr(), len) };
+        let error = match u16::try_from(outcome) {
+            Ok(0) => PipeError::Other("the host controller gives no streams".to_owned()),
+            Ok(streams) => return Ok(streams.min(asked)),
+            Err(_) => error_of(outcome),
+        };
+        if asked < 2 * FEWEST_STREAMS || error == PipeError::Disconnected {
+            return Err(error);
+        }
+        asked /= 2;
     }
-    let mut endpoints = STREAM_PIPES.map(Endpoint::address);
-    // SAFETY: the handle is open, and the array lives through the call with the length given.
-    let outcome = unsafe {
-        ffi::libusb_alloc_streams(
-            device.handle.as_raw(),
-            u32::from(wanted),
-            endpoints.as_mut_ptr(),
-            endpoints.len() as c_int,
-        )
-    };
-    match u16::try_from(outcome) {
-        Ok(0) => Err(PipeError::Other("the host controller gives no streams".to_owned())),
-        Ok(streams) => Ok(streams.min(wanted)),
-        Err(_) => Err(error_of(outcome)),
-    }
+    Ok(0)
 }
 
 /// Frees the streams. A device that is gone has none.
@@ -388,14 +375,5 @@ fn error_of(error: c_int) -> PipeError {
         code::LIBUSB_ERROR_TIMEOUT => PipeError::Timeout,
         code::LIBUSB_ERROR_OVERFLOW => PipeError::Overflow,
         other => PipeError::Other(format!("libusb reports error {other}")),
-    }
-}
-
-fn libc_timeval(duration: Duration) -> libc::timeval {
-    // On Windows and 32-bit systems the seconds have 32 bits: 68 years are enough.
-    libc::timeval {
-        tv_sec: duration.as_secs().min(i32::MAX as u64) as _,
-        // Less than a million, which fits every platform's type.
-        tv_usec: duration.subsec_micros() as _,
     }
 }

@@ -19,8 +19,8 @@ pub fn csw(data: &[u8]) {
     if let Ok(wrapper) = CommandStatusWrapper::parse(data) {
         assert_eq!(wrapper.to_bytes(), data);
     }
-    if let Ok(wrapper) = CommandBlockWrapper::parse(data) {
-        assert_eq!(CommandBlockWrapper::parse(&wrapper.to_bytes()), Ok(wrapper));
+    if let Some(wrapper) = CommandBlockWrapper::parse(data) {
+        assert_eq!(CommandBlockWrapper::parse(&wrapper.to_bytes()), Some(wrapper));
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct TransferLane {
     transfer: TransferId,
     state: LaneState,
     /// Bytes moved when the transfer was last in flight, however it ended.
-    moved: usize,
+    pub moved: usize,
 }
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl TransferLane {
 }
 
 impl<P: Pipes> BulkOnly<P> {
-    const fn lane(&mut self, part: TransferPurpose) -> &mut TransferLane {
+    pub(super) const fn lane(&mut self, part: TransferPurpose) -> &mut TransferLane {
         &mut self.lanes[part as usize]
     }
 
@@ -62,10 +62,6 @@ impl<P: Pipes> BulkOnly<P> {
     pub(super) fn buffer(&mut self, part: TransferPurpose) -> &mut [u8] {
         let transfer = self.transfer(part);
         self.pipes.buffer(transfer)
-    }
-
-    pub(super) const fn moved(&self, part: TransferPurpose) -> usize {
-        self.lanes[part as usize].moved
     }
 
     fn submit(&mut self, part: TransferPurpose, endpoint: Endpoint, len: usize) -> Result<(), PipeError> {

@@ -154,7 +154,7 @@ impl<P: Pipes> BulkOnly<P> {
     /// Waits for the data. Returns the bytes moved, all of them or those up to a stall.
     fn move_data(&mut self, Move { part, endpoint, .. }: Move, deadline: Instant) -> Result<usize, PipeError> {
         match self.wait(part, deadline) {
-            Err(PipeError::Stall) => self.clear_data_halt(endpoint).map(|()| self.moved(part)),
+            Err(PipeError::Stall) => self.clear_data_halt(endpoint).map(|()| self.lane(part).moved),
             outcome => outcome,
         }
     }

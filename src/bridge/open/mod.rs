@@ -21,7 +21,7 @@ pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 use tracing::info;
 
 use self::queue::TransferQueue;
-use self::work::{BulkWork, Tlps, Xdata};
+use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
 use super::workload::DataPhase;
@@ -136,9 +136,14 @@ impl OpenBridge {
         from: XdataAddress,
         buffer: &mut [u8],
     ) -> Result<(), ControlError> {
-        let most = self.xdata_read_max();
-        within_page("E4", from, buffer.len())?;
-        self.run(&mut Xdata { writes: writes.iter(), from, buffer, most, asked: 0, found: 0 })
+        let (len, most) = (buffer.len(), self.xdata_read_max());
+        within_page("E4", from, len)?;
+        let writes = writes.iter().map(|&(at, value)| OpenCommand::XdataWrite { at, value });
+        let reads = (0..len).step_by(most).map(|at| {
+            let len = (len - at).min(most) as u16;
+            OpenCommand::XdataRead { from: from.plus(at as u16), len }
+        });
+        self.run(&mut Requests::new(writes.chain(reads), buffer))
     }
 
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
@@ -246,7 +251,7 @@ impl OpenBridge {
     pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
         let mut answer = [0; SUPPLY_LEN];
         let timeout = self.timeout.min(SUPPLY_TIMEOUT);
-        match self.queue.run(&mut work::One { command: Some(OpenCommand::Supply), answer: &mut answer }, 1, timeout) {
+        match self.queue.run(&mut Requests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
             Ok(()) => {
                 let [v0, v1, i0, i1, _] = answer;
                 let (voltage_mv, current_ma) = (u16::from_le_bytes([v0, v1]), i16::from_le_bytes([i0, i1]));
@@ -272,7 +277,7 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`].
     pub fn request(&mut self, command: OpenCommand, answer: &mut [u8]) -> Result<(), ControlError> {
-        self.run(&mut work::One { command: Some(command), answer })
+        self.run(&mut Requests::new([command], answer))
     }
 
     /// Resets the port: the last resort if bulk pipes hang.

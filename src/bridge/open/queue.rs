@@ -12,6 +12,7 @@ use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, Transfer
 use super::SRAM_STATUS;
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
+use super::work::Requests;
 
 /// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;
@@ -29,10 +30,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 pub enum OpenJob {
     /// A control request.
     Control(OpenCommand),
-    /// Bulk data of this many bytes to the unit, on 0x02.
-    BulkOut(usize),
-    /// Bulk data of this many bytes from the unit, on 0x81.
-    BulkIn(usize),
+    /// Bulk data of this many bytes: to the unit on [`Endpoint::DataOut`], from it on [`Endpoint::DataIn`].
+    Bulk(Endpoint, usize),
 }
 
 impl OpenJob {
@@ -49,7 +48,7 @@ impl OpenJob {
     const fn len(self) -> usize {
         match self {
             Self::Control(command) => command.len(),
-            Self::BulkOut(len) | Self::BulkIn(len) => len,
+            Self::Bulk(_, len) => len,
         }
     }
 
@@ -57,8 +56,8 @@ impl OpenJob {
     fn brought(self, moved: usize) -> Range<usize> {
         match self {
             Self::Control(command) if command.is_read() => SETUP_LEN..SETUP_LEN + moved,
-            Self::BulkIn(_) => 0..moved,
-            Self::Control(_) | Self::BulkOut(_) => 0..0,
+            Self::Bulk(Endpoint::DataIn, _) => 0..moved,
+            _ => 0..0,
         }
     }
 
@@ -87,7 +86,7 @@ pub trait OpenWorkload {
     /// The next transfer, or `None` when there are no more.
     fn next(&mut self) -> Option<OpenJob>;
 
-    /// Fills the buffer with the data of an [`OpenJob::BulkOut`]. The buffer may still hold an earlier transfer's data.
+    /// Fills the buffer with the data of an [`OpenJob::Bulk`] to the unit. The buffer may still hold an earlier transfer's data.
     fn fill(&mut self, _buffer: &mut [u8]) {}
 
     /// Reports the end of a transfer, in the order of submission. `data` is the received data, empty for data to the
@@ -111,12 +110,9 @@ struct Flight {
 pub enum OpenRequest {
     /// A control request, or the bulk data that it announced.
     Command(OpenCommand),
-    /// Bulk data to the unit that no control request announced.
-    #[display("bulk data to the unit")]
-    BulkOut,
-    /// Bulk data from the unit that no control request announced.
-    #[display("bulk data from the unit")]
-    BulkIn,
+    /// Bulk data that no control request announced.
+    #[display("bulk data {} the unit", if *_0 == Endpoint::DataIn { "from" } else { "to" })]
+    Bulk(Endpoint),
     /// A reset of the port.
     #[display("a reset of the port")]
     PortReset,
@@ -127,8 +123,7 @@ impl OpenRequest {
     pub(super) fn of(job: OpenJob, armed_by: Option<OpenCommand>) -> Self {
         match (job, armed_by) {
             (OpenJob::Control(command), _) | (_, Some(command)) => Self::Command(command),
-            (OpenJob::BulkOut(_), None) => Self::BulkOut,
-            (OpenJob::BulkIn(_), None) => Self::BulkIn,
+            (OpenJob::Bulk(endpoint, _), None) => Self::Bulk(endpoint),
         }
     }
 }
@@ -193,21 +188,19 @@ impl TransferQueue {
     fn submit(&mut self, job: OpenJob, work: &mut dyn OpenWorkload) -> Result<(), PipeError> {
         let capacity = match job {
             OpenJob::Control(_) => SETUP_LEN + CONTROL_DATA_MAX,
-            OpenJob::BulkOut(len) | OpenJob::BulkIn(len) => len.max(work.bulk_len()),
+            OpenJob::Bulk(_, len) => len.max(work.bulk_len()),
         };
         let transfer = match self.idle(job).pop() {
             Some(transfer) => transfer,
             None => self.pipes.add_transfer(capacity)?,
         };
         let submitted = (work.is_timed() || log::is_on()).then(Instant::now);
-        match self.send(transfer, capacity, job, work) {
+        let sent = self.send(transfer, capacity, job, work);
+        match sent {
             Ok(()) => self.in_flight.push_back(Flight { transfer, job, submitted }),
-            Err(error) => {
-                self.idle(job).push(transfer);
-                return Err(error);
-            }
+            Err(_) => self.idle(job).push(transfer),
         }
-        Ok(())
+        sent
     }
 
     fn send(
@@ -226,16 +219,14 @@ impl TransferQueue {
                 self.armed_by = Some(command);
                 self.pipes.submit_control(transfer)
             }
-            OpenJob::BulkOut(len) => {
+            OpenJob::Bulk(endpoint, len) => {
                 self.pipes.reserve(transfer, capacity)?;
-                if let Some(buffer) = self.pipes.buffer(transfer).get_mut(..len) {
+                if endpoint == Endpoint::DataOut
+                    && let Some(buffer) = self.pipes.buffer(transfer).get_mut(..len)
+                {
                     work.fill(buffer);
                 }
-                self.pipes.submit(transfer, Endpoint::DataOut, 0, len)
-            }
-            OpenJob::BulkIn(len) => {
-                self.pipes.reserve(transfer, capacity)?;
-                self.pipes.submit(transfer, Endpoint::DataIn, 0, len)
+                self.pipes.submit(transfer, endpoint, 0, len)
             }
         }
     }
@@ -252,36 +243,28 @@ impl TransferQueue {
     fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), ControlError> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
         let reaped = match self.pipes.reap_known() {
-            None => self.pipes.reap(job.deadline(timeout)),
-            known => Ok(known),
+            None => self.pipes.reap(job.deadline(timeout)).and_then(|reaped| reaped.ok_or(PipeError::Timeout)),
+            Some(known) => Ok(known),
         };
-        let outcome = match reaped {
-            Ok(Some(reaped)) if reaped.transfer == transfer => {
-                self.came_back(transfer);
-                match reaped.end {
-                    TransferEnd::Completed => Ok(reaped.moved),
-                    TransferEnd::Cancelled => Err(PipeError::Timeout),
-                    TransferEnd::Failed(error) => Err(error),
+        let outcome = reaped.and_then(|reaped| {
+            self.came_back(reaped.transfer);
+            match reaped.end {
+                _ if reaped.transfer != transfer => {
+                    Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
                 }
+                TransferEnd::Completed => Ok(reaped.moved),
+                TransferEnd::Cancelled => Err(PipeError::Timeout),
+                TransferEnd::Failed(error) => Err(error),
             }
-            Ok(Some(reaped)) => {
-                self.came_back(reaped.transfer);
-                Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
-            }
-            Ok(None) => Err(PipeError::Timeout),
-            Err(error) => Err(error),
-        };
+        });
         let moved = outcome.map_err(|error| self.failed(job, error, timeout))?;
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
+        let request = OpenRequest::of(job, self.armed_by);
         if moved != job.len() {
-            return Err(ControlError::Short {
-                request: OpenRequest::of(job, self.armed_by),
-                expected: job.len(),
-                found: moved,
-            });
+            return Err(ControlError::Short { request, expected: job.len(), found: moved });
         }
         let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
-        log::moved(&OpenRequest::of(job, self.armed_by), job, data, elapsed);
+        log::moved(&request, job, data, elapsed);
         work.complete(job, data, elapsed)
     }
 
@@ -291,36 +274,25 @@ impl TransferQueue {
         debug!("{request}: {source}");
         let deadline = job.deadline(timeout);
         self.take_back();
-        match source {
-            PipeError::Timeout if !job.is_control() => {
+        match (source, job) {
+            (PipeError::Timeout, OpenJob::Bulk(..)) => {
                 let answers = self.answers();
                 ControlError::BulkTimeout { request, deadline, answers }
             }
-            PipeError::Stall if !job.is_control() => {
-                let endpoint = if matches!(job, OpenJob::BulkIn(_)) { Endpoint::DataIn } else { Endpoint::DataOut };
+            (source @ PipeError::Stall, OpenJob::Bulk(endpoint, _)) => {
                 // If the unit is gone or refuses, the next request reports it.
                 let _ = self.pipes.clear_halt(endpoint);
                 ControlError::Io { request, source }
             }
-            source => ControlError::of_request(request, source, deadline),
+            (source, _) => ControlError::of_request(request, source, deadline),
         }
     }
 
     /// Whether the unit answers a control request: a read of one byte of XDATA.
     fn answers(&mut self) -> bool {
-        struct Ask(Option<OpenJob>);
-        impl OpenWorkload for Ask {
-            fn next(&mut self) -> Option<OpenJob> {
-                self.0.take()
-            }
-
-            fn complete(&mut self, _: OpenJob, _: &[u8], _: Duration) -> Result<(), ControlError> {
-                Ok(())
-            }
-        }
         let armed_by = self.armed_by;
         let ask = OpenCommand::XdataRead { from: SRAM_STATUS, len: 1 };
-        let answers = self.try_run(&mut Ask(Some(OpenJob::Control(ask))), 1, ASK_TIMEOUT).is_ok();
+        let answers = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT).is_ok();
         self.armed_by = armed_by;
         answers
     }
@@ -332,11 +304,10 @@ impl TransferQueue {
             self.pipes.cancel(flight.transfer);
         }
         let until = Instant::now() + CANCEL_TIMEOUT;
-        while !self.in_flight.is_empty() {
-            match self.pipes.reap(until.saturating_duration_since(Instant::now())) {
-                Ok(Some(reaped)) => self.came_back(reaped.transfer),
-                Ok(None) | Err(_) => break,
-            }
+        while !self.in_flight.is_empty()
+            && let Ok(Some(reaped)) = self.pipes.reap(until.saturating_duration_since(Instant::now()))
+        {
+            self.came_back(reaped.transfer);
         }
         // Transfers that did not return are never used again.
         self.in_flight.clear();

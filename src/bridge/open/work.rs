@@ -3,58 +3,34 @@
 use std::slice;
 use std::time::Duration;
 
+use super::super::pipes::Endpoint;
 use super::super::workload::DataPhase;
 use super::BULK_LEN;
 use super::command::{COMPLETION_LEN, OpenCommand};
 use super::error::ControlError;
 use super::queue::{OpenJob, OpenRequest, OpenWorkload};
 use super::tlp::{Completion, Tlp};
-use crate::scsi::XdataAddress;
 
-/// One control request.
-pub(super) struct One<'a> {
-    pub(super) command: Option<OpenCommand>,
-    pub(super) answer: &'a mut [u8],
+/// Control requests. Their answers fill a buffer, one after the other.
+pub(super) struct Requests<'a, I> {
+    commands: I,
+    answer: &'a mut [u8],
+    found: usize,
 }
 
-impl OpenWorkload for One<'_> {
+impl<'a, I: Iterator<Item = OpenCommand>> Requests<'a, I> {
+    pub(super) fn new(commands: impl IntoIterator<IntoIter = I>, answer: &'a mut [u8]) -> Self {
+        Self { commands: commands.into_iter(), answer, found: 0 }
+    }
+}
+
+impl<I: Iterator<Item = OpenCommand>> OpenWorkload for Requests<'_, I> {
     fn next(&mut self) -> Option<OpenJob> {
-        self.command.take().map(OpenJob::Control)
+        self.commands.next().map(OpenJob::Control)
     }
 
     fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        put(self.answer, 0, data, job)
-    }
-}
-
-/// A sequence of E5, then E4 over a range of XDATA.
-pub(super) struct Xdata<'a> {
-    pub(super) writes: slice::Iter<'a, (XdataAddress, u8)>,
-    pub(super) from: XdataAddress,
-    pub(super) buffer: &'a mut [u8],
-    /// Maximum number of bytes in one E4.
-    pub(super) most: usize,
-    pub(super) asked: usize,
-    pub(super) found: usize,
-}
-
-impl OpenWorkload for Xdata<'_> {
-    fn next(&mut self) -> Option<OpenJob> {
-        if let Some(&(at, value)) = self.writes.next() {
-            return Some(OpenJob::Control(OpenCommand::XdataWrite { at, value }));
-        }
-        let len = (self.buffer.len() - self.asked).min(self.most);
-        if len == 0 {
-            return None;
-        }
-        // The caller has checked that the range is within the page.
-        let from = XdataAddress { addr: self.from.addr.wrapping_add(self.asked as u16), ..self.from };
-        self.asked += len;
-        Some(OpenJob::Control(OpenCommand::XdataRead { from, len: len as u16 }))
-    }
-
-    fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        put(self.buffer, self.found, data, job)?;
+        put(self.answer, self.found, data, job)?;
         self.found += data.len();
         Ok(())
     }
@@ -101,7 +77,7 @@ impl OpenWorkload for Tlps<'_> {
     }
 }
 
-/// BulkWork data, after the request that arms it if that is not sent yet.
+/// Bulk data, after the request that arms it if that is not sent yet.
 pub(super) struct BulkWork<'a> {
     command: Option<OpenCommand>,
     data: DataPhase<'a>,
@@ -129,7 +105,8 @@ impl OpenWorkload for BulkWork<'_> {
             return None;
         }
         self.asked += len;
-        Some(if matches!(self.data, DataPhase::Out(_)) { OpenJob::BulkOut(len) } else { OpenJob::BulkIn(len) })
+        let is_out = matches!(self.data, DataPhase::Out(_));
+        Some(OpenJob::Bulk(if is_out { Endpoint::DataOut } else { Endpoint::DataIn }, len))
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
@@ -142,7 +119,7 @@ impl OpenWorkload for BulkWork<'_> {
     }
 
     fn complete(&mut self, job: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
-        if let (OpenJob::BulkIn(_), DataPhase::In(buffer)) = (job, &mut self.data) {
+        if let (OpenJob::Bulk(..), DataPhase::In(buffer)) = (job, &mut self.data) {
             put(buffer, self.moved, data, job)?;
             self.moved += data.len();
         }

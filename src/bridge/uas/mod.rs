@@ -21,7 +21,7 @@ use super::transport::{Transport, TransportKind};
 use super::workload::{DataPhase, Job, Workload};
 use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
 use crate::scsi::{Command, ScsiStatus, Sense};
-use slot::{Busy, Pending, UasSlot};
+use slot::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
@@ -57,7 +57,7 @@ pub struct Uas<P> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Role {
     /// One of the transfers of this slot.
-    Own(usize, Pending),
+    Own(usize, Part),
     SharedStatus,
     Spare,
 }
@@ -85,15 +85,13 @@ impl<P: Pipes> Uas<P> {
         let shared_status = if streams == 0 { Some(add(Role::SharedStatus, STATUS_LEN)?) } else { None };
         let mut slots = Vec::with_capacity(depth);
         for slot in 0..depth {
-            slots.push(UasSlot {
-                command: add(Role::Own(slot, Pending::COMMAND), COMMAND_IU_LEN)?,
-                data: add(Role::Own(slot, Pending::DATA), 0)?,
-                status: match shared_status {
-                    Some(shared) => shared,
-                    None => add(Role::Own(slot, Pending::STATUS), STATUS_LEN)?,
-                },
-                busy: None,
-            });
+            let command = add(Role::Own(slot, Part::Command), COMMAND_IU_LEN)?;
+            let data = add(Role::Own(slot, Part::Data), 0)?;
+            let status = match shared_status {
+                Some(shared) => shared,
+                None => add(Role::Own(slot, Part::Status), STATUS_LEN)?,
+            };
+            slots.push(UasSlot { transfers: [command, data, status], busy: None });
         }
         let spare = add(Role::Spare, 0)?;
         let free = Vec::with_capacity(depth);
@@ -107,9 +105,17 @@ impl<P: Pipes> Uas<P> {
     /// Sends one command and submits the transfers of its status and data.
     fn start(&mut self, at: usize, job: Job, timeout: Duration, is_timed: bool) -> Result<(), TransportError> {
         let started = is_timed.then(Instant::now);
-        let slot = &mut self.slots[at];
-        let command = slot.command;
-        slot.busy = Some(Busy::new(job, started, timeout));
+        self.slots[at].busy = Some(Busy {
+            job,
+            started,
+            deadline: None,
+            timeout,
+            is_out: [false; 3],
+            moved: 0,
+            end: None,
+            data_was_ready: false,
+            is_cancelled: false,
+        });
         self.in_flight += 1;
 
         // Submit status and data first: the device may answer before the command's own transfer returns.
@@ -122,22 +128,23 @@ impl<P: Pipes> Uas<P> {
             self.ask_for_status()?;
         }
         let unit = CommandIu { tag: tag_of(at), lun: 0, cdb: job.cdb }.to_bytes();
+        let command = self.slots[at].transfers[Part::Command as usize];
         self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
         self.submit(at, Endpoint::Command, unit.len())
     }
 
     /// Submits a slot's transfer for this endpoint.
     fn submit(&mut self, at: usize, endpoint: Endpoint, len: usize) -> Result<(), TransportError> {
-        let slot = &self.slots[at];
-        let (transfer, which) = match endpoint {
-            Endpoint::Command => (slot.command, Pending::COMMAND),
-            Endpoint::Status => (slot.status, Pending::STATUS),
-            Endpoint::DataIn | Endpoint::DataOut => (slot.data, Pending::DATA),
+        let part = match endpoint {
+            Endpoint::Command => Part::Command,
+            Endpoint::DataIn | Endpoint::DataOut => Part::Data,
+            Endpoint::Status => Part::Status,
         };
+        let transfer = self.slots[at].transfers[part as usize];
         let stream = if self.has_streams() && endpoint != Endpoint::Command { tag_of(at).0 } else { 0 };
         self.pipes.submit(transfer, endpoint, stream, len).map_err(|error| self.error_at(at, error))?;
         if let Some(busy) = &mut self.slots[at].busy {
-            busy.pending.add(which);
+            busy.is_out[part as usize] = true;
         }
         Ok(())
     }
@@ -155,34 +162,34 @@ impl<P: Pipes> Uas<P> {
     /// Handles a returned transfer. Returns the slot of the command that ended with it.
     fn take(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
         match self.roles.get(reaped.transfer.0) {
-            Some(&Role::Own(at, which)) => self.take_own(at, which, reaped),
+            Some(&Role::Own(at, part)) => self.take_own(at, part, reaped),
             Some(Role::SharedStatus) => self.take_shared_status(reaped),
             Some(Role::Spare) | None => Ok(None),
         }
     }
 
-    fn take_own(&mut self, at: usize, which: Pending, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
-        let Some(busy) = self.slots[at].take_pending(which) else { return Ok(None) };
-        if which == Pending::DATA {
+    fn take_own(&mut self, at: usize, part: Part, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let Some(busy) = self.slots[at].take_back(part) else { return Ok(None) };
+        if part == Part::Data {
             busy.moved = reaped.moved;
         }
         let ended = busy.has_ended().then_some(at);
         let failed = match &reaped.end {
-            TransferEnd::Completed if which == Pending::STATUS => return self.take_own_status(at, reaped),
-            TransferEnd::Completed if which == Pending::COMMAND && reaped.moved != COMMAND_IU_LEN => {
+            TransferEnd::Completed if part == Part::Status => return self.take_own_status(at, reaped),
+            TransferEnd::Completed if part == Part::Command && reaped.moved != COMMAND_IU_LEN => {
                 let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
                 TransportErrorKind::Protocol(what)
             }
             TransferEnd::Completed => return Ok(ended),
-            TransferEnd::Cancelled if which == Pending::DATA && busy.is_cancelled => return Ok(ended),
-            TransferEnd::Cancelled if which == Pending::STATUS || busy.is_cancelled => return Ok(None),
+            TransferEnd::Cancelled if part == Part::Data && busy.is_cancelled => return Ok(ended),
+            TransferEnd::Cancelled if part == Part::Status || busy.is_cancelled => return Ok(None),
             // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
             // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
             TransferEnd::Cancelled => {
                 PipeError::Other("the system took it back together with another command".to_owned()).into()
             }
             // The device sends no more on this pipe. Its status says why.
-            TransferEnd::Failed(PipeError::Stall) if which == Pending::DATA => {
+            TransferEnd::Failed(PipeError::Stall) if part == Part::Data => {
                 let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
                 if self.has_data_on(endpoint) {
                     // The other commands' data can't stay on a pipe that starts over, so all commands end.
@@ -237,7 +244,7 @@ impl<P: Pipes> Uas<P> {
 
     /// Handles an information unit for a command in flight.
     fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
-        let data = self.slots[at].data;
+        let data = self.slots[at].transfers[Part::Data as usize];
         let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
         match unit {
             StatusIu::Sense { status, sense, .. } => {
@@ -246,7 +253,7 @@ impl<P: Pipes> Uas<P> {
                 if busy.has_ended() {
                     return Ok(Some(at));
                 }
-                if busy.pending.has(Pending::DATA) {
+                if busy.is_out[Part::Data as usize] {
                     if status == ScsiStatus::Good {
                         let until = Instant::now() + DATA_AFTER_STATUS;
                         busy.deadline = Some(busy.deadline.map_or(until, |deadline| deadline.min(until)));
@@ -284,7 +291,7 @@ impl<P: Pipes> Uas<P> {
     /// Whether any command's data is in flight on this endpoint.
     fn has_data_on(&self, endpoint: Endpoint) -> bool {
         self.slots.iter().filter_map(|slot| slot.busy.as_ref()).any(|busy| {
-            busy.pending.has(Pending::DATA) && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
+            busy.is_out[Part::Data as usize] && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
         })
     }
 

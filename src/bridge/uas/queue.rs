@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Uas;
-use super::slot::Busy;
+use super::slot::{Busy, Part};
 use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
@@ -29,7 +29,8 @@ impl<P: Pipes> Uas<P> {
         }
         let len = workload.buffer_len();
         for at in 0..depth {
-            self.pipes.reserve(self.slots[at].data, len).map_err(|error| error.during(PREPARING))?;
+            let data = self.slots[at].transfers[Part::Data as usize];
+            self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
         }
         self.free.clear();
         self.free.extend((0..depth).rev());
@@ -37,7 +38,7 @@ impl<P: Pipes> Uas<P> {
         let is_timed = workload.is_timed() || log::is_on();
         loop {
             while has_more && let Some(&at) = self.free.last() {
-                let data = self.slots[at].data;
+                let data = self.slots[at].transfers[Part::Data as usize];
                 match workload.next(&mut self.pipes.buffer(data)[..len]) {
                     Some(job) => {
                         self.free.pop();
@@ -92,7 +93,7 @@ impl<P: Pipes> Uas<P> {
         self.free.push(at);
         let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
         let completion = Completion { transferred: moved, status, sense };
-        let buffer = self.pipes.buffer(self.slots[at].data);
+        let buffer = self.pipes.buffer(self.slots[at].transfers[Part::Data as usize]);
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
         log::answered(&job, &completion, buffer, elapsed);
@@ -108,7 +109,7 @@ impl<P: Pipes> Uas<P> {
     /// Handles expired commands: one that has its status loses its missing data; one without a status has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
-            let (command, data) = (self.slots[at].command, self.slots[at].data);
+            let [command, data, _] = self.slots[at].transfers;
             let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
             else {
                 continue;

@@ -61,16 +61,10 @@ impl<P: Pipes> Uas<P> {
         }
         // Commands whose status is still missing start nothing more.
         let until = Instant::now() + DRAIN_TIMEOUT;
-        while self.is_anything_out() {
-            let rest = until.saturating_duration_since(Instant::now());
-            if rest.is_zero() {
-                break;
-            }
-            match self.pipes.reap(rest) {
-                Ok(Some(reaped)) => self.forget(&reaped),
-                Ok(None) => {}
-                Err(_) => break,
-            }
+        while self.is_anything_out()
+            && let Ok(Some(reaped)) = self.pipes.reap(until.saturating_duration_since(Instant::now()))
+        {
+            self.forget(&reaped);
         }
         if self.is_anything_out() {
             return false;
@@ -83,14 +77,14 @@ impl<P: Pipes> Uas<P> {
     }
 
     fn is_anything_out(&self) -> bool {
-        let is_out = |slot: &UasSlot| slot.busy.as_ref().is_some_and(|busy| !busy.pending.is_none());
+        let is_out = |slot: &UasSlot| slot.busy.as_ref().is_some_and(|busy| busy.is_out.contains(&true));
         self.is_shared_status_out || self.slots.iter().any(is_out)
     }
 
     /// Only records that a transfer is back.
     fn forget(&mut self, reaped: &Reaped) {
         match self.roles.get(reaped.transfer.0) {
-            Some(&Role::Own(at, which)) => drop(self.slots[at].take_pending(which)),
+            Some(&Role::Own(at, part)) => drop(self.slots[at].take_back(part)),
             Some(Role::SharedStatus) => self.is_shared_status_out = false,
             Some(Role::Spare) | None => {}
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Uas;
 use crate::bridge::error::{TransportError, TransportErrorKind};
-use crate::bridge::pipes::{Endpoint, PipeError, Pipes, TransferEnd, TransferId};
+use crate::bridge::pipes::{Endpoint, PipeError, Pipes, TransferEnd};
 use crate::bridge::transport::Transport as _;
 
 /// Time that a cancelled transfer may take to return.
@@ -23,45 +23,35 @@ impl<P: Pipes> Uas<P> {
         let transfer = self.spare;
         self.pipes.reserve(transfer, buffer.len()).map_err(failed)?;
         self.pipes.submit(transfer, Endpoint::DataIn, stream, buffer.len()).map_err(failed)?;
-        let came = match self.await_spare(transfer, timeout) {
-            Ok(Some((moved, TransferEnd::Completed))) => Ok(moved),
-            Ok(Some((_, TransferEnd::Failed(error)))) | Err(error) => Err(failed(error)),
-            Ok(Some((_, TransferEnd::Cancelled)) | None) => {
-                Err(TransportErrorKind::Timeout { deadline: timeout }.during(READING))
-            }
-        };
-        match came {
-            Ok(moved) => {
+        let error = match self.await_spare(timeout) {
+            Ok((moved, TransferEnd::Completed)) => {
                 let brought = &self.pipes.buffer(transfer)[..moved.min(buffer.len())];
                 buffer[..brought.len()].copy_from_slice(brought);
-                Ok(brought.len())
+                return Ok(brought.len());
             }
-            Err(gone) if gone.is_gone() => Err(gone),
+            Ok((_, TransferEnd::Cancelled)) | Err(PipeError::Timeout) => {
+                TransportErrorKind::Timeout { deadline: timeout }.during(READING)
+            }
+            Ok((_, TransferEnd::Failed(error))) | Err(error) => failed(error),
+        };
+        if !error.is_gone() {
             // The DMA may still be armed. Only a port reset disarms it.
-            Err(error) => {
-                self.pipes.cancel(transfer);
-                let _ = self.await_spare(transfer, CANCEL_TIMEOUT);
-                self.reset().and(Err(error))
-            }
+            self.pipes.cancel(transfer);
+            let _ = self.await_spare(CANCEL_TIMEOUT);
+            self.reset()?;
         }
+        Err(error)
     }
 
-    /// Waits for the transfer; `None` if it has not ended within `timeout`.
-    fn await_spare(
-        &mut self,
-        transfer: TransferId,
-        timeout: Duration,
-    ) -> Result<Option<(usize, TransferEnd)>, PipeError> {
+    /// Waits for the transfer. Returns the bytes moved, and how it ended.
+    fn await_spare(&mut self, timeout: Duration) -> Result<(usize, TransferEnd), PipeError> {
         let until = Instant::now() + timeout;
         loop {
             let rest = until.saturating_duration_since(Instant::now());
-            match self.pipes.reap(rest) {
-                Ok(Some(reaped)) if reaped.transfer == transfer => return Ok(Some((reaped.moved, reaped.end))),
-                Ok(Some(_)) => {}
-                Ok(None) if rest.is_zero() => return Ok(None),
-                Ok(None) => {}
-                Err(PipeError::Timeout) => return Ok(None),
-                Err(error) => return Err(error),
+            match self.pipes.reap(rest)? {
+                Some(reaped) if reaped.transfer == self.spare => return Ok((reaped.moved, reaped.end)),
+                None if rest.is_zero() => return Err(PipeError::Timeout),
+                Some(_) | None => {}
             }
         }
     }

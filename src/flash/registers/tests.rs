@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use super::*;
-use crate::bridge::Port as _;
 use crate::bridge::open::OpenRequest;
+use crate::bridge::{Endpoint, Port as _};
 use crate::firmware::FlashAddress;
 use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
@@ -217,7 +217,11 @@ impl RegisterAccess for Broken {
 
     fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
         self.sent += 1;
-        Err(ControlError::BulkTimeout { request: OpenRequest::BulkOut, deadline: Duration::ZERO, answers: true })
+        Err(ControlError::BulkTimeout {
+            request: OpenRequest::Bulk(Endpoint::DataOut),
+            deadline: Duration::ZERO,
+            answers: true,
+        })
     }
 }
 

@@ -24,10 +24,8 @@ impl Sysfs {
             let folder = self.proc.join(name);
             let descriptors = folder.join("fd");
             let is_node = |name: &String| fs::read_link(descriptors.join(name)).is_ok_and(|target| target == node);
-            names(&descriptors).iter().any(is_node).then(|| {
-                let command = read(&folder.join("comm")).trim_end().to_owned();
-                Process { pid, command }
-            })
+            let has_open = names(&descriptors).iter().any(is_node);
+            has_open.then(|| Process { pid, command: read(&folder.join("comm")) })
         };
         let mut found: Vec<Process> = names(&self.proc).iter().filter_map(holder).collect();
         found.sort();

@@ -97,7 +97,7 @@ impl BulkOnlyTarget {
     }
 
     fn command(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> Reply {
-        let Ok(cbw) = CommandBlockWrapper::parse(data) else {
+        let Some(cbw) = CommandBlockWrapper::parse(data) else {
             self.halts.set(Endpoint::DataIn);
             self.halts.set(Endpoint::DataOut);
             self.needs_reset = true;

@@ -59,7 +59,7 @@ impl BulkOnlyWire {
                 return command.data(chip, packet, halts);
             }
         }
-        let Ok(cbw) = CommandBlockWrapper::parse(packet) else {
+        let Some(cbw) = CommandBlockWrapper::parse(packet) else {
             return chip.bulk_out(DATA_OUT, 0, packet);
         };
         let effect = effect(cbw.cdb.opcode());

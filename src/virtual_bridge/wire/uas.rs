@@ -8,7 +8,8 @@ use crate::bridge::Endpoint;
 use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::scsi::bot::Direction;
 use crate::scsi::uas::{
-    HostIu, ID_READ_READY, ID_RESPONSE, ID_SENSE, ID_WRITE_READY, RESPONSE_INVALID_IU, StatusIu, Tag, TaskFunction,
+    ABORT_TASK, HostIu, ID_READ_READY, ID_RESPONSE, ID_SENSE, ID_WRITE_READY, LOGICAL_UNIT_RESET, RESPONSE_INVALID_IU,
+    StatusIu, Tag,
 };
 use crate::scsi::{DataLength, ScsiStatus};
 use crate::virtual_bridge::reply::{ABORTED, Halts};
@@ -65,9 +66,9 @@ impl UasWire {
                 let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
                 if let (Ok(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
                     self.tasks.retain(|known| match task.function {
-                        TaskFunction::AbortTask => known.tag != task.managed,
-                        TaskFunction::LogicalUnitReset => false,
-                        TaskFunction::Other(_) => true,
+                        ABORT_TASK => known.tag != task.managed,
+                        LOGICAL_UNIT_RESET => false,
+                        _ => true,
                     });
                 }
                 return reply;

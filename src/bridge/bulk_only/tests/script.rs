@@ -53,11 +53,11 @@ impl Script {
             Some(None) | None => {}
         }
         match CommandBlockWrapper::parse(data) {
-            Ok(wrapper) => {
+            Some(wrapper) => {
                 self.tag = wrapper.tag;
                 self.opcodes.push(wrapper.cdb.opcode());
             }
-            Err(_) => self.written.extend_from_slice(data),
+            None => self.written.extend_from_slice(data),
         }
         Some(Ok(data.len()))
     }

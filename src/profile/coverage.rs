@@ -23,7 +23,7 @@ impl Coverage {
     /// Formats the counts as an lcov tracefile, by the lines and functions of `symbols`. A line with code at several
     /// places gets the highest of their counts. `folder`, if not empty, is prepended to each file's name.
     pub fn lcov(&self, symbols: &Symbols, folder: &str) -> String {
-        let mut files: BTreeMap<&str, (BTreeMap<u32, u64>, BTreeSet<(u32, &str, u64)>)> = BTreeMap::new();
+        let mut files: BTreeMap<&str, (BTreeMap<u32, u64>, BTreeSet<_>)> = BTreeMap::new();
         for line in symbols.lines() {
             let count = self.counts.get(line.at.body_offset().0 as usize).copied().unwrap_or(0);
             let (lines, functions) = files.entry(&line.file).or_default();

@@ -7,6 +7,8 @@ mod open;
 
 use std::fmt;
 
+use derive_more::Display;
+
 use super::core::{Chip, Outcome};
 use super::driver::{Data, Driver, Ending, Unanswered};
 use super::rom::image_in;
@@ -24,26 +26,19 @@ const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 const E2_LEN: u32 = 2_600;
 
 /// The transport on which a check was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Wire {
     /// Control requests.
+    #[display("control")]
     Control,
     /// Bulk-Only.
+    #[display("Bulk-Only")]
     BulkOnly,
     /// UAS.
+    #[display("UAS")]
     Uas,
-}
-
-impl fmt::Display for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Control => "control",
-            Self::BulkOnly => "Bulk-Only",
-            Self::Uas => "UAS",
-        })
-    }
 }
 
 /// Reasons a check failed.

@@ -1,6 +1,6 @@
 //! What an image must answer: the commands that a host sends to a bridge, and what each must end in.
 
-use std::fmt;
+use derive_more::Display;
 
 use super::boot::{BootFault, booted};
 use super::core::Outcome;
@@ -26,36 +26,29 @@ pub struct Expected {
 }
 
 /// What a command ended in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Reply {
     /// GOOD, without data for the host.
+    #[display("GOOD")]
     Good,
     /// GOOD, with data for the host.
+    #[display("data")]
     Data,
     /// CHECK CONDITION.
+    #[display("CHECK CONDITION {_0}")]
     Check(Sense),
     /// Another status, or CHECK CONDITION without sense.
+    #[display("another status")]
     OtherStatus,
     /// GOOD, and then the CPU is reset.
+    #[display("GOOD, then a reset")]
     Reset,
     /// GOOD, and then the unit leaves the bus.
+    #[display("GOOD, then off the bus")]
     OffBus,
     /// No answer: the firmware waits.
+    #[display("no answer")]
     Silent,
-}
-
-impl fmt::Display for Reply {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Good => "GOOD",
-            Self::Data => "data",
-            Self::Check(sense) => return write!(f, "CHECK CONDITION {sense}"),
-            Self::OtherStatus => "another status",
-            Self::Reset => "GOOD, then a reset",
-            Self::OffBus => "GOOD, then off the bus",
-            Self::Silent => "no answer",
-        })
-    }
 }
 
 /// One command of the list, executed.

@@ -63,7 +63,7 @@ impl LoadedSymbols {
                 form: form.to_string(),
                 functions: symbols.functions(),
                 lines,
-                ignored: symbols.ignored(),
+                ignored: symbols.ignored,
             });
             names.names.merge(symbols);
         }

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::error::PcieError;
+
 const FIRST: u16 = 0x40;
 const EXTENDED: u16 = 0x100;
 const END: u16 = 0x1000;
@@ -140,6 +142,9 @@ pub enum CapabilityFault {
     Outside(u16),
 }
 
+/// Reads configuration space: from an offset, a number of dwords.
+type ReadDwords<'a> = dyn FnMut(u16, u16) -> Result<Vec<u32>, PcieError> + 'a;
+
 /// Both lists of a function.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -156,11 +161,7 @@ impl Capabilities {
     ///
     /// # Errors
     /// Any error of `read`.
-    pub fn walk<X>(
-        first: u8,
-        extended: bool,
-        mut read: impl FnMut(u16, u16) -> Result<Vec<u32>, X>,
-    ) -> Result<Self, X> {
+    pub fn walk(first: u8, extended: bool, read: &mut ReadDwords<'_>) -> Result<Self, PcieError> {
         let mut found = Self::default();
         let mut at = u16::from(first & 0xFC);
         while at != 0 && found.takes(at, FIRST) {
@@ -171,7 +172,7 @@ impl Capabilities {
                 break;
             }
             let (id, next) = (head as u16 & 0xFF, (head >> 8) as u16 & 0xFC);
-            let kind = kind(id, at, &dwords, &mut read)?;
+            let kind = kind(id, at, &dwords, read)?;
             found.list.push(Capability { offset: at, id, name: name(id), kind });
             at = next;
         }
@@ -222,12 +223,7 @@ const fn fits(at: u16, len: u16) -> bool {
 }
 
 /// Decodes a capability of the first list from its first dwords.
-fn kind<X>(
-    id: u16,
-    at: u16,
-    dwords: &[u32],
-    read: &mut impl FnMut(u16, u16) -> Result<Vec<u32>, X>,
-) -> Result<CapabilityKind, X> {
+fn kind(id: u16, at: u16, dwords: &[u32], read: &mut ReadDwords<'_>) -> Result<CapabilityKind, PcieError> {
     let control = first_of(dwords) >> 16;
     Ok(match (id, dwords.get(1)) {
         (0x01, Some(status)) => CapabilityKind::PowerManagement { state: *status as u8 & 0x03 },
@@ -299,20 +295,18 @@ const fn extended_name(id: u16) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use proptest::prelude::*;
 
     use super::*;
 
     fn walk(space: &[u32; 1024]) -> (Capabilities, usize) {
         let mut reads = 0;
-        let read = |at: u16, count: u16| {
+        let mut read = |at: u16, count: u16| {
             reads += 1;
             let at = usize::from(at) / 4;
-            Ok::<_, Infallible>(space[at..at + usize::from(count)].to_vec())
+            Ok(space[at..at + usize::from(count)].to_vec())
         };
-        let Ok(found) = Capabilities::walk(space[0x34 / 4] as u8, true, read);
+        let found = Capabilities::walk(space[0x34 / 4] as u8, true, &mut read).unwrap();
         (found, reads)
     }
 

@@ -273,8 +273,8 @@ impl Walk<'_, '_> {
         let mut function = Function::parse(at, parent, &header);
         if function.status & STATUS_CAPABILITIES != 0 {
             let first = header[CAPABILITIES / 4] as u8;
-            let read = |offset, count| self.pcie.config_dwords(at, offset, count);
-            let walked = Capabilities::walk(first, self.scope.extended, read);
+            let mut read = |offset, count| self.pcie.config_dwords(at, offset, count);
+            let walked = Capabilities::walk(first, self.scope.extended, &mut read);
             function.capabilities = self.survey.unless_lost(at, walked)?.unwrap_or_default();
         }
         let faults = function.capabilities.faults.iter();

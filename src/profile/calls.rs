@@ -18,13 +18,6 @@ pub struct Frame {
     pub is_interrupt: bool,
 }
 
-/// The instruction before this one.
-#[derive(Debug, Clone, Copy)]
-struct Before {
-    sp: u8,
-    kind: StackEffect,
-}
-
 /// The effect of an instruction on the stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StackEffect {
@@ -67,7 +60,8 @@ impl StackEffect {
 #[derive(Debug, Clone, Default)]
 pub struct CallStack {
     frames: Vec<Frame>,
-    before: Option<Before>,
+    /// The stack pointer before the last instruction, and that instruction's effect on it.
+    before: Option<(u8, StackEffect)>,
 }
 
 impl CallStack {
@@ -88,14 +82,14 @@ impl CallStack {
     pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
         let sp = step.cpu.sp();
         let kind = StackEffect::of(step.opcode);
-        let Some(before) = self.before.replace(Before { sp, kind }) else {
+        let Some((sp_before, before)) = self.before.replace((sp, kind)) else {
             self.frames.push(Frame { entry: step.at, sp: 0, is_interrupt: false });
             return 0;
         };
         let is_vector = matches!(step.at.addr(), 0x03 | 0x0B | 0x13 | 0x1B | 0x23);
-        let is_interrupt = is_vector && sp == before.kind.sp_after(before.sp).wrapping_add(2);
+        let is_interrupt = is_vector && sp == before.sp_after(sp_before).wrapping_add(2);
         // Most instructions do not change the stack.
-        if !is_interrupt && sp == before.sp && before.kind == StackEffect::Other {
+        if !is_interrupt && sp == sp_before && before == StackEffect::Other {
             return self.frames.len();
         }
         // An interrupt may come before a function's first instruction, whose address is then on the stack.
@@ -105,7 +99,7 @@ impl CallStack {
         };
         let depth = self.frames.len();
         let mut lowest = self.leave(own_sp);
-        match before.kind {
+        match before {
             StackEffect::Call => lowest = lowest.min(self.enter(at, own_sp, false)),
             StackEffect::Return if lowest == depth => lowest = lowest.min(self.enter(at, own_sp, false)),
             StackEffect::Jump if is_entry(at) => {

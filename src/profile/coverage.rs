@@ -1,9 +1,8 @@
 //! Line coverage: which source lines were executed, in lcov's format.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
-use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress};
+use crate::firmware::{BANK_LEN, BANK1_BODY_START};
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
 
@@ -21,51 +20,31 @@ impl Default for Coverage {
 }
 
 impl Coverage {
-    /// Returns how often the instruction at `at` was executed.
-    pub fn count(&self, at: CodeAddress) -> u64 {
-        self.counts.get(at.body_offset().0 as usize).copied().unwrap_or(0)
-    }
-
     /// Formats the counts as an lcov tracefile, by the lines and functions of `symbols`. A line with code at several
     /// places gets the highest of their counts. `folder`, if not empty, is prepended to each file's name.
     pub fn lcov(&self, symbols: &Symbols, folder: &str) -> String {
-        let mut files: BTreeMap<&str, BTreeMap<u32, u64>> = BTreeMap::new();
-        let mut functions: BTreeMap<&str, BTreeSet<(u32, &str, u64)>> = BTreeMap::new();
+        let mut files: BTreeMap<&str, (BTreeMap<u32, u64>, BTreeSet<_>)> = BTreeMap::new();
         for line in symbols.lines() {
-            let count = self.count(line.at);
-            let known = files.entry(&line.file).or_default().entry(line.line).or_default();
-            *known = (*known).max(count);
-            if let Some(name) = symbols.entry(line.at) {
-                functions.entry(&line.file).or_default().insert((line.line, name, count));
-            }
+            let count = self.counts.get(line.at.body_offset().0 as usize).copied().unwrap_or(0);
+            let (lines, functions) = files.entry(&line.file).or_default();
+            let known = lines.entry(line.line).or_default();
+            *known = count.max(*known);
+            functions.extend(symbols.entry(line.at).map(|name| (line.line, name, count)));
         }
+        let separator = if folder.is_empty() || folder.ends_with('/') { "" } else { "/" };
         let mut text = String::new();
-        let mut put = |line: std::fmt::Arguments<'_>| {
-            // Writing into a String can't fail.
-            let _ = writeln!(text, "{line}");
-        };
-        for (file, lines) in &files {
-            put(format_args!("TN:"));
-            let separator = if folder.is_empty() || folder.ends_with('/') { "" } else { "/" };
-            put(format_args!("SF:{folder}{separator}{file}"));
+        for (file, (lines, mut functions)) in files {
+            text += &format!("TN:\nSF:{folder}{separator}{file}\n");
             // A function gets one line: the first, if several begin at its first instruction.
             let mut seen = BTreeSet::new();
-            let functions: Vec<_> =
-                functions.get(file).into_iter().flatten().filter(|(_, name, _)| seen.insert(*name)).collect();
-            for (line, name, _) in &functions {
-                put(format_args!("FN:{line},{name}"));
-            }
-            for (_, name, count) in &functions {
-                put(format_args!("FNDA:{count},{name}"));
-            }
-            put(format_args!("FNF:{}", functions.len()));
-            put(format_args!("FNH:{}", functions.iter().filter(|(_, _, count)| *count > 0).count()));
-            for (line, count) in lines {
-                put(format_args!("DA:{line},{count}"));
-            }
-            put(format_args!("LF:{}", lines.len()));
-            put(format_args!("LH:{}", lines.values().filter(|count| **count > 0).count()));
-            put(format_args!("end_of_record"));
+            functions.retain(|(_, name, _)| seen.insert(*name));
+            text.extend(functions.iter().map(|(line, name, _)| format!("FN:{line},{name}\n")));
+            text.extend(functions.iter().map(|(_, name, count)| format!("FNDA:{count},{name}\n")));
+            let executed = functions.iter().filter(|(_, _, count)| *count > 0).count();
+            text += &format!("FNF:{}\nFNH:{executed}\n", functions.len());
+            text.extend(lines.iter().map(|(line, count)| format!("DA:{line},{count}\n")));
+            let executed = lines.values().filter(|count| **count > 0).count();
+            text += &format!("LF:{}\nLH:{executed}\nend_of_record\n", lines.len());
         }
         text
     }

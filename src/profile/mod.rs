@@ -9,7 +9,6 @@ mod coverage;
 mod functions;
 mod timeline;
 
-pub use calls::{CallStack, Frame};
 pub use coverage::Coverage;
 pub use functions::{FunctionCost, Profile};
 pub use timeline::{Timeline, TimelineWatch};

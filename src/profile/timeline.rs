@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::calls::CallStack;
 use crate::chip::{DmaEvent, UsbEvent, instruction_cycles};
+use crate::digest::to_hex;
 use crate::firmware::FlashAddress;
 use crate::mcu::{Observer, Step};
 
@@ -26,7 +27,7 @@ const MOST: usize = 200_000;
 const PROCESS: u32 = 1;
 
 /// A row of the viewer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Track {
     Interrupts = 1,
     Control,
@@ -51,6 +52,16 @@ impl Track {
         (Self::Dma, "SRAM DMA"),
         (Self::Link, "USB link"),
     ];
+
+    /// The category of its events.
+    fn category(self) -> &'static str {
+        match self {
+            Self::Interrupts => "cpu",
+            Self::Flash => "flash",
+            Self::Dma => "dma",
+            _ => "usb",
+        }
+    }
 
     fn of_endpoint(endpoint: u8) -> Self {
         match endpoint {
@@ -82,21 +93,19 @@ struct TraceEvent {
     args: Value,
 }
 
-/// A span that has begun.
-#[derive(Debug, Clone)]
-struct Open {
-    name: String,
-    since: u64,
-    args: Value,
+impl TraceEvent {
+    fn new(ph: &'static str, track: Track, name: String, args: Value, now: u64) -> Self {
+        let (cat, pid, tid, ts) = (track.category(), PROCESS, track as u32, now as f64);
+        Self { name, cat, ph, ts, dur: None, pid, tid, s: None, id: None, args }
+    }
 }
 
 #[derive(Debug, Default)]
 struct TimelineRecording {
     events: Vec<TraceEvent>,
     dropped: u64,
-    interrupt: Option<u64>,
-    control: Option<Open>,
-    suspended: Option<u64>,
+    /// The span that has begun on a track.
+    open: BTreeMap<Track, TraceEvent>,
     /// The DMA's running transfers, by direction, queue slot and stream.
     dma: BTreeMap<(bool, u8, u16), u64>,
     last_dma: u64,
@@ -111,45 +120,33 @@ impl TimelineRecording {
         }
     }
 
-    fn span(&mut self, track: Track, cat: &'static str, open: Open, now: u64) {
-        let Open { name, since, args } = open;
-        let dur = Some(now.saturating_sub(since) as f64);
-        let (pid, tid, ts) = (PROCESS, track as u32, since as f64);
-        self.put(TraceEvent { name, cat, ph: "X", ts, dur, pid, tid, s: None, id: None, args });
-    }
-
-    fn moment(&mut self, track: Track, cat: &'static str, name: String, args: Value, now: u64) {
-        let (pid, tid, ts) = (PROCESS, track as u32, now as f64);
-        self.put(TraceEvent { name, cat, ph: "i", ts, dur: None, pid, tid, s: Some("t"), id: None, args });
+    fn moment(&mut self, track: Track, name: String, args: Value, now: u64) {
+        self.put(TraceEvent { s: Some("t"), ..TraceEvent::new("i", track, name, args, now) });
     }
 
     /// Records one end of a DMA transfer. Several transfers may run at once.
     fn dma_edge(&mut self, ph: &'static str, to_host: bool, id: u64, args: Value, now: u64) {
         let name = if to_host { "DMA to the host" } else { "DMA from the host" }.to_owned();
-        let (pid, tid, ts) = (PROCESS, Track::Dma as u32, now as f64);
-        self.put(TraceEvent { name, cat: "dma", ph, ts, dur: None, pid, tid, s: None, id: Some(id), args });
+        self.put(TraceEvent { id: Some(id), ..TraceEvent::new(ph, Track::Dma, name, args, now) });
+    }
+
+    fn begin(&mut self, track: Track, name: String, args: Value, now: u64) {
+        self.open.insert(track, TraceEvent::new("X", track, name, args, now));
+    }
+
+    /// Ends the track's span, if one has begun.
+    fn end(&mut self, track: Track, now: u64) {
+        if let Some(begun) = self.open.remove(&track) {
+            self.put(TraceEvent { dur: Some((now as f64 - begun.ts).max(0.0)), ..begun });
+        }
     }
 
     fn end_control(&mut self, outcome: &str, bytes: usize, now: u64) {
-        if let Some(mut open) = self.control.take() {
-            open.args["outcome"] = json!(outcome);
-            open.args["bytes"] = json!(bytes);
-            self.span(Track::Control, "usb", open, now);
+        if let Some(begun) = self.open.get_mut(&Track::Control) {
+            begun.args["outcome"] = json!(outcome);
+            begun.args["bytes"] = json!(bytes);
         }
-    }
-
-    fn end_interrupt(&mut self, now: u64) {
-        if let Some(since) = self.interrupt.take() {
-            let open = Open { name: "INT0".to_owned(), since, args: Value::Null };
-            self.span(Track::Interrupts, "cpu", open, now);
-        }
-    }
-
-    fn end_suspend(&mut self, now: u64) {
-        if let Some(since) = self.suspended.take() {
-            let open = Open { name: "suspended".to_owned(), since, args: Value::Null };
-            self.span(Track::Link, "usb", open, now);
-        }
+        self.end(Track::Control, now);
     }
 
     fn end_dma(&mut self, key: (bool, u8, u16), now: u64) {
@@ -198,9 +195,9 @@ impl Timeline {
     pub fn finish(&mut self, clock_mhz: u32) -> String {
         let now = self.cycles + self.last.map_or(0, |(_, cycles)| cycles);
         let mut recording = self.shared.recording();
-        recording.end_interrupt(now);
+        recording.end(Track::Interrupts, now);
         recording.end_control("none", 0, now);
-        recording.end_suspend(now);
+        recording.end(Track::Link, now);
         for key in recording.dma.keys().copied().collect::<Vec<_>>() {
             recording.end_dma(key, now);
         }
@@ -248,8 +245,10 @@ impl Observer for Timeline {
         // One interrupt may directly follow another.
         if interrupt.is_none_or(|frame| frame >= same) {
             let mut recording = self.shared.recording();
-            recording.end_interrupt(self.cycles);
-            recording.interrupt = interrupt.map(|_| self.cycles);
+            recording.end(Track::Interrupts, self.cycles);
+            if interrupt.is_some() {
+                recording.begin(Track::Interrupts, "INT0".to_owned(), Value::Null, self.cycles);
+            }
         }
     }
 }
@@ -266,9 +265,8 @@ impl TimelineWatch {
         match event {
             UsbEvent::Setup { setup, .. } => {
                 recording.end_control("given up", 0, now);
-                let hex: Vec<String> = setup.iter().map(|byte| format!("{byte:02x}")).collect();
-                let args = json!({"setup": hex.join(" ")});
-                recording.control = Some(Open { name: request_name(setup), since: now, args });
+                let args = json!({"setup": to_hex(&setup, " ")});
+                recording.begin(Track::Control, request_name(setup), args, now);
             }
             UsbEvent::ControlDone(data) => recording.end_control("done", data.len(), now),
             UsbEvent::ControlStall => recording.end_control("stall", 0, now),
@@ -279,10 +277,10 @@ impl TimelineWatch {
                     [b'U', b'S', b'B', b'S', ..] if packet.len() == 13 => "CSW".to_owned(),
                     _ => format!("{} bytes", packet.len()),
                 };
-                recording.moment(Track::of_endpoint(endpoint), "usb", name, args, now);
+                recording.moment(Track::of_endpoint(endpoint), name, args, now);
             }
-            UsbEvent::Suspend => recording.suspended = Some(now),
-            UsbEvent::Resume => recording.end_suspend(now),
+            UsbEvent::Suspend => recording.begin(Track::Link, "suspended".to_owned(), Value::Null, now),
+            UsbEvent::Resume => recording.end(Track::Link, now),
         }
     }
 
@@ -302,7 +300,7 @@ impl TimelineWatch {
             _ => "unknown command",
         };
         let args = json!({"command": format!("{command:#04x}"), "address": format!("{:#08x}", at.0), "bytes": len});
-        self.0.recording().moment(Track::Flash, "flash", name.to_owned(), args, self.0.now());
+        self.0.recording().moment(Track::Flash, name.to_owned(), args, self.0.now());
     }
 
     /// Records that the SRAM's DMA began or ended a transfer.

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::map::key;
-use super::{Extent, Symbols, SymbolsError, place};
+use super::{CompilerSymbol, Extent, Symbols, SymbolsError, place};
 use crate::firmware::CodeAddress;
 
 pub(super) fn is_cdb(text: &str) -> bool {
@@ -21,9 +21,8 @@ pub(super) fn is_cdb(text: &str) -> bool {
 pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     let mut symbols = Symbols::default();
     // The linker's records usually come last, but the file's author need not know that.
-    let functions: HashSet<&str> = text.lines().filter_map(function).collect();
-    let mut starts: BTreeMap<&str, CodeAddress> = BTreeMap::new();
-    let mut ends: Vec<(&str, CodeAddress)> = Vec::new();
+    let functions: HashSet<CompilerSymbol<'_>> = text.lines().filter_map(function).collect();
+    let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
     let mut assembly: Vec<(&str, u32, CodeAddress)> = Vec::new();
     let mut compiled: HashSet<&str> = HashSet::new();
     for (index, record) in text.lines().enumerate() {
@@ -45,8 +44,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
             continue;
         };
         if let Some(key) = start {
-            let name = key.split_once('$').map_or(key, |(_, name)| name);
-            symbols.add_function(at, name, Extent::Open);
+            symbols.add_function(at, key.1, Extent::Open);
             starts.insert(key, at);
         } else if let Some(key) = end {
             ends.push((key, at));
@@ -62,11 +60,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
             }
         }
     }
-    for (key, end) in ends {
-        if let Some(at) = starts.get(key) {
-            symbols.end_function(*at, end);
-        }
-    }
+    symbols.end_functions(&starts, &ends);
     // Skip the assembly that the compiler generated: nobody wrote it.
     for (module, line, at) in assembly {
         if !compiled.contains(module) {
@@ -77,7 +71,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
 }
 
 /// Returns scope and name of the function that a record declares.
-fn function(record: &str) -> Option<&str> {
+fn function(record: &str) -> Option<CompilerSymbol<'_>> {
     let (symbol, _) = record.strip_prefix("F:")?.split_once('(')?;
     key(symbol)
 }

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Extent, Symbols, SymbolsError, c_name, place};
+use super::{CompilerSymbol, Extent, Symbols, SymbolsError, c_name, place};
 use crate::firmware::CodeAddress;
 
 /// Areas whose symbols are no functions: the linker's constants, tables, initial values.
@@ -22,8 +22,7 @@ pub(super) fn is_map(text: &str) -> bool {
 pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     let mut symbols = Symbols::default();
     let mut statics: Vec<(&str, CodeAddress)> = Vec::new();
-    let mut starts: BTreeMap<&str, CodeAddress> = BTreeMap::new();
-    let mut ends: Vec<(&str, CodeAddress)> = Vec::new();
+    let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
     let mut has_code = true;
     for (index, line) in text.lines().enumerate() {
         if let Some(area) = area(line) {
@@ -48,23 +47,18 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
             None => match key(name) {
                 Some(key) => {
                     starts.insert(key, at);
-                    if !key.starts_with("G$") {
-                        statics.push((key, at));
+                    if key.0 != "G" {
+                        statics.push((key.1, at));
                     }
                 }
                 None => symbols.add_function(at, c_name(name), Extent::Open),
             },
         }
     }
-    for (key, at) in statics {
-        let name = key.split_once('$').map_or(key, |(_, name)| name);
+    for (name, at) in statics {
         symbols.add_function(at, name, Extent::Open);
     }
-    for (key, end) in ends {
-        if let Some(at) = starts.get(key) {
-            symbols.end_function(*at, end);
-        }
-    }
+    symbols.end_functions(&starts, &ends);
     Ok(symbols)
 }
 
@@ -82,12 +76,12 @@ fn area(line: &str) -> Option<&str> {
     (is_number(next) && is_number(size)).then_some(name)
 }
 
-/// Returns scope and name of the compiler's own symbol for a function: `G$main` from `G$main$0$0`.
-pub(super) fn key(symbol: &str) -> Option<&str> {
+/// Parses the compiler's own symbol for a function: `G` and `main` from `G$main$0$0`.
+pub(super) fn key(symbol: &str) -> Option<CompilerSymbol<'_>> {
     let (rest, block) = symbol.rsplit_once('$')?;
     let (key, level) = rest.rsplit_once('$')?;
     let (scope, name) = key.split_once('$')?;
     let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
     let is_scope = scope == "G" || (scope.starts_with('F') && scope.len() > 1);
-    (is_scope && !name.is_empty() && is_number(block) && is_number(level)).then_some(key)
+    (is_scope && !name.is_empty() && is_number(block) && is_number(level)).then_some((scope, name))
 }

@@ -10,11 +10,12 @@ mod map;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
+use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
+
+use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
 
 /// The longest symbol file that is read, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
@@ -52,24 +53,17 @@ pub enum SymbolsError {
 }
 
 /// The format of a symbol file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum SymbolsForm {
     /// The map that SDCC's linker writes.
+    #[display("sdld map")]
     Map,
     /// SDCC's debugging information.
+    #[display("SDCC .cdb")]
     Cdb,
     /// ELF for EM_8051.
+    #[display("ELF")]
     Elf,
-}
-
-impl fmt::Display for SymbolsForm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Map => "sdld map",
-            Self::Cdb => "SDCC .cdb",
-            Self::Elf => "ELF",
-        })
-    }
 }
 
 /// The extent of a function.
@@ -89,6 +83,9 @@ struct FunctionSymbol {
     extent: Extent,
 }
 
+/// The compiler's own symbol for a function: its scope, which is `G` for a global one, and its name.
+type CompilerSymbol<'a> = (&'a str, &'a str);
+
 /// A line of source, and the code that begins it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLine {
@@ -105,7 +102,8 @@ pub struct SourceLine {
 pub struct Symbols {
     functions: BTreeMap<CodeAddress, FunctionSymbol>,
     lines: BTreeSet<SourceLine>,
-    ignored: usize,
+    /// How many symbols were left out: outside code, outside the image, or with a name that is not plain text.
+    pub ignored: usize,
 }
 
 impl Symbols {
@@ -153,13 +151,10 @@ impl Symbols {
     /// Adds the contents of `other`. If both name an address, keeps the name in `self`.
     pub fn merge(&mut self, other: Self) {
         for (at, function) in other.functions {
-            match self.functions.entry(at) {
-                std::collections::btree_map::Entry::Vacant(entry) => drop(entry.insert(function)),
-                std::collections::btree_map::Entry::Occupied(mut entry) => {
-                    if matches!(function.extent, Extent::To(_)) {
-                        entry.get_mut().extent = function.extent;
-                    }
-                }
+            let extent = function.extent;
+            let known = self.functions.entry(at).or_insert(function);
+            if let Extent::To(_) = extent {
+                known.extent = extent;
             }
         }
         self.lines.extend(other.lines);
@@ -184,11 +179,6 @@ impl Symbols {
         self.lines.iter()
     }
 
-    /// Returns how many symbols were left out: outside code, outside the image, or with a name that is not plain text.
-    pub fn ignored(&self) -> usize {
-        self.ignored
-    }
-
     /// Whether a function begins at `at`.
     pub fn is_entry(&self, at: CodeAddress) -> bool {
         self.functions.contains_key(&at)
@@ -204,23 +194,16 @@ impl Symbols {
         self.functions.iter().map(|(at, function)| (*at, function.name.as_str()))
     }
 
-    /// Returns the function that contains `at`, and the distance from its entry.
-    pub fn lookup(&self, at: CodeAddress) -> Option<(&str, u16)> {
-        let (entry, function) = self.functions.range(..=at).next_back()?;
-        let offset = at.addr().checked_sub(entry.addr())?;
-        let is_inside = entry.bank() == at.bank()
-            && match function.extent {
-                Extent::To(end) => at <= end,
-                Extent::Open => offset < REACH,
-                Extent::Entry => offset == 0,
-            };
-        is_inside.then_some((function.name.as_str(), offset))
-    }
-
     /// Returns `name` or `name+0x12` if `at` is in a function with a name.
     pub fn label(&self, at: CodeAddress) -> Option<String> {
-        let (name, offset) = self.lookup(at)?;
-        Some(if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") })
+        let (entry, FunctionSymbol { name, extent }) = self.functions.range(..=at).next_back()?;
+        let offset = at.addr().checked_sub(entry.addr()).filter(|_| entry.bank() == at.bank())?;
+        let is_inside = match *extent {
+            Extent::To(end) => at <= end,
+            Extent::Open => offset < REACH,
+            Extent::Entry => offset == 0,
+        };
+        is_inside.then(|| if offset == 0 { name.clone() } else { format!("{name}+{offset:#x}") })
     }
 
     fn add_function(&mut self, at: CodeAddress, name: &str, extent: Extent) {
@@ -232,10 +215,17 @@ impl Symbols {
         self.functions.entry(at).or_insert(function);
     }
 
-    /// Sets the end of a function.
-    fn end_function(&mut self, at: CodeAddress, end: CodeAddress) {
-        if let Some(function) = self.functions.get_mut(&at).filter(|_| end.bank() == at.bank() && end >= at) {
-            function.extent = Extent::To(end);
+    /// Sets the ends of functions by the compiler's symbols.
+    fn end_functions(
+        &mut self,
+        starts: &BTreeMap<CompilerSymbol<'_>, CodeAddress>,
+        ends: &[(CompilerSymbol<'_>, CodeAddress)],
+    ) {
+        for (symbol, end) in ends {
+            let Some(at) = starts.get(symbol) else { continue };
+            if let Some(function) = self.functions.get_mut(at).filter(|_| end.bank() == at.bank() && end >= at) {
+                function.extent = Extent::To(*end);
+            }
         }
     }
 

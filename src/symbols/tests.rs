@@ -43,7 +43,7 @@ fn a_map_gives_functions_with_their_banks_and_leaves_constants_out() {
     let names: Vec<_> = symbols.entries().map(|(at, name)| (at.to_string(), name)).collect();
     let expected = [("c:0x0062", "helper"), ("c:0x007B", "main"), ("c:0x009F", "_divuint"), ("b1:0xC98D", "in_bank_1")];
     assert_eq!(names, expected.map(|(at, name)| (at.to_owned(), name)));
-    assert_eq!(symbols.ignored(), 1, "an address in no bank");
+    assert_eq!(symbols.ignored, 1, "an address in no bank");
     assert_eq!(symbols.label(at("c:0x0070")).as_deref(), Some("helper+0xe"));
     assert_eq!(symbols.label(at("c:0x0072")), None, "past its end, and before main");
     assert_eq!(symbols.label(at("c:0x009F")).as_deref(), Some("_divuint"));
@@ -57,7 +57,7 @@ fn a_cdb_gives_functions_their_ends_and_lines() {
         S:G$x$0_0$0({1}SC:U),E,0,0\nL:G$x$0_0$0:8\nL:A$a$97:0\nL:A$start$5:3\nL:C$a.c$3$0_0$2:62\n\
         L:Fa$helper$0$0:62\nL:XFa$helper$0$0:70\nL:G$main$0$0:1C98D\nL:XG$main$0$0:1C99E\nL:C$a.c$8$1_0$6:1C98D\n";
     let (form, symbols) = Symbols::parse(text.as_bytes()).unwrap();
-    assert_eq!((form, symbols.functions(), symbols.ignored()), (SymbolsForm::Cdb, 2, 0));
+    assert_eq!((form, symbols.functions(), symbols.ignored), (SymbolsForm::Cdb, 2, 0));
     assert_eq!(symbols.label(at("b1:0xC990")).as_deref(), Some("main+0x3"));
     assert_eq!(symbols.entry(at("c:0x0008")), None, "a variable");
     let lines: Vec<_> = symbols.lines().map(|line| (line.file.as_str(), line.line, line.at.to_string())).collect();
@@ -86,7 +86,7 @@ fn of_two_files_the_first_gives_the_name_and_either_the_end() {
 fn symbols_outside_the_image_are_left_out_and_counted() {
     let mut symbols = Symbols::parse(MAP.as_bytes()).unwrap().1;
     symbols.keep_inside(&practice::open_image());
-    assert_eq!((symbols.functions(), symbols.ignored()), (3, 2));
+    assert_eq!((symbols.functions(), symbols.ignored), (3, 2));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_malformed_file_is_refused_with_its_line_or_its_bad_records_are_left_out() {
     let lies =
         "M:a\nF:G$ma;in$0$0(),C\nL:G$ma;in$0$0:7B\nL:C$../../x.c$3$0$0:7B\nL:C$a\u{1b}[2J$3$0$0:7B\nL:C$a.c$0$0$0:7B\n";
     let symbols = Symbols::parse(lies.as_bytes()).unwrap().1;
-    assert_eq!((symbols.functions(), symbols.lines().count(), symbols.ignored()), (0, 0, 4));
+    assert_eq!((symbols.functions(), symbols.lines().count(), symbols.ignored), (0, 0, 4));
     let backwards = "M:a\nF:G$f$0$0(),C\nL:G$f$0$0:70\nL:XG$f$0$0:60\n";
     let symbols = Symbols::parse(backwards.as_bytes()).unwrap().1;
     assert_eq!(symbols.label(at("c:0x0071")).as_deref(), Some("f+0x1"), "an end before its start is ignored");
@@ -150,6 +150,6 @@ proptest! {
                 found += 1;
             }
         }
-        prop_assert_eq!(found + symbols.ignored(), functions.len());
+        prop_assert_eq!(found + symbols.ignored, functions.len());
     }
 }

@@ -1,9 +1,10 @@
 //! The address of a function: bus, device and function number.
 
-use std::fmt;
+use derive_more::Display;
 
 /// Bus, device and function number, written as in `lspci`: `04:00.0`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[display("{bus:02x}:{device:02x}.{function}")]
 pub struct Bdf {
     /// Bus.
     pub bus: u8,
@@ -20,12 +21,6 @@ impl Bdf {
     /// Creates an address. Drops invalid bits of `device` and `function`.
     pub const fn new(bus: u8, device: u8, function: u8) -> Self {
         Self { bus, device: device & 0x1F, function: function & 0x07 }
-    }
-}
-
-impl fmt::Display for Bdf {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:02x}:{:02x}.{}", self.bus, self.device, self.function)
     }
 }
 

@@ -32,16 +32,6 @@ impl MemoryFunction {
         Self { config, memory: vec![0; len] }
     }
 
-    /// The BAR's memory.
-    pub fn memory(&self) -> &[u8] {
-        &self.memory
-    }
-
-    /// The BAR's memory, mutable.
-    pub fn memory_mut(&mut self) -> &mut [u8] {
-        &mut self.memory
-    }
-
     fn dword(&self, at: usize) -> u32 {
         u32::from_le_bytes([self.config[at], self.config[at + 1], self.config[at + 2], self.config[at + 3]])
     }

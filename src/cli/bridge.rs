@@ -26,20 +26,17 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum BridgeCommand {
     Serve(ServeArgs),
-    Replug(ReplugArgs),
-}
-
-/// Cycle a served unit's power.
-///
-/// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
-/// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command runs,
-/// and needs no replugging.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
-struct ReplugArgs {
-    /// The folder of a unit that `asmpatch bridge serve` serves.
-    #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
-    device: Box<Path>,
+    /// Cycle a served unit's power.
+    ///
+    /// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
+    /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command runs,
+    /// and needs no replugging.
+    #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
+    Replug {
+        /// The folder of a unit that `asmpatch bridge serve` serves.
+        #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
+        device: Box<Path>,
+    },
 }
 
 /// Serve a virtual bridge as a USB device, to a virtual machine.
@@ -92,7 +89,7 @@ struct PairError {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
         BridgeCommand::Serve(args) => serve_units(args, context),
-        BridgeCommand::Replug(ReplugArgs { device }) => {
+        BridgeCommand::Replug { device } => {
             replug(device, interrupt::install())?;
             outln!("virtual:{}: replugged", device.display());
             Ok(Exit::Done)

@@ -198,16 +198,12 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// A SETUP packet, with the data of a write.
-#[derive(Debug, Clone)]
-struct ControlRequest {
-    setup: [u8; 8],
-    data: Vec<u8>,
-}
+type ControlRequest = ([u8; 8], Vec<u8>);
 
 fn control_request(text: &str) -> Result<ControlRequest, String> {
     let bytes = hex_bytes(text)?;
     match bytes.split_first_chunk() {
-        Some((setup, data)) => Ok(ControlRequest { setup: *setup, data: data.to_vec() }),
+        Some((setup, data)) => Ok((*setup, data.to_vec())),
         None => Err(format!("{} bytes, expected a SETUP packet's 8", bytes.len())),
     }
 }
@@ -231,7 +227,7 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -
             settle(driver)?;
         }
     }
-    for ControlRequest { setup, data } in &args.control {
+    for (setup, data) in &args.control {
         let before = driver.chip.instructions();
         let (answer, data) = match driver.control(*setup, data) {
             Ok(data) => ("done", data),

@@ -151,7 +151,7 @@ pub enum Outcome {
     },
     /// The path was measured.
     #[display("measured")]
-    Measured(Figures),
+    Measured(Box<Figures>),
     /// No answer within the time limit. The unit was recovered.
     #[display("no answer in {timeout_s} s; the unit was recovered")]
     NoAnswer {
@@ -178,7 +178,7 @@ impl Outcome {
     }
 
     /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
-    pub const fn is_failure(&self) -> bool {
+    pub fn is_failure(&self) -> bool {
         match self {
             Self::Same | Self::NotRun { .. } => false,
             Self::Measured(figures) => figures.mismatches > 0,
@@ -223,14 +223,14 @@ impl BenchReport {
 
 impl Row {
     /// Removes the prediction.
-    pub const fn forget_prediction(&mut self) {
+    pub fn forget_prediction(&mut self) {
         if let Outcome::Measured(figures) = &mut self.outcome {
             figures.predicted = None;
         }
     }
 
     /// The figures, if the path was measured.
-    pub const fn figures(&self) -> Option<&Figures> {
+    pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
             Outcome::Measured(figures) => Some(figures),
             _ => None,

@@ -81,7 +81,7 @@ pub(super) fn repeat<U: ?Sized>(
     let (Some(mb_per_s), Some(commands_per_s)) = (Spread::of(throughput), Spread::of(rate)) else {
         unreachable!("at least one repetition was run")
     };
-    Ok(Outcome::Measured(Figures {
+    Ok(Outcome::Measured(Box::new(Figures {
         mb_per_s,
         commands_per_s,
         p50_us: latency(0.5),
@@ -92,5 +92,5 @@ pub(super) fn repeat<U: ?Sized>(
         mismatches: tally.mismatches,
         compared: tally.compared,
         predicted: meter.prediction(bytes, commands),
-    }))
+    })))
 }

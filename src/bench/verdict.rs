@@ -69,7 +69,7 @@ mod tests {
             compared: false,
             predicted: None,
         };
-        Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures) }
+        Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures.into()) }
     }
 
     #[test]

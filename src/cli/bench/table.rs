@@ -221,8 +221,12 @@ mod tests {
             compared: true,
             predicted: None,
         };
-        let row =
-            |path: &Path| Row { path: *path, size: 524_288, depth: 32, outcome: Outcome::Measured(figures.clone()) };
+        let row = |path: &Path| Row {
+            path: *path,
+            size: 524_288,
+            depth: 32,
+            outcome: Outcome::Measured(figures.clone().into()),
+        };
         let rows: Vec<Row> = Path::ALL.iter().map(row).collect();
         let text = measured(&rows).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");

@@ -35,6 +35,14 @@ impl fmt::Debug for XdataMemory {
     }
 }
 
+/// Returns where a page begins in both pages' bytes.
+const fn start(page: XdataPage) -> usize {
+    match page {
+        XdataPage::Main => 0,
+        XdataPage::Other => XDATA_PAGE_LEN,
+    }
+}
+
 impl XdataMemory {
     /// Creates both pages, filled with zeros.
     pub fn new() -> Self {
@@ -53,12 +61,12 @@ impl XdataMemory {
 
     /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
-        &self.bytes[page as usize * XDATA_PAGE_LEN..][..XDATA_PAGE_LEN]
+        &self.bytes[start(page)..][..XDATA_PAGE_LEN]
     }
 
     /// Returns one page for changing it.
     pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
-        &mut self.bytes[page as usize * XDATA_PAGE_LEN..][..XDATA_PAGE_LEN]
+        &mut self.bytes[start(page)..][..XDATA_PAGE_LEN]
     }
 
     /// Returns the byte at an index into both pages, the main one first.

@@ -171,9 +171,7 @@ impl<'a> PatchSet<'a> {
                 return Err(PatchError::UnknownId { id: id.clone(), known });
             }
         }
-        let wanted = |patch: &&Patch| {
-            (patch.default && !selection.no_defaults) || selection.add.iter().any(|id| *id == patch.id)
-        };
+        let wanted = |patch: &&Patch| (patch.default && !selection.no_defaults) || selection.add.contains(&patch.id);
         Self::of(library, library.iter().filter(wanted).collect(), image, digest)
     }
 
@@ -200,7 +198,7 @@ impl<'a> PatchSet<'a> {
             if let Some(missing) = patch.requires.iter().find(|id| !patches.iter().any(|other| other.id == **id)) {
                 return Err(PatchError::Requires { id: id(patch), missing: missing.clone() });
             }
-            if let Some(other) = patches.iter().find(|other| patch.conflicts.iter().any(|id| *id == other.id)) {
+            if let Some(other) = patches.iter().find(|other| patch.conflicts.contains(&other.id)) {
                 return Err(PatchError::Conflict { first: id(patch), second: id(other) });
             }
             if !patch.is_for(&digest) {

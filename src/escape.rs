@@ -81,8 +81,8 @@ pub fn printed(text: &str) -> String {
     escaped
 }
 
-/// Returns the length of the SGR sequence that begins before `text`, behind its ESC (ECMA-48, 8.3.117): `[`, numbers and
-/// semicolons, `m`.
+/// Returns the length of an SGR sequence without its ESC (ECMA-48, 8.3.117), if `text` begins with one: `[`, numbers
+/// and semicolons, `m`.
 fn style_len(text: &str) -> Option<usize> {
     let rest = text.strip_prefix('[')?;
     let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;

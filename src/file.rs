@@ -253,7 +253,7 @@ pub fn owner_may_use(folder: &Path) -> io::Result<()> {
     with_bits(&fs::metadata(folder)?, 0o700).map_or(Ok(()), |permissions| fs::set_permissions(folder, permissions))
 }
 
-/// Returns the permissions with these bits added; `None` if nothing lacks.
+/// Returns the permissions with these bits added; `None` if it has them all.
 #[cfg(unix)]
 fn with_bits(metadata: &Metadata, bits: u32) -> Option<Permissions> {
     use std::os::unix::fs::PermissionsExt;

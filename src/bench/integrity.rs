@@ -77,8 +77,8 @@ pub fn check<T: Transport>(
     Ok(Integrity { write16, e4, ..Integrity::default() })
 }
 
-/// Writes the pattern through the SRAM's window, 4 KiB at a time, and reads each piece back before it writes the next.
-/// Leaves the first piece there. Returns the results of writing and of reading.
+/// Writes the pattern into the SRAM by `write`, 4 KiB at a time, and reads each piece back by `read_back` before it
+/// writes the next. Leaves the first piece in the window. Returns the results of writing and of reading.
 ///
 /// # Errors
 /// If the wire failed.

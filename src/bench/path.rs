@@ -90,7 +90,7 @@ impl Path {
         Self::F2In,
     ];
 
-    /// What is fixed about each path. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware
+    /// tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware
     /// sets the limits of E4.
     const fn traits(self) -> PathTraits {
         let (name, words, step, sizes): (_, _, _, &[usize]) = match self {

@@ -57,8 +57,8 @@ pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
     Ok(svg)
 }
 
-/// Throughput over one of a row's size and depth, at the greatest value of the other one that the path was measured at.
-/// `split` returns both, first that of the axis.
+/// Draws throughput over a row's size or depth, for the rows at the path's greatest value of the other. `split` returns
+/// both, the one on the axis first.
 fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<Path, Vec<PlotPoint>> {
     let measured = || report.rows.iter().filter_map(|row| Some((row.path, split(row), row.figures()?.mb_per_s)));
     let mut lines: BTreeMap<Path, Vec<PlotPoint>> = BTreeMap::new();

@@ -15,7 +15,10 @@ pub enum CommandError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// CHECK CONDITION: the unit refused or failed.
-    #[error("the unit refused {command} with {}", sense.map_or_else(|| "no sense data".to_owned(), |sense| format!("sense {sense}")))]
+    #[error(
+        "the unit refused {command} with {}",
+        sense.map_or_else(|| "no sense data".to_owned(), |sense| format!("sense {sense}"))
+    )]
     CheckCondition {
         /// The command, in words.
         command: String,

@@ -123,7 +123,10 @@ impl Speed {
 
 /// A unit as its descriptors describe it.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize)]
-#[display("{location} {id} ({state}{})", serial.as_ref().map(|it| format!(", serial {}", it.shown())).unwrap_or_default())]
+#[display(
+    "{location} {id} ({state}{})",
+    serial.as_ref().map(|it| format!(", serial {}", it.shown())).unwrap_or_default()
+)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct UnitInfo {
     /// The unit's place.

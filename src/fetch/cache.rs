@@ -83,7 +83,7 @@ impl Cache {
         let path = self.path(manifest);
         match file::read_regular(&path, MAX_FILE_LEN) {
             Ok(bytes) => Ok((Sha256Digest::of(&bytes) == manifest.sha256).then_some(bytes)),
-            // No image is too large: replace such a file like a damaged one.
+            // No image is larger than MAX_FILE_LEN: replace such a file like a damaged one.
             Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::FileTooLarge) => Ok(None),
             Err(source) => Err(CacheError::Access { path, source }),
         }
@@ -93,7 +93,7 @@ impl Cache {
     ///
     /// # Errors
     /// [`CacheError::Access`], [`CacheError::Write`]; no partly written file remains.
-    pub fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, CacheError> {
+    pub(super) fn store(&self, manifest: &Manifest, image: &Verified) -> Result<PathBuf, CacheError> {
         let path = self.path(manifest);
         self.make_folder("images")?;
         atomic::write(&path, &image.bytes)?;

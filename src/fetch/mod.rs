@@ -21,5 +21,5 @@ pub use cache::{Cache, CacheError};
 pub use http::{FetchEvent, FetchProgress, Limits};
 pub use http_error::HttpError;
 pub use manifest::{DEFAULT_IMAGE, Manifest, ManifestError, Manifests, Mirror};
-pub use unpack::{Mismatch, UnpackError, Verified, Wanted, unpack};
+pub use unpack::{Mismatch, UnpackError};
 pub use updater::UpdaterError;

@@ -18,7 +18,7 @@ const MAX_DEPTH: u32 = 3;
 
 /// An image whose size and SHA-256 are those of its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub(super) struct Verified {
     /// The image file's bytes.
     pub(super) bytes: Vec<u8>,
     /// Its place inside a larger file; `None` for a bare image.
@@ -143,7 +143,7 @@ pub struct Mismatch {
 
 /// The image to look for.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     /// The image.
     pub manifest: &'a Manifest,
     /// Its name in the outermost archive, if known.
@@ -156,7 +156,7 @@ pub struct Wanted<'a> {
 ///
 /// # Errors
 /// [`UnpackError`].
-pub fn unpack(
+pub(super) fn unpack(
     origin: &str,
     bytes: Vec<u8>,
     wanted: Wanted<'_>,

@@ -48,7 +48,7 @@ pub enum FlashError {
     #[error("the firmware in the unit's flash would not start: {0}")]
     #[diagnostic(code(asmpatch::flash::unusable_backup))]
     Unusable(#[source] ImageError),
-    /// This of the unit has changed since the plan was made.
+    /// The unit has changed since the plan was made. Holds what has changed.
     #[error("the unit's {0} changed since the plan was shown")]
     #[diagnostic(code(asmpatch::flash::changed))]
     Changed(&'static str),

@@ -157,7 +157,7 @@ impl Run<'_> {
         let back = self.come_back(port, restart);
         drop(access);
         match back? {
-            Some(is_power_cycled) => self.prove(port, is_power_cycled, &before),
+            Some(is_replugged) => self.prove(port, is_replugged, &before),
             None => Ok(()),
         }
     }

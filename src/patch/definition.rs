@@ -16,6 +16,7 @@ use crate::toml_file::{self, TomlError};
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[non_exhaustive]
 pub struct Patch {
     /// The id that `--patch` and receipts use.
     #[serde(deserialize_with = "plain_id")]

@@ -20,6 +20,7 @@ pub struct Selection {
 
 /// Patches that fit an image and each other.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct PatchSet<'a> {
     /// The unpatched image.
     pub base: &'a Image,

@@ -1,7 +1,7 @@
 //! Opens a unit for Bulk-Only, also in its boot loader, which moves no bulk data at first.
 //!
-//! The boot loader needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both pipes. Source:
-//! openpilot's flasher, in use on devices.
+//! The boot loader needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both
+//! pipes. Source: openpilot's flasher, in use on devices.
 
 use std::sync::Arc;
 use std::thread;

@@ -23,6 +23,7 @@ const SET_CONFIGURATION: u8 = 9;
 const CONTROL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time that the boot loader needs after a port reset. Source: openpilot's flasher.
 const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
+
 /// An opened bridge, on one alternate setting.
 ///
 /// Dropping it, also by an unwinding panic, releases the interface and gives the unit back to its kernel driver. A

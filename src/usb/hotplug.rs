@@ -17,7 +17,7 @@ pub struct HotplugWatch {
 /// Interval between looks at the buses on a system without events.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Nothing but a reason for libusb to report an event.
+/// Makes libusb report events. What they say does not matter: the buses are looked at again.
 struct Bell;
 
 impl Hotplug<Context> for Bell {
@@ -43,7 +43,8 @@ impl HotplugWatch {
         &self.context
     }
 
-    /// Waits for a change, at most for `longest`. A change before the call counts. May return without a change.
+    /// Waits for a change, at most for `longest`. May return without one. A change before the call counts unless a
+    /// transfer on this context has taken its event, so wait for short times and look again.
     pub fn wait(&self, longest: Duration) {
         // libusb returns after the first event.
         if self.events.is_none() || self.context.handle_events(Some(longest)).is_err() {

@@ -308,7 +308,7 @@ fn attached(unit: &SharedBridge, attachment: u64) -> Result<MutexGuard<'_, Virtu
     if unit.is_attached() && unit.attachments() == attachment { Ok(unit) } else { Err(PipeError::Disconnected) }
 }
 
-/// Whether an endpoint's or a request's data goes to the host: bit 7 of its address, and of bmRequestType (USB 3.2, 9.3).
+/// Whether an endpoint's or a request's data goes to the host: bit 7 of its address or of bmRequestType (USB 3.2, 9.3).
 const fn is_in(address_or_type: u8) -> bool {
     address_or_type & 0x80 != 0
 }

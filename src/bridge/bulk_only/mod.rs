@@ -78,7 +78,7 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Runs command wrapper, data and status wrapper: BOT figure 1. Returns the bytes moved, and whether the command
-    /// passed. Recovers the device from any error.
+    /// passed. Recovers the device from any error after something was sent, unless the unit is gone.
     fn transaction(
         &mut self,
         cdb: &Cdb,

@@ -154,7 +154,7 @@ impl OpenCommand {
     }
 }
 
-/// The page as a value of SFR 0x93, which is E4's and E5's lowest bit.
+/// The page as a value of SFR 0x93: the lowest bit of the page byte in E4's and E5's CDBs.
 const fn page(at: XdataAddress) -> u16 {
     at.page as u16 & 1
 }

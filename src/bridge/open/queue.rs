@@ -1,7 +1,6 @@
 //! Control requests and bulk transfers in order, with many in flight.
 
 use std::collections::VecDeque;
-use std::mem::discriminant;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
@@ -35,13 +34,17 @@ pub enum OpenJob {
 }
 
 impl OpenJob {
-    const fn is_control(self) -> bool {
-        matches!(self, Self::Control(_))
+    /// The bulk endpoint; `None` for the control endpoint.
+    const fn endpoint(self) -> Option<Endpoint> {
+        match self {
+            Self::Control(_) => None,
+            Self::Bulk(endpoint, _) => Some(endpoint),
+        }
     }
 
     /// Whether both use the same endpoint, which keeps their order.
     fn goes_with(self, other: Self) -> bool {
-        discriminant(&self) == discriminant(&other)
+        self.endpoint() == other.endpoint()
     }
 
     /// Number of bytes that the transfer moves.
@@ -86,7 +89,8 @@ pub trait OpenWorkload {
     /// The next transfer, or `None` when there are no more.
     fn next(&mut self) -> Option<OpenJob>;
 
-    /// Fills the buffer with the data of an [`OpenJob::Bulk`] to the unit. The buffer may still hold an earlier transfer's data.
+    /// Fills the buffer with the data of an [`OpenJob::Bulk`] to the unit. The buffer may still hold an earlier
+    /// transfer's data.
     fn fill(&mut self, _buffer: &mut [u8]) {}
 
     /// Reports the end of a transfer, in the order of submission. `data` is the received data, empty for data to the
@@ -182,7 +186,7 @@ impl TransferQueue {
     }
 
     fn idle(&mut self, job: OpenJob) -> &mut Vec<TransferId> {
-        if job.is_control() { &mut self.control } else { &mut self.bulk }
+        if job.endpoint().is_none() { &mut self.control } else { &mut self.bulk }
     }
 
     fn submit(&mut self, job: OpenJob, work: &mut dyn OpenWorkload) -> Result<(), PipeError> {

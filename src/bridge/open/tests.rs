@@ -296,6 +296,28 @@ fn a_stream_of_writes_is_armed_before_its_data_are_sent() {
     assert_eq!(log.lock().unwrap().most_in_flight, 2, "the data, without the request");
 }
 
+/// Bulk data to the unit, and as much from it.
+struct OutThenIn(VecDeque<OpenJob>);
+
+impl OpenWorkload for OutThenIn {
+    fn next(&mut self) -> Option<OpenJob> {
+        self.0.pop_front()
+    }
+
+    fn complete(&mut self, _: OpenJob, _: &[u8], _: Duration) -> Result<(), ControlError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn data_from_the_unit_waits_until_the_data_to_it_have_moved() {
+    let (mut unit, log) = unit(vec![]);
+    let jobs = [Endpoint::DataOut, Endpoint::DataIn].map(|endpoint| OpenJob::Bulk(endpoint, 4));
+    unit.run(&mut OutThenIn(jobs.into())).unwrap();
+    assert_eq!(sent(&log), [Sent::Out(vec![0; 4]), Sent::In(4)]);
+    assert_eq!(log.lock().unwrap().most_in_flight, 1);
+}
+
 #[test]
 fn a_stream_of_reads_brings_its_data_in_order() {
     let first = vec![5; BULK_LEN];

@@ -143,7 +143,7 @@ fn access(seen: &Examination) -> Told {
     }
 }
 
-/// Also returns the runtime that drives the unit's firmware.
+/// Returns what to say about the firmware, and the runtime that drives it.
 fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
     const OPEN: &str = "tinygrad from v0.14.0 on";
     const PATCHED: &str = "tinygrad up to v0.13.0";

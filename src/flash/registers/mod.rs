@@ -73,7 +73,7 @@ pub enum RegisterError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Control(#[from] ControlError),
-    /// No flash answers command 9F with an ID, but this.
+    /// No flash answers. Holds the answer to command 9F.
     #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", .0[0], .0[1], .0[2])]
     #[diagnostic(code(asmpatch::registers::no_flash))]
     NoFlash([u8; 3]),

@@ -40,14 +40,15 @@ impl Run<'_> {
     }
 
     /// Waits for the unit. If only a power cycle can start what was written, its hub does it, or else a user who is
-    /// there is asked to. Returns whether the user has power-cycled the unit, which its hub may not have done to a unit
-    /// with its own supply; `None` if the unit needs a power cycle and did not get one.
+    /// there is asked to. Returns whether the user has unplugged the unit and plugged it in again: a unit with its own
+    /// supply may not notice that its hub switched its power. `None` if the unit needs a power cycle and did not get
+    /// one.
     pub(super) fn come_back(
         &mut self,
         port: &mut dyn Port,
         restart: Option<ResetMode>,
     ) -> Result<Option<bool>, FlashError> {
-        let mut is_power_cycled = false;
+        let mut is_replugged = false;
         let mut found = None;
         if restart.is_some() {
             self.begin(FlashStep::Return);
@@ -65,7 +66,7 @@ impl Run<'_> {
             self.begin(FlashStep::Return);
             self.observer.event(FlashEvent::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
-                (found, is_power_cycled) = (Some(replugged), true);
+                (found, is_replugged) = (Some(replugged), true);
             }
         }
         let Some(found) = found else {
@@ -90,7 +91,7 @@ impl Run<'_> {
         }
         if !self.plan.is_identity_of(&found) {
             let before = &self.plan.attached;
-            if !is_power_cycled && (found.usb_id, found.state) == (before.usb_id, before.state) {
+            if !is_replugged && (found.usb_id, found.state) == (before.usb_id, before.state) {
                 // Written and read back, but the reset has not made the chip read its flash.
                 (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
                 self.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
@@ -101,7 +102,7 @@ impl Run<'_> {
             return Err(FlashError::Identity { expected, becomes, found: found.usb_id, state: found.state });
         }
         self.end(FlashStep::Return, &format!("{} ({})", found.usb_id, found.state));
-        Ok(Some(is_power_cycled))
+        Ok(Some(is_replugged))
     }
 
     fn is_settled(&self, found: Option<&Attached>) -> bool {
@@ -163,7 +164,7 @@ impl Run<'_> {
     pub(super) fn prove(
         &mut self,
         port: &mut dyn Port,
-        is_power_cycled: bool,
+        is_replugged: bool,
         before: &Behaviour,
     ) -> Result<(), FlashError> {
         self.left = Left::Unproven;
@@ -174,9 +175,9 @@ impl Run<'_> {
         self.report.version = now.version;
         let written = Behaviour::of_plan(self.plan);
         let runs = match written.contradiction(&now) {
-            // After a power cycle the chip has loaded its code from flash.
-            Some(error) if is_power_cycled => return Err(error),
-            None if is_power_cycled => Runs::Written,
+            // After a replug the chip has loaded its code from flash.
+            Some(error) if is_replugged => return Err(error),
+            None if is_replugged => Runs::Written,
             _ => Runs::judge(before, &written, &now),
         };
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);

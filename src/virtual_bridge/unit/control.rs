@@ -94,9 +94,9 @@ impl VirtualBridge {
         })
     }
 
-    /// Whether the selected alternate has this endpoint.
+    /// Whether the selected alternate has this endpoint. A unit that has left the bus answers nothing, on any endpoint.
     pub(in crate::virtual_bridge) fn has(&mut self, endpoint: Endpoint) -> bool {
-        self.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
+        !self.is_attached() || self.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
     }
 
     /// Turns U1, U2 or LTM on or off. Returns whether the selector is one of theirs.

@@ -91,7 +91,7 @@ impl<'u> Session<'u> {
 
     /// Processes the complete packets in `bytes` while `out` takes more. Returns the number of bytes processed.
     ///
-    /// [`PacketError`]: the connection is unusable.
+    /// # Errors
     /// [`PacketError`]: the connection is of no more use.
     pub fn receive(
         &mut self,

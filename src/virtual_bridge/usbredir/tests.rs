@@ -394,3 +394,14 @@ fn a_server_that_ends_leaves_its_successors_socket() {
     drop(second);
     assert!(!path.exists());
 }
+
+#[test]
+fn packets_behind_the_one_with_which_a_unit_vanishes_get_no_answer() {
+    let scenario = Scenario::parse("[[fault]]\nkind = \"disconnect\"").unwrap();
+    let mut unit = VirtualBridge::in_memory(scenario, b"usbredir", None).unwrap();
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.use_uas();
+    let iu = CommandIu { tag: Tag(1), lun: 0, cdb: Command::TestUnitReady.cdb() }.to_bytes();
+    let answers = guest.send(&[bulk(2, 0x04, 0, 32, &iu), bulk(3, 0x83, 1, 96, &[])].concat());
+    assert_eq!(answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [kind::DEVICE_DISCONNECT]);
+}

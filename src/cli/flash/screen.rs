@@ -1,7 +1,7 @@
 //! Progress and step results, printed by a separate thread.
 //!
-//! The threads that write units only send what is to be shown, and never wait: a terminal that is stopped, hung or gone delays the
-//! text, not the write.
+//! The threads that write units only send what is to be shown, and never wait: a terminal that is stopped, hung or gone
+//! delays the text, not the write.
 
 use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};

@@ -90,8 +90,8 @@ impl Path {
         Self::F2In,
     ];
 
-    /// Returns them. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware sets the limits of
-    /// E4.
+    /// Returns them. tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware sets the limits
+    /// of E4.
     const fn traits(self) -> PathTraits {
         let (name, words, step, sizes): (_, _, _, &[usize]) = match self {
             Self::Write16 => ("write16", "WRITE(16)", BLOCK_LEN, &[512, 4096, 16_384, 65_536]),

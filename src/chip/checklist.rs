@@ -78,8 +78,8 @@ impl Checked {
 const INVALID_FIELD: Reply = Reply::Check(Sense::INVALID_FIELD_IN_CDB);
 const INVALID_OPCODE: Reply = Reply::Check(Sense::INVALID_OPCODE);
 
-/// Boots an image and sends it the list; `None` where nobody knows what it must answer: a version whose routines are not
-/// known. Of an image that does not boot, the list says no more than that.
+/// Boots an image and sends it the list; `None` where nobody knows what it must answer: a version whose routines are
+/// not known. Of an image that does not boot, the list says no more than that.
 pub fn run(image: &Image, expected: Expected) -> Option<Vec<Checked>> {
     known_routines(image.version()).next()?;
     let mut list = List { image, checked: Vec::new() };

@@ -4,9 +4,9 @@
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
-/// 0xA000-0xAFFF: the I/O submission queue. 0xB000-0xB1FF: the admin submission queue. 0xB800-0xBBFF: the I/O completion
-/// queue. 0xBC00-0xBC7F: the admin completion queue. Each has a second half for a second drive. Source: c:0x3A10-0x3A3D
-/// fills exactly these with zeros before a drive starts.
+/// 0xA000-0xAFFF: the I/O submission queue. 0xB000-0xB1FF: the admin submission queue. 0xB800-0xBBFF: the I/O
+/// completion queue. 0xBC00-0xBC7F: the admin completion queue. Each has a second half for a second drive. Source:
+/// c:0x3A10-0x3A3D fills exactly these with zeros before a drive starts.
 const IO_SUBMISSION: u16 = 0xA000;
 const ADMIN_SUBMISSION: u16 = 0xB000;
 const IO_COMPLETION: u16 = 0xB800;

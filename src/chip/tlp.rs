@@ -17,8 +17,8 @@ const DATA: u16 = 0xB220;
 /// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
 /// completion for the requester itself. Source: b0:0xAE57-0xAE66, 0x9A60.
 const COMPLETION: u16 = 0xB22A;
-/// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source: b0:0x99A8;
-/// b0:0xC45F-0xC471, 0xE617-0xE676.
+/// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source:
+/// b0:0x99A8; b0:0xC45F-0xC471, 0xE617-0xE676.
 const DOORBELL: u16 = 0xB250;
 const FIRE: u16 = 0xB254;
 /// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D expects it set for reads and clear for writes.

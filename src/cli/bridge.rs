@@ -29,8 +29,8 @@ enum BridgeCommand {
     /// Cycle a served unit's power.
     ///
     /// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
-    /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command runs,
-    /// and needs no replugging.
+    /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command
+    /// runs, and needs no replugging.
     #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
     Replug {
         /// The folder of a unit that `asmpatch bridge serve` serves.

@@ -31,10 +31,10 @@ const BUDGET: u64 = 4_000_000;
 
 /// Execute a SCSI command on an image's own code.
 ///
-/// The image boots on the model of the chip with itself and two configuration blocks in its flash, is enumerated, answers
-/// INQUIRY, and gets the command as a host sends it. Shows the data, the status or the sense, the instructions from the
-/// command's arrival to its status, interrupts included, and the registers touched. Works with every image that boots as
-/// a SCSI device.
+/// The image boots on the model of the chip with itself and two configuration blocks in its flash, is enumerated,
+/// answers INQUIRY, and gets the command as a host sends it. Shows the data, the status or the sense, the instructions
+/// from the command's arrival to its status, interrupts included, and the registers touched. Works with every image
+/// that boots as a SCSI device.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch exec fw.bin --cdb \"e4 04 50 f0 00 00\" --xdata 0xf000=01020304")]
 pub struct Args {
@@ -46,7 +46,8 @@ pub struct Args {
     #[arg(long, value_name = "HEX", value_parser = hex_bytes)]
     cdb: Box<[u8]>,
 
-    /// Write bytes into XDATA beforehand; may be given more than once. A 24-bit address selects a page as E4 does: 0x51F000.
+    /// Write bytes into XDATA beforehand; may be given more than once. A 24-bit address selects a page as E4 does:
+    /// 0x51F000.
     #[arg(long, value_name = "ADDR=HEX", value_parser = preset)]
     xdata: Vec<Preset>,
 

@@ -31,9 +31,9 @@ const MAX_SHOWN: usize = 64;
 
 /// Verify images: container, base image, patches, receipt.
 ///
-/// Finds the base image by undoing the patches, so you need no original. If the original is available (with --original, in
-/// the cache, or as the practice image), shows every byte that differs, with its addresses. Recognises open firmware by what
-/// it enumerates as; --boot proves that it works. Ends with status 1 if anything is wrong with any file.
+/// Finds the base image by undoing the patches, so you need no original. If the original is available (with --original,
+/// in the cache, or as the practice image), shows every byte that differs, with its addresses. Recognises open firmware
+/// by what it enumerates as; --boot proves that it works. Ends with status 1 if anything is wrong with any file.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch verify patched.bin --receipt patched.bin.toml\n  asmpatch verify --boot --json *.bin"
@@ -72,8 +72,8 @@ pub struct Args {
     #[arg(long)]
     boot: bool,
 
-    /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a virtual
-    /// bridge in a folder.
+    /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a
+    /// virtual bridge in a folder.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
     device: Option<Selector>,
 

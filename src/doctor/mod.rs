@@ -1,7 +1,8 @@
 //! Examination of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
 //!
-//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's answers to the same questions. [`Experiment`]s run only if an owner asks for
-//! them: they write, and may hang the unit.
+//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's
+//! answers to the same questions. [`Experiment`]s run only if an owner asks for them: they write, and may hang the
+//! unit.
 
 mod examine;
 mod experiments;

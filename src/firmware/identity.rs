@@ -120,8 +120,8 @@ pub fn open_build(product: &str) -> Option<&str> {
     product.strip_prefix("custom").map(str::trim)
 }
 
-/// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py` since
-/// v0.14.0, which asserts it.
+/// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py`
+/// since v0.14.0, which asserts it.
 pub fn is_runtime_product(product: &str) -> bool {
     ["custom", "AS2462"].iter().any(|start| product.starts_with(start))
 }

@@ -2,8 +2,8 @@
 //!
 //! Everything that asmpatch does to the vendor's image it can do to this one, so that nothing but this source tree
 //! is needed to try, test and demonstrate it. `practice.md` in this folder says what the program does. It is written
-//! in assembly (`common.asm` and `bank1.asm` name the parts), assembled by SDCC into the Intel HEX files beside it, and those are put
-//! into their container here.
+//! in assembly (`common.asm` and `bank1.asm` name the parts), assembled by SDCC into the Intel HEX files beside it, and
+//! those are put into their container here.
 
 use ihex::{Reader, Record};
 

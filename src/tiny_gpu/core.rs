@@ -56,8 +56,8 @@ impl Lane {
         Self { registers, condition: Condition::default(), lsu: Lsu::Idle }
     }
 
-    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so each stage finds
-    /// the operands there.
+    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so each stage
+    /// finds the operands there.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
         let read = |register: Register| self.registers[register.index()];
         let request = match instruction {

@@ -19,7 +19,8 @@ const RETURN: Duration = Duration::from_secs(5);
 /// Interval between looks for the unit.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Opens the unit and prepares its pipes. `is_reset` is `true` if a boot loader's port was reset since the unit came up.
+/// Opens the unit and prepares its pipes. `is_reset` is `true` if a boot loader's port was reset since the unit came
+/// up.
 ///
 /// # Errors
 /// [`UsbError`].

@@ -76,8 +76,8 @@ struct Submission {
 }
 
 impl VirtualPipes {
-    /// Opens the pipes of a unit on its current alternate, Bulk-Only's, and records their traffic on `bus`; `None` while
-    /// the unit is away.
+    /// Opens the pipes of a unit on its current alternate, Bulk-Only's, and records their traffic on `bus`; `None`
+    /// while the unit is away.
     pub fn open(unit: &SharedBridge, bus: Option<Bus>) -> Option<Self> {
         let locked = unit.lock();
         locked.is_attached().then(|| Self {

@@ -278,8 +278,8 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         Ok(())
     }
 
-    /// Does a reset recovery and checks it with TEST UNIT READY, whose answer does not matter. If that fails, resets the
-    /// port and checks again.
+    /// Does a reset recovery and checks it with TEST UNIT READY, whose answer does not matter. If that fails, resets
+    /// the port and checks again.
     fn recover(&mut self) -> Result<(), TransportError> {
         let cdb = Command::TestUnitReady.cdb();
         let probe = |engine: &mut Self| engine.command(&cdb, JobData::None, SENSE_TIMEOUT).map(drop);

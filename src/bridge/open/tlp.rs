@@ -10,8 +10,8 @@ use super::command::COMPLETION_LEN;
 /// All four bytes of a dword.
 const ALL_BYTES: u8 = 0x0F;
 
-/// Kind of a TLP. Its value is the TLP's format and type. Memory requests always have a four-dword header, as tinygrad's
-/// runtime sends them.
+/// Kind of a TLP. Its value is the TLP's format and type. Memory requests always have a four-dword header, as
+/// tinygrad's runtime sends them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
 #[repr(u8)]
 pub enum TlpKind {

@@ -332,8 +332,8 @@ impl<P: Pipes> Transport for Uas<P> {
         self.read_stream_of_nobody(buffer, timeout)
     }
 
-    /// Ends everything and checks the wire with TEST UNIT READY, whose answer does not matter. If that fails, resets the
-    /// port and checks again.
+    /// Ends everything and checks the wire with TEST UNIT READY, whose answer does not matter. If that fails, resets
+    /// the port and checks again.
     fn recover(&mut self) -> Result<(), TransportError> {
         let probe =
             |engine: &mut Self| engine.execute(&Command::TestUnitReady.cdb(), DataPhase::None, PROBE_TIMEOUT).map(drop);

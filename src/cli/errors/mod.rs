@@ -1,7 +1,7 @@
 //! The table that maps each error code to an exit status and a help line.
 //!
-//! An error says what happened and where, and carries a stable code. `files` and `units` hold an entry for each code, or for
-//! several with the same advice.
+//! An error says what happened and where, and carries a stable code. `files` and `units` hold an entry for each code,
+//! or for several with the same advice.
 //! docs/errors.md is generated from them.
 
 use miette::Diagnostic;

@@ -145,8 +145,8 @@ impl<'a> WritingSession<'a> {
         self.carry_out(units, job)
     }
 
-    /// Does the rest of [`WritingSession::run`] with units that were examined already, for a job that depends on what they
-    /// hold.
+    /// Does the rest of [`WritingSession::run`] with units that were examined already, for a job that depends on what
+    /// they hold.
     ///
     /// # Errors
     /// As for [`WritingSession::run`].

@@ -22,7 +22,8 @@ pub struct AuthorArgs {
     #[arg(long, value_name = "FILE")]
     symbols: Vec<PathBuf>,
 
-    /// Write a profile by function into this file: folded stacks, which flamegraph.pl and inferno take, in clock cycles.
+    /// Write a profile by function into this file: folded stacks, which flamegraph.pl and inferno take, in clock
+    /// cycles.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
 

@@ -17,8 +17,9 @@ use crate::scsi::ResetMode;
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 impl Run<'_> {
-    /// Restarts the unit by E8, and returns its mode. Running firmware resets its CPU and comes back by itself. The boot
-    /// loader is told to halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command: `None`.
+    /// Restarts the unit by E8, and returns its mode. Running firmware resets its CPU and comes back by itself. The
+    /// boot loader is told to halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command:
+    /// `None`.
     pub(super) fn restart(&mut self, access: &mut Access) -> Result<Option<ResetMode>, FlashError> {
         let Access::Commands(bridge) = access else { return Ok(None) };
         self.begin(FlashStep::Restart);

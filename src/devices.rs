@@ -4,9 +4,11 @@
 //! what runs on it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::firmware::UsbId;
 use crate::toml_file::{self, TomlError};
+use crate::usb::UsbIds;
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -144,6 +146,11 @@ impl Devices {
         ids.into_iter()
     }
 
+    /// Returns the IDs as the set that discovery takes.
+    pub fn usb_ids(&self) -> Arc<UsbIds> {
+        Arc::new(self.ids().collect())
+    }
+
     /// Returns the entries, by ID.
     pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
         self.known.values().map(|(_, device)| device)
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        crate::file::assert_embedded("devices", &EMBEDDED);
+        crate::embedded_check::assert_embedded("devices", &EMBEDDED);
     }
 
     #[test]

@@ -102,42 +102,48 @@
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 
-mod atomic;
 pub mod bench;
-pub mod bridge;
-pub mod chip;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
 #[cfg(feature = "cli")]
 mod demo;
 pub mod devices;
-pub mod digest;
 pub mod doctor;
-pub mod escape;
-pub mod failure;
+#[cfg(test)]
+mod embedded_check;
 #[cfg(feature = "fetch")]
 pub mod fetch;
-pub mod file;
-pub mod firmware;
 pub mod flash;
 pub mod interrupt;
-pub mod mcu;
 pub mod patch;
-pub mod pcap;
-pub mod pcie;
-pub mod practice;
-pub mod profile;
-pub mod progress;
 pub mod prometheus;
 #[cfg(test)]
 mod schema_types;
-pub mod scsi;
-mod serde_text;
 pub mod shell;
-pub mod symbols;
-pub mod tiny_gpu;
-mod toml_file;
+pub mod udev_rules;
 pub mod unit;
-pub mod usb;
-pub mod virtual_bridge;
+
+pub use asm2464::{digest, escape, progress, scsi};
+pub use asm2464_chip::{chip, mcu, practice, profile, symbols};
+pub use asm2464_dock::{pcap, tiny_gpu, virtual_bridge};
+pub use asm2464_host::{bridge, failure};
+pub use asmpatch_files::{atomic, file, toml_file};
+
+/// An image's facts and code files.
+pub mod firmware {
+    pub use asm2464::firmware::*;
+    pub use asm2464_chip::code::*;
+}
+
+/// PCIe behind a unit, with the driver of a GPU.
+pub mod pcie {
+    pub use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+    pub use asm2464_host::pcie::*;
+}
+
+/// Real devices, and the rules that let a user open them.
+pub mod usb {
+    pub use crate::udev_rules::{RULES_PATH, udev_rules};
+    pub use asm2464_host::usb::*;
+}

@@ -6,7 +6,7 @@
 
 mod chip_images;
 #[allow(dead_code, reason = "the packed product alone")]
-#[path = "../src/tiny_gpu/tests/kernels.rs"]
+#[path = "../crates/asm2464-dock/src/tiny_gpu/tests/kernels.rs"]
 mod kernels;
 
 use asmpatch::bridge::{Bridge, OpenBridge, Port, Transport};

@@ -268,10 +268,16 @@ fn a_failed_request_to_the_device_leaves_a_working_unit() {
     };
     let mut data = [0; SECTOR];
     let ended = unit.bridge.read_sram_by_read16(&mut data, SECOND, refuse);
-    assert!(matches!(ended, Err(SramReadError::Device(TinyGpuError::Fault { .. }))), "{ended:?}");
+    assert!(
+        matches!(&ended, Err(SramReadError::Device(fault)) if fault.to_string().contains("no device accepts")),
+        "{ended:?}"
+    );
     unit.works();
     let ended = unit.bridge.read_sram_by_dma(0, &mut data, SECOND, refuse);
-    assert!(matches!(ended, Err(SramReadError::Device(TinyGpuError::Fault { .. }))), "{ended:?}");
+    assert!(
+        matches!(&ended, Err(SramReadError::Device(fault)) if fault.to_string().contains("no device accepts")),
+        "{ended:?}"
+    );
     unit.bridge.initialise().unwrap();
     unit.works();
     assert!(unit.dma(0, 1).is_ok() && unit.read16(1).is_ok());

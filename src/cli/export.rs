@@ -7,7 +7,7 @@ use super::output;
 use super::{AnyFailure, Context, Exit};
 use crate::atomic;
 use crate::escape::Escape as _;
-use crate::firmware::known_routines;
+use crate::firmware::{elf_of_image, known_routines};
 
 /// Write an image as an ELF file, for readelf, objdump and disassemblers.
 ///
@@ -35,7 +35,7 @@ pub struct Args {
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     output::check(&args.elf, &args.file, args.force)?;
-    atomic::write(&args.elf, &input.image.to_elf())?;
+    atomic::write(&args.elf, &elf_of_image(&input.image))?;
     let symbols =
         known_routines(input.image.version()).filter(|routine| input.image.code(routine.at).is_some()).count();
     outln!("wrote {}: version {}, {symbols} symbols", args.elf.shown(), input.image.version());

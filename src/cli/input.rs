@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::digest::Sha256Digest;
 use crate::file;
 use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
-use crate::interrupt::{Interrupt, Interrupted};
+use crate::interrupt::{self, Interrupted};
 
 /// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -85,7 +85,7 @@ impl<E: Diagnostic + 'static> InFile<E> {
 /// [`InputError`].
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
     let path_buf = || path.to_owned();
-    file::read(path, max, Interrupt::of_process()).map_err(|source| match source.kind() {
+    file::read(path, max, interrupt::of_process()).map_err(|source| match source.kind() {
         io::ErrorKind::IsADirectory => InputError::Folder { path: path_buf() },
         io::ErrorKind::FileTooLarge => {
             let found = fs::metadata(path).ok().map(|metadata| metadata.len()).filter(|len| *len > max as u64);

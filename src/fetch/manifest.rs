@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        crate::file::assert_embedded("firmware-manifests", &EMBEDDED);
+        crate::embedded_check::assert_embedded("firmware-manifests", &EMBEDDED);
     }
 
     #[test]

@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folder_is_in_the_binary() {
-        crate::file::assert_embedded("patches", &EMBEDDED);
+        crate::embedded_check::assert_embedded("patches", &EMBEDDED);
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub type OpenUnit = Unit<OpenBridge>;
 /// # Errors
 /// [`UsbError::Unavailable`].
 pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
-    Ok(usb::discover(known)?.into_iter().map(|found| found.info).collect())
+    Ok(usb::discover(&known.usb_ids())?.into_iter().map(|found| found.info).collect())
 }
 
 /// Describes the named units, each once, in the order in which they are named.
@@ -116,7 +116,7 @@ pub fn choose(
         }
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
         _ => {
-            let found = chosen(usb::discover(known)?, selector)?;
+            let found = chosen(usb::discover(&known.usb_ids())?, selector)?;
             Chosen { info: found.info.clone(), port: ChosenPort::Usb(found.into()) }
         }
     })
@@ -135,7 +135,7 @@ pub fn port(
     match selector {
         Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone(), capture)?)),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(known)?, selector)?))),
+        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(&known.usb_ids())?, selector)?))),
     }
 }
 
@@ -167,7 +167,7 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
 /// # Errors
 /// [`OpenError::None`] if no unit is attached.
 pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
-    let found = usb::discover(known)?;
+    let found = usb::discover(&known.usb_ids())?;
     if found.is_empty() {
         return Err(OpenError::None);
     }

@@ -1,0 +1,405 @@
+//! The chip itself: CPU, memories and blocks, and the run loop.
+
+use std::fmt;
+
+use asm2464::Work;
+use i8051::sfr::{IE_EA, IE_EX0};
+use i8051::{Cpu, Interrupt};
+
+use super::fabric::Fabric;
+use super::idle::{Schedule, Snapshot};
+use super::peripherals::Peripherals;
+use super::timing::cycles;
+use super::unknown::UnknownAccess;
+use super::usb::Speed;
+use super::watch::Watch;
+use super::xdata::Xdata;
+use crate::firmware::CodeAddress;
+use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
+use crate::scsi::XdataAddress;
+
+/// Reasons [`Chip::run`] returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// The firmware waits for the host. Nothing changes until the host acts, so further runs cost nothing.
+    Parked,
+    /// There is something new for the host: a packet, room for one, or the end of a control transfer.
+    Attention,
+    /// The budget is used up.
+    Budget,
+    /// The firmware has reset the chip (CC31.0). Nothing runs until [`Chip::restart`].
+    Reset,
+    /// The firmware has stopped for good: a jump to itself with interrupts off. Only a power cycle helps.
+    Halted,
+    /// The flash lost its power during an erase or a program. Nothing runs any more.
+    FlashGone,
+}
+
+/// Maximum number of timers that a firmware without news from the host may wait for in one run. A firmware that
+/// restarts each expired timer would otherwise run forever.
+const TIMERS_A_RUN: u32 = 1_000;
+
+/// An ASM2464PD. It is powered on when it is created, runs in [`Chip::run`], and meets the host in
+/// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and similar methods.
+pub struct Chip<F> {
+    pub(super) cpu: Cpu,
+    pub(super) bus: Bus<Xdata<F>>,
+    /// The firmware idles, and nothing has happened since.
+    pub(super) is_parked: bool,
+    is_halted: bool,
+    idle: Schedule,
+    /// Simulated time that passed without executing instructions.
+    skipped: u64,
+    /// Clock cycles of the executed instructions, without idling.
+    cycles: u64,
+    /// Instructions executed in idle loops before the loops were recognised.
+    idled: u64,
+    /// Time up to which executed instructions are split into work and idling.
+    worked_until: u64,
+    stack_high_water: u8,
+}
+
+impl<F> fmt::Debug for Chip<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_parked, is_halted, skipped, .. } = self;
+        f.debug_struct("Chip")
+            .field("pc", &format_args!("{:05X}", self.pc()))
+            .field("is_parked", is_parked)
+            .field("is_halted", is_halted)
+            .field("skipped", skipped)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<F> Chip<F> {
+    /// The program counter, with the code bank in bit 16.
+    pub fn pc(&self) -> u32 {
+        u32::from(self.bus.sfrs.get(SFR_CODE_BANK) & 1) << 16 | u32::from(self.cpu.pc)
+    }
+
+    /// Where the CPU is; `None` outside code.
+    pub fn at(&self) -> Option<CodeAddress> {
+        CodeAddress::fetched(self.bus.sfrs.get(SFR_CODE_BANK) & 1, self.cpu.pc)
+    }
+}
+
+impl<F: SpiFlash> Chip<F> {
+    /// Powers on a chip with this flash, and with `code` already loaded as the ROM would. The chip is on the bus at
+    /// `speed` as soon as its firmware answers.
+    pub fn power_on(code: CodeSpace, flash: F, speed: Speed) -> Self {
+        let xdata = Xdata::new(Peripherals::new(flash, speed));
+        Self {
+            cpu: Cpu::new(),
+            bus: Bus { sfrs: Sfrs::default(), xdata, code },
+            is_parked: false,
+            is_halted: false,
+            idle: Schedule::new(),
+            skipped: 0,
+            cycles: 0,
+            idled: 0,
+            worked_until: 0,
+            stack_high_water: 0,
+        }
+    }
+
+    /// Restarts with this code, after [`Outcome::Reset`] or when the power returns. Everything is as at power-on except
+    /// the flash, the devices behind the bridge, the speed and the watch.
+    #[must_use]
+    pub fn restart(self, code: CodeSpace) -> Self {
+        let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
+        let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
+        chip.bus.xdata.peripherals_mut().fabric = fabric;
+        chip.set_watch(watch);
+        chip
+    }
+
+    /// Powers off the chip and returns its flash.
+    pub fn power_off(self) -> F {
+        self.bus.xdata.into_peripherals().flash.into_flash()
+    }
+
+    /// Runs for at most `budget` instructions.
+    pub fn run(&mut self, budget: u64) -> Outcome {
+        self.run_observed(budget, &mut ())
+    }
+
+    /// Runs as [`Chip::run`] does, and shows each instruction to an observer before it is executed. Skips instructions
+    /// of an idle loop that nothing can change.
+    pub fn run_observed<O: Observer>(&mut self, budget: u64, observer: &mut O) -> Outcome {
+        let executed = self.instructions();
+        let ends = executed.saturating_add(budget);
+        let mut timers_left = TIMERS_A_RUN;
+        let peripherals = self.bus.xdata.peripherals_mut();
+        peripherals.attention = false;
+        loop {
+            if let Some(outcome) = self.stopped() {
+                return outcome;
+            }
+            let ends_at = ends.saturating_add(self.skipped);
+            let peripherals = self.bus.xdata.peripherals_mut();
+            peripherals.run_ends = ends_at.min(self.idle.at);
+            peripherals.advance();
+            if peripherals.now >= ends_at {
+                return Outcome::Budget;
+            }
+            if self.is_parked {
+                let Some(at) = peripherals.next_event().filter(|_| timers_left > 0) else { return Outcome::Parked };
+                timers_left -= 1;
+                self.skip_to(at);
+                continue;
+            }
+            if peripherals.now >= self.idle.at {
+                peripherals.run_ends = ends_at;
+                peripherals.refresh();
+                self.probe(observer);
+                if observer.wants_to_stop() {
+                    return Outcome::Budget;
+                }
+                continue;
+            }
+            self.execute(observer);
+            if observer.wants_to_stop() {
+                return Outcome::Budget;
+            }
+            let peripherals = self.bus.xdata.peripherals_mut();
+            if peripherals.attention {
+                peripherals.attention = false;
+                self.idle.news(peripherals.now);
+                return self.stopped().unwrap_or(Outcome::Attention);
+            }
+        }
+    }
+
+    /// Executes until something other than the CPU needs attention.
+    #[inline(always)]
+    fn execute<O: Observer>(&mut self, observer: &mut O) {
+        loop {
+            let peripherals = self.bus.xdata.peripherals_mut();
+            if peripherals.now >= peripherals.stop_at || self.is_parked {
+                return;
+            }
+            self.step(observer);
+            if observer.wants_to_stop() {
+                return;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn step<O: Observer>(&mut self, observer: &mut O) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let number = peripherals.now;
+        peripherals.now += 1;
+        if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
+            self.cpu.interrupt(Interrupt::External0);
+        }
+        let pc = self.cpu.pc;
+        let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
+        // A fetch outside code reads zeros, which are NOPs, and is not shown to the observer.
+        if let Some(at) = CodeAddress::fetched(bank, pc) {
+            let opcode = self.bus.code.byte(bank, pc);
+            self.cycles += cycles(opcode);
+            observer.before(&Step {
+                at,
+                number: number - self.skipped,
+                now: number,
+                cpu: &self.cpu,
+                opcode,
+                bank,
+                code: &self.bus.code,
+            });
+        }
+        if !self.cpu.step(&mut self.bus) {
+            self.jumped_to_itself();
+        }
+        self.stack_high_water = self.stack_high_water.max(self.cpu.sp());
+    }
+
+    /// Handles `SJMP $`: the end of the run, or a wait for an interrupt.
+    #[cold]
+    fn jumped_to_itself(&mut self) {
+        if self.cpu.ie() & IE_EA == 0 {
+            self.is_halted = true;
+        }
+        self.is_parked = true;
+    }
+
+    /// Returns the reason why nothing can run, if there is one.
+    fn stopped(&mut self) -> Option<Outcome> {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        if peripherals.flash.is_gone() {
+            Some(Outcome::FlashGone)
+        } else if peripherals.link.is_reset() {
+            Some(Outcome::Reset)
+        } else if self.is_halted {
+            Some(Outcome::Halted)
+        } else {
+            None
+        }
+    }
+
+    fn skip_to(&mut self, at: u64) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        self.skipped += at.saturating_sub(peripherals.now);
+        peripherals.now = peripherals.now.max(at);
+        peripherals.advance();
+        self.wake();
+    }
+
+    /// Wakes the firmware after something that it may react to.
+    pub(super) fn wake(&mut self) {
+        self.is_parked = false;
+        self.idle.news(self.bus.xdata.peripherals_mut().now);
+    }
+
+    /// Checks whether the firmware idles: whether it returns to the same instruction with the same state.
+    #[cold]
+    fn probe<O: Observer>(&mut self, observer: &mut O) {
+        let before = Snapshot::of(&self.cpu, &self.bus.sfrs);
+        let cycles = self.cycles;
+        let sp = self.cpu.sp();
+        let reach = self.idle.reach(sp);
+        self.bus.xdata.begin_journal();
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let (begin, changes) = (peripherals.now, peripherals.changes);
+        // Events, news and the end of the run also end the check.
+        let ends = (begin + reach).min(peripherals.stop_at);
+        let idles = loop {
+            self.step(observer);
+            let peripherals = self.bus.xdata.peripherals_mut();
+            let is_over = peripherals.changes != changes || peripherals.now >= ends;
+            if self.is_parked || is_over || observer.wants_to_stop() {
+                break false;
+            }
+            if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
+                break true;
+            }
+            if self.bus.xdata.has_lost_count() {
+                break false;
+            }
+        };
+        self.bus.xdata.end_journal();
+        let now = self.bus.xdata.peripherals_mut().now;
+        if idles {
+            self.is_parked = true;
+            self.idle.found(now - begin, sp);
+            self.forget_idling(now - begin, self.cycles - cycles);
+        } else {
+            self.idle.not_found(reach, now);
+        }
+    }
+
+    /// Records that the firmware idles in a loop of `len` instructions and `cycles` clock cycles. The rounds since the
+    /// last change do not count as work.
+    fn forget_idling(&mut self, len: u64, cycles: u64) {
+        let peripherals = self.bus.xdata.peripherals_mut();
+        let idled = peripherals.now - peripherals.changed_at.max(self.worked_until);
+        self.worked_until = peripherals.now;
+        self.idled += idled;
+        self.cycles -= (idled * cycles / len.max(1)).min(self.cycles);
+    }
+
+    /// Instructions executed since power-on, without those skipped in idle loops.
+    pub fn instructions(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().now - self.skipped
+    }
+
+    /// The chip's work since power-on.
+    pub fn work(&mut self) -> Work {
+        let instructions = self.instructions() - self.idled;
+        let Peripherals { fabric, dma, .. } = self.bus.xdata.peripherals_mut();
+        Work { instructions, cycles: self.cycles, round_trips: fabric.round_trips(), dma_bytes: dma.moved() }
+    }
+
+    /// Simulated time since power-on, in instructions: the executed ones, and those that an idle firmware would have
+    /// spent waiting for its timers.
+    pub fn now(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().now
+    }
+
+    /// Whether the unit is on the bus: the firmware has neither left it (91C0.1) nor stopped.
+    pub fn is_on_bus(&mut self) -> bool {
+        self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
+    }
+
+    /// The highest SP since power-on.
+    pub fn stack_high_water(&self) -> u8 {
+        self.stack_high_water
+    }
+
+    /// The CPU's registers and IDATA.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// The code memory.
+    pub fn code(&self) -> &CodeSpace {
+        &self.bus.code
+    }
+
+    /// Both pages of XDATA's memory, without the registers' state and without the SRAM behind its window.
+    pub fn memory(&self) -> &XdataMemory {
+        self.bus.xdata.memory()
+    }
+
+    /// Reads a byte of XDATA as the CPU would, without side effects.
+    pub fn peek(&self, at: XdataAddress) -> u8 {
+        self.bus.xdata.peek(at)
+    }
+
+    /// Writes bytes into XDATA as the CPU would, with no trace left. They wrap from 0xFFFF to 0x0000.
+    pub fn poke(&mut self, at: XdataAddress, bytes: &[u8]) {
+        for (offset, byte) in bytes.iter().enumerate() {
+            self.bus.xdata.poke(XdataAddress { addr: at.addr.wrapping_add(offset as u16), ..at }, *byte);
+        }
+        self.changed();
+    }
+
+    /// The SRAM.
+    pub fn sram(&mut self) -> &[u8] {
+        self.bus.xdata.peripherals_mut().sram.bytes()
+    }
+
+    /// The SRAM, mutable. PCIe devices reach it at 0x00200000.
+    pub fn sram_mut(&mut self) -> &mut [u8] {
+        self.wake();
+        self.bus.xdata.peripherals_mut().sram.bytes_mut()
+    }
+
+    /// The flash.
+    pub fn flash(&mut self) -> &F {
+        self.bus.xdata.peripherals_mut().flash.flash()
+    }
+
+    /// The flash, mutable.
+    pub fn flash_mut(&mut self) -> &mut F {
+        self.bus.xdata.peripherals_mut().flash.flash_mut()
+    }
+
+    /// The devices behind the bridge.
+    pub fn fabric_mut(&mut self) -> &mut Fabric {
+        self.wake();
+        &mut self.bus.xdata.peripherals_mut().fabric
+    }
+
+    /// Takes the bytes that the firmware has sent on its serial port since the last call, at most the first 64 KiB.
+    /// [`Chip::uart_lost`] counts the rest.
+    pub fn take_uart(&mut self) -> Vec<u8> {
+        self.bus.xdata.peripherals_mut().uart.take()
+    }
+
+    /// Number of serial port bytes that were dropped because nobody took them in time.
+    pub fn uart_lost(&mut self) -> u64 {
+        self.bus.xdata.peripherals_mut().uart.lost()
+    }
+
+    /// The unmodelled registers that the firmware touched, in the order of their first access.
+    pub fn unknown_registers(&mut self) -> &[UnknownAccess] {
+        self.bus.xdata.peripherals_mut().unknown.list()
+    }
+
+    /// Watches registers, wire and serial port from now on; `None` ends it.
+    pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
+        self.bus.xdata.set_watch(watch)
+    }
+}

@@ -1,0 +1,425 @@
+//! A PCIe device built from a description: header, BARs with memory, capabilities, link, and how it answers.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::config::{
+    BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, ConfigSpace,
+    MEMORY_WINDOW, PREFETCHABLE_WINDOW,
+};
+use super::nvme::{self, DriveSpec, NvmeController};
+use super::{HostMemory, Nowhere, TlpCompletion, merged};
+
+/// Bytes of a BAR that hold what is written; the rest reads as zeros.
+const MEMORY_MAX: u64 = 1 << 20;
+
+/// Description of a device behind the root port, or of a switch's port. A description in a file names its engine in its
+/// own way, `E`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct DeviceSpec<E = Engine> {
+    /// Path from the root port: `DEVICE` or `DEVICE.FUNCTION` on each bus, with `/` between. A device with others
+    /// behind it is a switch's port.
+    pub at: String,
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Class code, 24 bits. A port always has 0x060400, whatever is given here.
+    #[serde(default)]
+    pub class: u32,
+    /// The BARs, from the first register on.
+    #[serde(default, rename = "bar")]
+    pub bars: Vec<BarSpec>,
+    /// The device's engine, which brings BARs of its own.
+    #[serde(default = "E::default", bound(deserialize = "E: Default + Deserialize<'de>"))]
+    pub engine: E,
+    /// The device's link.
+    #[serde(default)]
+    pub link: LinkSpec,
+    /// How the device answers configuration requests.
+    #[serde(default)]
+    pub answers: Answers,
+    /// The last capability points back to the first.
+    #[serde(default)]
+    pub capabilities_loop: bool,
+}
+
+/// The function inside a device.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Engine {
+    /// No engine: the device's memory holds what is written.
+    #[default]
+    None,
+    /// An NVMe controller with one namespace; its registers are behind BAR 0.
+    Nvme(DriveSpec),
+    /// A function that the caller brings.
+    Brought(EngineKind),
+}
+
+/// A kind of [`DeviceEngine`].
+#[derive(Debug, Clone, Copy)]
+pub struct EngineKind {
+    /// The BARs of a device with this engine.
+    pub bars: &'static [BarSpec],
+    /// Builds an engine as after power-on.
+    pub build: fn() -> Box<dyn DeviceEngine>,
+}
+
+/// A function inside a device, behind its BARs. Offsets are in bytes from a BAR's begin, and multiples of 4.
+pub trait DeviceEngine: fmt::Debug + Send {
+    /// Returns to the state after power-on.
+    fn reset(&mut self);
+
+    /// Reads a dword behind the BAR with this index, counted from 0 in [`EngineKind::bars`].
+    fn read(&self, bar: usize, offset: u64) -> u32;
+
+    /// Writes to a dword behind a BAR. `enables` selects its bytes. `host` receives what the engine sends as bus master;
+    /// `None` if it must not send.
+    fn write(&mut self, bar: usize, offset: u64, value: u32, enables: u8, host: Option<&mut dyn HostMemory>);
+
+    /// Whether the engine waits for a command in host memory.
+    fn awaits_command(&self) -> bool {
+        false
+    }
+
+    /// Lets the engine check for the awaited command. `host` is the memory that it reads and writes; `None` if it must
+    /// not.
+    fn look(&mut self, host: Option<&mut dyn HostMemory>) {
+        let _ = host;
+    }
+}
+
+impl<E> DeviceSpec<E> {
+    /// The same device with the engine that `E` names.
+    pub fn with_engine(self) -> DeviceSpec
+    where
+        E: Into<Engine>,
+    {
+        let Self { at, vendor, device, class, bars, engine, link, answers, capabilities_loop } = self;
+        DeviceSpec { at, vendor, device, class, bars, engine: engine.into(), link, answers, capabilities_loop }
+    }
+}
+
+impl Engine {
+    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: nvme::REGISTERS_LEN, is_64: true, prefetchable: false }];
+}
+
+impl DeviceSpec {
+    /// The device's BARs, or its engine's.
+    pub(super) fn all_bars(&self) -> &[BarSpec] {
+        match self.engine {
+            Engine::None => &self.bars,
+            Engine::Nvme(_) => &Engine::NVME_BARS,
+            Engine::Brought(kind) => kind.bars,
+        }
+    }
+}
+
+/// A memory BAR.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct BarSpec {
+    /// Size in bytes: a power of two of at least 16, or 0 for a register that holds nothing.
+    pub bytes: u64,
+    /// 64-bit: takes two registers.
+    #[serde(default)]
+    pub is_64: bool,
+    /// Prefetchable.
+    #[serde(default)]
+    pub prefetchable: bool,
+}
+
+impl BarSpec {
+    /// Number of registers that the BAR takes.
+    pub(super) const fn registers(self) -> usize {
+        if self.is_64 { 2 } else { 1 }
+    }
+
+    /// Whether a BAR register can describe this size.
+    pub(super) const fn is_possible(self) -> bool {
+        let most = if self.is_64 { 1 << 62 } else { 1 << 31 };
+        self.bytes == 0 || (self.bytes.is_power_of_two() && self.bytes >= 16 && self.bytes <= most)
+    }
+}
+
+/// The link above a device. Speeds are generations: 1 is 2.5 GT/s, 4 is 16 GT/s.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct LinkSpec {
+    /// Speed that the link trained to.
+    pub speed: u8,
+    /// Number of lanes that the link trained to.
+    pub width: u8,
+    /// Highest speed that the device supports.
+    pub max_speed: u8,
+    /// Number of lanes that the device has.
+    pub max_width: u8,
+}
+
+impl Default for LinkSpec {
+    fn default() -> Self {
+        Self { speed: 4, width: 4, max_speed: 4, max_width: 4 }
+    }
+}
+
+/// How a device answers configuration requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Answers {
+    /// Normally.
+    #[default]
+    Normally,
+    /// Every read returns ones, and writes change nothing.
+    Ones,
+    /// Not at all.
+    Never,
+    /// With this many configuration request retries first, then normally.
+    Retry(u32),
+}
+
+/// The role of a device in the fabric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DeviceRole {
+    Endpoint,
+    Root,
+    Upstream,
+    Downstream,
+}
+
+impl DeviceRole {
+    /// Device/port type of the PCI Express capability.
+    const fn code(self) -> u16 {
+        match self {
+            Self::Endpoint => 0,
+            Self::Root => 4,
+            Self::Upstream => 5,
+            Self::Downstream => 6,
+        }
+    }
+
+    pub(super) const fn is_port(self) -> bool {
+        !matches!(self, Self::Endpoint)
+    }
+
+    /// Whether there is exactly one link below the device. A bus of that kind has only device 0.
+    pub(super) const fn has_link_below(self) -> bool {
+        matches!(self, Self::Root | Self::Downstream)
+    }
+}
+
+const POWER_MANAGEMENT: usize = 0x50;
+const MSI: usize = 0x60;
+const EXPRESS: usize = 0x80;
+const ERROR_REPORTING: usize = 0x100;
+const SERIAL_NUMBER: usize = 0x150;
+
+#[derive(Debug)]
+pub(super) struct PcieDevice {
+    initial: ConfigSpace,
+    config: ConfigSpace,
+    answers: Answers,
+    /// The BARs, each with its first register and memory.
+    bars: Vec<(usize, BarSpec, Vec<u8>)>,
+    /// The owner of the BARs.
+    works: Works,
+}
+
+/// What is behind a device's BARs.
+#[derive(Debug)]
+enum Works {
+    Memory,
+    Drive(Box<NvmeController>),
+    Brought(Box<dyn DeviceEngine>),
+}
+
+impl PcieDevice {
+    /// Builds a device as after power-on. `link` is the link that its PCI Express capability reports.
+    pub(super) fn new(spec: &DeviceSpec, kind: DeviceRole, link: LinkSpec, is_multi_function: bool) -> Self {
+        let mut config = ConfigSpace::new();
+        config.put(0x00, &spec.vendor.to_le_bytes());
+        config.put(0x02, &spec.device.to_le_bytes());
+        config.allow(COMMAND, &0x0547_u16.to_le_bytes());
+        // STATUS: the device has a capability list.
+        config.put(0x06, &[0x10]);
+        let class = if kind.is_port() { 0x06_04_00 } else { spec.class };
+        config.put(0x09, &class.to_le_bytes()[..3]);
+        config.allow(0x0C, &[0xFF]);
+        config.put(0x0E, &[u8::from(kind.is_port()) | u8::from(is_multi_function) << 7]);
+        config.allow(0x3C, &[0xFF]);
+        config.put(0x3D, &[u8::from(!kind.is_port())]);
+        let mut bars = Vec::new();
+        let mut at = BAR0;
+        for bar in spec.all_bars() {
+            let flags = u32::from(bar.is_64) << 2 | u32::from(bar.prefetchable) << 3;
+            if let Some(low) = bar.bytes.checked_sub(1) {
+                config.put(at, &flags.to_le_bytes());
+                config.allow(at, &(!low).to_le_bytes()[..4 * bar.registers()]);
+                bars.push((at, *bar, Vec::new()));
+            }
+            at += 4 * bar.registers();
+        }
+        if kind.is_port() {
+            config.allow(BUS_NUMBERS, &[0xFF; 3]);
+            config.allow(MEMORY_WINDOW, &[0xF0, 0xFF, 0xF0, 0xFF]);
+            config.put(PREFETCHABLE_WINDOW, &[0x01, 0, 0x01, 0]);
+            config.allow(PREFETCHABLE_WINDOW, &[0xF0, 0xFF, 0xF0, 0xFF]);
+            config.allow(PREFETCHABLE_WINDOW + 4, &[0xFF; 8]);
+            config.allow(BRIDGE_CONTROL, &[0xFF, 0x0F]);
+        }
+        put_capabilities(&mut config, spec, kind, link);
+        let works = match spec.engine {
+            Engine::None => Works::Memory,
+            Engine::Nvme(drive) => Works::Drive(Box::new(NvmeController::new(drive))),
+            Engine::Brought(kind) => Works::Brought((kind.build)()),
+        };
+        Self { initial: config.clone(), config, answers: spec.answers, bars, works }
+    }
+
+    /// Resets the device from above: configuration and memory are as at power-on.
+    pub(super) fn reset(&mut self) {
+        self.config.clone_from(&self.initial);
+        self.bars.iter_mut().for_each(|(.., memory)| memory.clear());
+        match &mut self.works {
+            Works::Memory => {}
+            Works::Drive(drive) => drive.reset(),
+            Works::Brought(engine) => engine.reset(),
+        }
+    }
+
+    pub(super) fn drive(&mut self) -> Option<&mut NvmeController> {
+        match &mut self.works {
+            Works::Drive(drive) => Some(drive),
+            _ => None,
+        }
+    }
+
+    pub(super) const fn config(&self) -> &ConfigSpace {
+        &self.config
+    }
+
+    pub(super) fn config_read(&mut self, at: usize) -> TlpCompletion {
+        self.answer().unwrap_or_else(|| match self.answers {
+            Answers::Ones => TlpCompletion::Data(u32::MAX),
+            _ => TlpCompletion::Data(self.config.dword(at)),
+        })
+    }
+
+    pub(super) fn config_write(&mut self, at: usize, value: u32, enables: u8) -> TlpCompletion {
+        self.answer().unwrap_or_else(|| {
+            if self.answers != Answers::Ones {
+                self.config.write(at, value, enables);
+            }
+            TlpCompletion::Done
+        })
+    }
+
+    /// The completion that replaces a normal answer, if there is one.
+    fn answer(&mut self) -> Option<TlpCompletion> {
+        match &mut self.answers {
+            Answers::Never => Some(TlpCompletion::Never),
+            Answers::Retry(left @ 1..) => {
+                *left -= 1;
+                Some(TlpCompletion::Retry)
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn answers_memory(&self) -> bool {
+        self.config.word(COMMAND) & COMMAND_MEMORY != 0
+    }
+
+    /// Finds the BAR that decodes an address, and the offset in it.
+    fn decode(&self, addr: u64) -> Option<(usize, u64)> {
+        if !self.answers_memory() {
+            return None;
+        }
+        self.bars.iter().enumerate().find_map(|(index, (at, bar, _))| {
+            let high = if bar.is_64 { self.config.dword(*at + 4) } else { 0 };
+            let base = u64::from(high) << 32 | u64::from(self.config.dword(*at) & !0x0F);
+            let offset = addr.checked_sub(base).filter(|offset| *offset < bar.bytes)?;
+            Some((index, offset & !3))
+        })
+    }
+
+    pub(super) fn memory_read(&mut self, addr: u64) -> Option<u32> {
+        let (index, offset) = self.decode(addr)?;
+        match &self.works {
+            Works::Drive(drive) => return Some(drive.register_read(offset)),
+            Works::Brought(engine) => return Some(engine.read(index, offset)),
+            Works::Memory => {}
+        }
+        let memory = &self.bars[index].2;
+        let cells = usize::try_from(offset).ok().and_then(|at| memory.get(at..at + 4));
+        Some(cells.map_or(0, |cells| u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]])))
+    }
+
+    /// Writes to the device's memory. Returns `false` if no BAR decodes the address. `host` receives what the device
+    /// sends as bus master.
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8, host: &mut dyn HostMemory) -> bool {
+        let Some((index, offset)) = self.decode(addr) else { return false };
+        let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        match &mut self.works {
+            Works::Drive(drive) => {
+                let value = merged(drive.register_read(offset), value, enables);
+                let mut nowhere = Nowhere;
+                drive.register_write(offset, value, if is_master { host } else { &mut nowhere });
+            }
+            Works::Brought(engine) => engine.write(index, offset, value, enables, is_master.then_some(host)),
+            Works::Memory => self.memory_put(index, offset, value, enables),
+        }
+        true
+    }
+
+    fn memory_put(&mut self, index: usize, offset: u64, value: u32, enables: u8) {
+        let (_, bar, memory) = &mut self.bars[index];
+        if memory.is_empty() {
+            memory.resize(bar.bytes.min(MEMORY_MAX) as usize, 0);
+        }
+        if let Some(cells) = usize::try_from(offset).ok().and_then(|at| memory.get_mut(at..at + 4)) {
+            let old = u32::from_le_bytes([cells[0], cells[1], cells[2], cells[3]]);
+            cells.copy_from_slice(&merged(old, value, enables).to_le_bytes());
+        }
+    }
+
+    /// Whether the device's engine waits for a command.
+    pub(super) fn awaits_command(&self) -> bool {
+        matches!(&self.works, Works::Brought(engine) if engine.awaits_command())
+    }
+
+    /// Lets the device's engine check for the awaited command.
+    pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
+        let is_master = self.config.word(COMMAND) & COMMAND_MASTER != 0;
+        if let Works::Brought(engine) = &mut self.works {
+            engine.look(is_master.then_some(host));
+        }
+    }
+}
+
+/// Adds power management, MSI and PCI Express, and in the extended space error reporting and a serial number.
+fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: DeviceRole, link: LinkSpec) {
+    config.put(CAPABILITIES, &[POWER_MANAGEMENT as u8]);
+    // Version 3, PME from D0, D3hot and D3cold; state D0.
+    config.put(POWER_MANAGEMENT, &[0x01, MSI as u8, 0x03, 0xC8]);
+    config.allow(POWER_MANAGEMENT + 4, &[0x03, 0x01]);
+    // One vector, 64 bits.
+    config.put(MSI, &[0x05, EXPRESS as u8, 0x80, 0x00]);
+    config.allow(MSI + 2, &[0x71]);
+    config.allow(MSI + 4, &[0xFC, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF]);
+    let next = if spec.capabilities_loop { POWER_MANAGEMENT as u8 } else { 0 };
+    config.put(EXPRESS, &[0x10, next]);
+    config.put(EXPRESS + 2, &(0x0002 | kind.code() << 4).to_le_bytes());
+    // Payloads of up to 256 bytes.
+    config.put(EXPRESS + 4, &[0x01]);
+    config.put(EXPRESS + 8, &[0x10, 0x28]);
+    config.allow(EXPRESS + 8, &[0xFF, 0x7F]);
+    let lanes = |speed: u8, width: u8| (u32::from(speed & 0x0F) | u32::from(width & 0x3F) << 4).to_le_bytes();
+    config.put(EXPRESS + 0x0C, &lanes(link.max_speed, link.max_width)[..3]);
+    config.allow(EXPRESS + 0x10, &[0xFB, 0x0F]);
+    config.put(EXPRESS + 0x12, &lanes(link.speed, link.width)[..2]);
+    // Advanced error reporting, version 2; device serial number, version 1.
+    config.put(ERROR_REPORTING, &[0x01, 0x00, 0x02, (SERIAL_NUMBER >> 4) as u8]);
+    config.put(SERIAL_NUMBER, &[0x03, 0x00, 0x01, 0x00, 0x01, 0x00, 0x00, 0xFF]);
+}

@@ -1,0 +1,173 @@
+//! The register map as a table: the block that owns an XDATA address, and the register's name.
+
+use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
+use crate::mcu::XDATA_PAGE_LEN;
+
+/// The block that an XDATA address belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Block {
+    /// Plain memory.
+    Ram,
+    /// A register that no block models. It holds what was written, and its first read and write are recorded.
+    Unknown,
+    /// Interrupt sources.
+    Interrupts,
+    /// The four timers.
+    Timers,
+    /// The serial port.
+    Uart,
+    /// The SPI flash controller.
+    Flash,
+    /// The control endpoint.
+    Ep0,
+    /// The bulk data endpoints.
+    Bulk,
+    /// Endpoint halts.
+    Halts,
+    /// The mass storage engine: CBW, CSW, status of all commands.
+    Msc,
+    /// The UAS engine.
+    Uas,
+    /// The SRAM behind its window.
+    Sram,
+    /// The SRAM DMA and the allocator of its slots.
+    Dma,
+    /// The I/O engine.
+    Engine,
+    /// The NVMe queues.
+    Nvme,
+    /// The PCIe TLP engine.
+    Tlp,
+    /// Power and link.
+    Link,
+}
+
+/// Accesses of the CPU that only reach memory, although a block owns the register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plain {
+    Neither,
+    Reads,
+    Both,
+}
+
+/// One register, or several in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register {
+    /// First address, in the main page.
+    pub first: u16,
+    /// Last address.
+    pub last: u16,
+    /// The project's name for the register. The vendor's names are not known.
+    pub name: &'static str,
+    pub(super) plain: Plain,
+}
+
+impl Register {
+    pub(super) const fn one(at: u16, name: &'static str) -> Self {
+        Self::range(at, at, name)
+    }
+
+    pub(super) const fn range(first: u16, last: u16, name: &'static str) -> Self {
+        Self { first, last, name, plain: Plain::Neither }
+    }
+
+    /// Marks a register whose reads return what its memory holds.
+    pub(super) const fn plain_to_reads(self) -> Self {
+        Self { plain: Plain::Reads, ..self }
+    }
+
+    /// Marks a register whose reads return what its memory holds and whose writes only store.
+    pub(super) const fn plain(self) -> Self {
+        Self { plain: Plain::Both, ..self }
+    }
+}
+
+const BLOCKS: [(Block, &[Register]); 15] = [
+    (Block::Interrupts, interrupts::REGISTERS),
+    (Block::Timers, timers::REGISTERS),
+    (Block::Uart, uart::REGISTERS),
+    (Block::Flash, flash::REGISTERS),
+    (Block::Ep0, ep0::REGISTERS),
+    (Block::Bulk, bulk::REGISTERS),
+    (Block::Halts, halts::REGISTERS),
+    (Block::Msc, msc::REGISTERS),
+    (Block::Uas, uas::REGISTERS),
+    (Block::Sram, sram::REGISTERS),
+    (Block::Dma, dma::REGISTERS),
+    (Block::Engine, engine::REGISTERS),
+    (Block::Nvme, nvme::REGISTERS),
+    (Block::Tlp, tlp::REGISTERS),
+    (Block::Link, link::REGISTERS),
+];
+
+/// The modelled registers, each with the block that owns it.
+pub fn registers() -> impl Iterator<Item = (Block, &'static Register)> {
+    BLOCKS.iter().flat_map(|(block, registers)| registers.iter().map(move |register| (*block, register)))
+}
+
+/// Name of the register at an address of the main page; `None` for memory and unmodelled registers.
+pub fn register_name(addr: u16) -> Option<&'static str> {
+    let found = registers().find(|(_, register)| (register.first..=register.last).contains(&addr));
+    found.map(|(_, register)| register.name)
+}
+
+/// The owner of each address: the main page, then the other page.
+pub(super) fn owners() -> Box<[Block]> {
+    let mut owners = vec![Block::Ram; 2 * XDATA_PAGE_LEN].into_boxed_slice();
+    for addr in 0..XDATA_PAGE_LEN {
+        // Memory by every source: RAM, buffers, NVMe queues, command slots, status buffer, SRAM window.
+        let is_memory = matches!(addr, 0..=0x8FFF | 0x9E00..=0xB1FF | 0xD000..=0xDFFF | 0xF000..);
+        if !is_memory {
+            owners[addr] = Block::Unknown;
+        }
+    }
+    // The other page holds PHY and link settings: registers by every source, none of them modelled.
+    owners[XDATA_PAGE_LEN..].fill(Block::Unknown);
+    for (block, register) in registers() {
+        owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
+    }
+    owners
+}
+
+/// The block to call for a read and for a write of each address while nobody watches. Plain memory needs no call.
+pub(super) fn asked(owners: &[Block]) -> [Box<[Block]>; 2] {
+    [[Plain::Reads, Plain::Both].as_slice(), &[Plain::Both]].map(|plain| {
+        let mut asked: Box<[Block]> = owners.into();
+        for (_, register) in registers().filter(|(_, register)| plain.contains(&register.plain)) {
+            asked[usize::from(register.first)..=usize::from(register.last)].fill(Block::Ram);
+        }
+        asked
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_register_has_two_owners() {
+        let mut seen = vec![None; XDATA_PAGE_LEN];
+        for (block, register) in registers() {
+            for addr in register.first..=register.last {
+                assert_eq!(seen[usize::from(addr)], None, "{addr:#06x} {}", register.name);
+                seen[usize::from(addr)] = Some(block);
+            }
+        }
+    }
+
+    #[test]
+    fn the_document_has_a_row_for_every_register() {
+        let document = include_str!("../../../../docs/chip.md");
+        for (_, register) in registers() {
+            let name = register.name.trim_end_matches(|last: char| last.is_ascii_digit());
+            assert!(document.contains(name), "{}", register.name);
+        }
+    }
+
+    #[test]
+    fn memory_has_no_name_and_a_register_has_one() {
+        assert_eq!(register_name(0x0100), None);
+        assert_eq!(register_name(0x9091), Some("EP0_EVENTS"));
+    }
+}

@@ -1,0 +1,74 @@
+//! A model of the whole ASM2464PD: firmware boots on it from the reset vector and runs unmodified.
+//!
+//! [`Chip`] is the 8051 with its memories and the blocks around it. Each block owns its registers, and their comments
+//! cite the source of each meaning: addresses are those of the vendor's 240417 (`c:` common code, `b0:` and `b1:` the
+//! banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has the whole list,
+//! and the open questions. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that were
+//! touched.
+//!
+//! # The host's side
+//! The host exchanges packets with the endpoints, synchronously: [`Chip::control`], or [`Chip::begin_control`] and
+//! [`Chip::take_control_reply`]; [`Chip::bulk_out`] and [`Chip::bulk_in`], which answer NAK while the firmware has not
+//! armed the endpoint; [`Chip::bus_reset`] and similar methods. In between, [`Chip::run`] lets the firmware work until
+//! there is something new for the host ([`Outcome::Attention`]), until nothing can happen without the host
+//! ([`Outcome::Parked`]), or until the budget is used up.
+//!
+//! ```text
+//! loop {
+//!     move what packets can be moved: bulk_out, bulk_in, take_control_reply
+//!     match chip.run(budget) { Attention => again, Parked => wait for the host, ... }
+//! }
+//! ```
+//!
+//! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped.
+
+pub mod boot;
+mod bulk;
+pub mod checklist;
+mod core;
+mod dma;
+mod driver;
+mod engine;
+mod ep0;
+mod fabric;
+mod flash;
+mod halts;
+mod host;
+mod host_memory;
+mod idle;
+mod interrupts;
+mod link;
+mod map;
+mod msc;
+mod nvme;
+mod peripherals;
+mod rom;
+mod sram;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod timing;
+mod tlp;
+mod uart;
+mod uas;
+mod unknown;
+mod usb;
+mod watch;
+mod xdata;
+
+pub use asm2464::{Bdf, SRAM_LEN, Simulated, Work};
+
+pub use core::{Chip, Outcome};
+pub use dma::DmaEvent;
+pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
+pub use ep0::ControlReply;
+pub use fabric::{
+    Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, EngineKind, Fabric,
+    HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
+};
+pub use map::{Block, Register, register_name, registers};
+pub use rom::image_in;
+pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
+pub use unknown::UnknownAccess;
+pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
+pub use watch::Watch;

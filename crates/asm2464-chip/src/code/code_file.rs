@@ -1,0 +1,240 @@
+//! Makes an image from code as compilers and assemblers write it: raw bytes, Intel HEX, ELF.
+
+use derive_more::Display;
+use ihex::Record;
+use miette::Diagnostic;
+use thiserror::Error;
+
+use asm2464::firmware::{Bank, CodeAddress, Image, ImageError, MIN_BODY_LEN};
+
+use super::elf::from_elf_address;
+use super::elf_file::{ElfFileError, loaded_pieces};
+
+/// The format of a code file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum CodeFormat {
+    /// The bytes of the code from address 0 on.
+    #[display("raw code")]
+    Raw,
+    /// Intel HEX, as SDCC's linker writes it.
+    #[display("Intel HEX")]
+    IntelHex,
+    /// ELF for EM_8051.
+    #[display("ELF")]
+    Elf,
+}
+
+impl CodeFormat {
+    /// Detects a file's format from its content.
+    pub fn of(file: &[u8]) -> Self {
+        if file.starts_with(b"\x7FELF") {
+            Self::Elf
+        } else if file.starts_with(b":") && file.is_ascii() {
+            Self::IntelHex
+        } else {
+            Self::Raw
+        }
+    }
+}
+
+/// Reasons a code file makes no image.
+#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+pub enum CodeFileError {
+    /// The file is an image already.
+    #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
+    #[diagnostic(code(asmpatch::wrap::is_image))]
+    IsImage,
+    /// The ELF file can't be read.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Elf(#[from] ElfFileError),
+    /// The Intel HEX can't be read.
+    #[error("line {line}: {reason}")]
+    #[diagnostic(code(asmpatch::wrap::hex))]
+    Hex {
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The Intel HEX has no end-of-file record.
+    #[error("the Intel HEX has no end-of-file record")]
+    #[diagnostic(code(asmpatch::wrap::hex_end))]
+    HexEnd,
+    /// The code is at an address that no image byte has.
+    #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
+    #[diagnostic(code(asmpatch::wrap::outside))]
+    Outside {
+        /// Its address.
+        address: u64,
+        /// Its length.
+        len: usize,
+    },
+    /// Two pieces of code overlap. Holds the first byte that both have.
+    #[error("two pieces of the code are at {0}")]
+    #[diagnostic(code(asmpatch::wrap::overlap))]
+    Overlap(CodeAddress),
+    /// There is no code at the reset vector.
+    #[error("there is no code at address 0, where the CPU starts")]
+    #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
+    NoResetVector,
+    /// The image would be too long.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Image(#[from] ImageError),
+}
+
+/// Makes an image from the code in a file. Gaps between its pieces are filled with 0, and so is the end of an image
+/// that would be too short.
+///
+/// Addresses are the CPU's; 0x18000 and up means bank 1, as SDCC writes banked code.
+///
+/// # Errors
+/// [`CodeFileError`].
+pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
+    if file.is_empty() {
+        return Err(ImageError::Empty.into());
+    }
+    if Image::parse(file).is_ok() {
+        return Err(CodeFileError::IsImage);
+    }
+    let mut body = Body::default();
+    match CodeFormat::of(file) {
+        CodeFormat::Raw => body.0 = file.iter().copied().map(Some).collect(),
+        CodeFormat::Elf => {
+            loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
+        }
+        CodeFormat::IntelHex => body.put_hex(file)?,
+    }
+    if !matches!(body.0.first(), Some(Some(_))) {
+        return Err(CodeFileError::NoResetVector);
+    }
+    let len = body.0.len().max(MIN_BODY_LEN);
+    body.0.resize(len, None);
+    Ok(Image::from_body(body.0.into_iter().map(Option::unwrap_or_default).collect())?)
+}
+
+/// A body that is being filled piece by piece, with `None` for a byte that no piece has filled yet.
+#[derive(Default)]
+struct Body(Vec<Option<u8>>);
+
+impl Body {
+    /// Copies a piece to its address.
+    fn put(&mut self, address: u64, piece: &[u8]) -> Result<(), CodeFileError> {
+        let outside = || CodeFileError::Outside { address, len: piece.len() };
+        for (offset, byte) in piece.iter().enumerate() {
+            let at = address.checked_add(offset as u64).and_then(|at| from_elf_address(at, Bank::Common));
+            let at = at.ok_or_else(outside)?;
+            let index = at.body_offset().0 as usize;
+            if index >= self.0.len() {
+                self.0.resize(index + 1, None);
+            }
+            if self.0[index].replace(*byte).is_some() {
+                return Err(CodeFileError::Overlap(at));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_hex(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
+        let text = String::from_utf8_lossy(file);
+        let mut base = 0;
+        let mut has_ended = false;
+        for (index, line) in text.lines().map(str::trim_end).enumerate().filter(|(_, line)| !line.is_empty()) {
+            let wrong = |reason: String| CodeFileError::Hex { line: index + 1, reason };
+            if has_ended {
+                return Err(wrong("a record follows the end-of-file record".to_owned()));
+            }
+            match Record::from_record_string(line).map_err(|error| wrong(error.to_string()))? {
+                Record::Data { offset, value } => self.put(base + u64::from(offset), &value)?,
+                Record::EndOfFile => has_ended = true,
+                Record::ExtendedSegmentAddress(segment) => base = u64::from(segment) << 4,
+                Record::ExtendedLinearAddress(high) => base = u64::from(high) << 16,
+                Record::StartSegmentAddress { .. } | Record::StartLinearAddress(_) => {}
+            }
+        }
+        if has_ended { Ok(()) } else { Err(CodeFileError::HexEnd) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::code::elf_of_image;
+    use crate::practice;
+
+    /// Code in the common area, with a gap.
+    fn code() -> Vec<u8> {
+        let mut code = vec![0; 0x420];
+        code[..3].copy_from_slice(&[0x02, 0x04, 0x00]);
+        code[0x400..].iter_mut().enumerate().for_each(|(at, byte)| *byte = at as u8 | 1);
+        code
+    }
+
+    fn hex(records: &[Record]) -> Vec<u8> {
+        ihex::create_object_file_representation(records).unwrap().into_bytes()
+    }
+
+    fn data(offset: u16, bytes: &[u8]) -> Record {
+        Record::Data { offset, value: bytes.to_vec() }
+    }
+
+    #[test]
+    fn the_same_code_raw_as_intel_hex_and_as_elf_makes_the_same_image() {
+        let image = image_of_code(&code()).unwrap();
+        assert_eq!((image.body(), CodeFormat::of(&code())), (code().as_slice(), CodeFormat::Raw));
+        // The pieces in any order, with the gap left out.
+        let text = hex(&[data(0x400, &code()[0x400..]), data(0, &code()[..3]), Record::EndOfFile]);
+        assert_eq!((image_of_code(&text).as_ref(), CodeFormat::of(&text)), (Ok(&image), CodeFormat::IntelHex));
+        let elf = elf_of_image(&image);
+        assert_eq!((image_of_code(&elf).as_ref(), CodeFormat::of(&elf)), (Ok(&image), CodeFormat::Elf));
+        assert_eq!(image_of_code(&image.to_file()), Err(CodeFileError::IsImage));
+    }
+
+    #[test]
+    fn banked_code_goes_into_its_bank() {
+        let practice = practice::image();
+        assert_eq!(image_of_code(&elf_of_image(&practice)).as_ref(), Ok(&practice));
+        let upper = Record::ExtendedLinearAddress(1);
+        let text = hex(&[data(0, &[0x02]), upper, data(0x8000, &[0x22]), Record::EndOfFile]);
+        let image = image_of_code(&text).unwrap();
+        assert_eq!(image.code("b1:0x8000".parse().unwrap()), Some(0x22));
+    }
+
+    #[test]
+    fn code_shorter_than_the_shortest_image_gets_zeros_behind_it() {
+        let image = image_of_code(&[0x80, 0xFE]).unwrap();
+        assert_eq!((image.body().len(), &image.body()[..3]), (MIN_BODY_LEN, &[0x80, 0xFE, 0][..]));
+    }
+
+    #[test]
+    fn what_makes_no_image_is_refused_each_for_its_own_reason() {
+        let refused = |records: &[Record]| image_of_code(&hex(records)).unwrap_err();
+        let end = Record::EndOfFile;
+        assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);
+        assert_eq!(refused(std::slice::from_ref(&end)), CodeFileError::NoResetVector);
+        let overlap = refused(&[data(0, &[1, 2, 3]), data(2, &[4]), end.clone()]);
+        assert!(matches!(overlap, CodeFileError::Overlap(at) if at.addr() == 2), "{overlap}");
+        for outside in [vec![data(0xFF69, &[1, 2, 3])], vec![Record::ExtendedLinearAddress(2), data(0, &[1])]] {
+            let records = [outside, vec![end.clone()]].concat();
+            assert!(matches!(refused(&records), CodeFileError::Outside { .. }));
+        }
+        let mut text = hex(&[data(0, &[1, 2, 3]), end]);
+        let cut = text[..text.len() - 13].to_vec();
+        assert_eq!(image_of_code(&cut), Err(CodeFileError::HexEnd));
+        text[10] ^= 1;
+        assert!(matches!(image_of_code(&text), Err(CodeFileError::Hex { line: 1, .. })));
+        assert_eq!(image_of_code(b""), Err(ImageError::Empty.into()));
+        assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Image(ImageError::Oversized { .. }))));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_bytes_make_an_image_or_an_error(bytes: Vec<u8>, text in ":[0-9A-F:\\n]{0,80}") {
+            let _ = image_of_code(&bytes);
+            let _ = image_of_code(text.as_bytes());
+        }
+    }
+}

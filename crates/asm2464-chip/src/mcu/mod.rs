@@ -1,0 +1,19 @@
+//! The 8051: the CPU core's memories ([`Bus`]), the flash behind its controller ([`SpiFlash`]), observing instructions
+//! ([`Observer`], [`Trace`]), and disassembly. [`chip`](crate::chip) models the whole ASM2464PD around it.
+
+mod bus;
+mod code_space;
+mod disasm;
+mod observer;
+mod sfr;
+mod spi_flash;
+mod xdata;
+
+pub use bus::Bus;
+pub use code_space::CodeSpace;
+pub use disasm::{Line, LineKind, disassemble_in, listing};
+pub use observer::{Observer, Step, Trace};
+pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
+pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};
+pub use xdata::XDATA_PAGE_LEN;
+pub use xdata::{AccessKind, XdataMemory};

@@ -1,0 +1,83 @@
+//! XDATA: two 64 KiB pages of memory, and how the CPU reaches them.
+
+use std::fmt;
+
+use crate::scsi::XdataPage;
+
+/// Bytes of a page.
+pub const XDATA_PAGE_LEN: usize = 0x1_0000;
+
+/// Whether an access reads or writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AccessKind {
+    /// MOVX A,@...
+    Read,
+    /// MOVX @...,A
+    Write,
+}
+
+/// The bytes of both pages. Access through this type reaches no registers.
+#[derive(Clone)]
+pub struct XdataMemory {
+    bytes: Box<[u8; 2 * XDATA_PAGE_LEN]>,
+}
+
+impl Default for XdataMemory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for XdataMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdataMemory").finish_non_exhaustive()
+    }
+}
+
+/// Returns where a page begins in both pages' bytes.
+const fn start(page: XdataPage) -> usize {
+    match page {
+        XdataPage::Main => 0,
+        XdataPage::Other => XDATA_PAGE_LEN,
+    }
+}
+
+impl XdataMemory {
+    /// Creates both pages, filled with zeros.
+    pub fn new() -> Self {
+        Self { bytes: Box::new([0; 2 * XDATA_PAGE_LEN]) }
+    }
+
+    /// Returns the main page.
+    pub fn main(&self) -> &[u8] {
+        &self.bytes[..XDATA_PAGE_LEN]
+    }
+
+    /// Returns the main page for changing it.
+    pub fn main_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..XDATA_PAGE_LEN]
+    }
+
+    /// Returns one page.
+    pub fn page(&self, page: XdataPage) -> &[u8] {
+        &self.bytes[start(page)..][..XDATA_PAGE_LEN]
+    }
+
+    /// Returns one page for changing it.
+    pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
+        &mut self.bytes[start(page)..][..XDATA_PAGE_LEN]
+    }
+
+    /// Returns the byte at an index into both pages, the main one first.
+    #[inline(always)]
+    pub fn at(&self, index: usize) -> u8 {
+        self.bytes[index & (2 * XDATA_PAGE_LEN - 1)]
+    }
+
+    /// Sets the byte at an index into both pages.
+    #[inline(always)]
+    pub fn set(&mut self, index: usize, value: u8) {
+        self.bytes[index & (2 * XDATA_PAGE_LEN - 1)] = value;
+    }
+}

@@ -1,0 +1,134 @@
+//! Placement of BARs and windows.
+
+use super::{bar, device, function, gpu_behind_switches, on};
+use crate::chip::DeviceSpec;
+use asm2464_host::pcie::{Bdf, Change, Header, Note, Scope};
+
+#[test]
+fn after_assignment_memory_answers_through_all_windows() {
+    on(&gpu_behind_switches(), |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        assert_eq!(survey.notes, []);
+        let gpu = Bdf::new(4, 0, 0);
+        let bars: Vec<_> = function(&survey, gpu).bars.iter().map(|bar| (bar.index, bar.address)).collect();
+        assert_eq!(bars, [(0, 0x8_0000_0000), (2, 0xC_0000_0000), (4, 0x1000_0000)]);
+        let audio = function(&survey, Bdf::new(4, 0, 1));
+        assert_eq!(audio.bars[0].address, 0x1008_0000);
+        for address in [0x8_0000_0000, 0x8_000F_FFFC, 0xC_0000_0010, 0x1000_0004, 0x1008_0000] {
+            let written = address as u32 ^ 0x5AA5_1234;
+            pcie.memory_write(address, &written.to_le_bytes()).unwrap();
+            let mut found = [0; 4];
+            pcie.memory_read(address, &mut found).unwrap();
+            assert_eq!(u32::from_le_bytes(found), written, "{address:#x}");
+        }
+        let again = pcie.survey(Scope::USUAL).unwrap();
+        assert_eq!((&again.functions, again.changes, again.notes), (&survey.functions, vec![], vec![]));
+    });
+}
+
+#[test]
+fn windows_that_are_laid_out_first_are_those_that_bars_get_later() {
+    on(&gpu_behind_switches(), |pcie| {
+        let first = pcie.survey(Scope::USUAL).unwrap();
+        let windows = |changes: &[Change]| {
+            changes.iter().filter(|change| matches!(change, Change::Windows { .. })).cloned().collect::<Vec<_>>()
+        };
+        let mut second = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut second).unwrap();
+        assert_eq!(windows(&first.changes).len(), 4);
+        assert_eq!(windows(&first.changes), windows(&second.changes));
+    });
+}
+
+#[test]
+fn a_bar_that_has_no_room_goes_without_and_the_others_get_theirs() {
+    // 64 bits, but not prefetchable: it has to be below 4 GiB.
+    let gpu = DeviceSpec {
+        bars: vec![bar(16 << 30, true, false), bar(1 << 20, false, true), bar(1 << 62, true, true)],
+        ..device("0", 1)
+    };
+    on(&[gpu], |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        survey.notes.clear();
+        pcie.assign(&mut survey).unwrap();
+        let at = Bdf::new(1, 0, 0);
+        assert_eq!(
+            survey.notes,
+            [Note::NoRoom { at, index: 0, size: 16 << 30 }, Note::NoRoom { at, index: 3, size: 1 << 62 }]
+        );
+        let bars: Vec<_> = survey.functions[1].bars.iter().map(|bar| (bar.index, bar.address)).collect();
+        assert_eq!(bars, [(0, 0), (2, 0x1000_0000), (3, 0)]);
+    });
+}
+
+#[test]
+fn windows_beside_each_other_share_nothing() {
+    let with =
+        |at: &str, bytes| DeviceSpec { bars: vec![bar(bytes, false, false), bar(bytes, true, true)], ..device(at, 1) };
+    let devices = [
+        device("0", 1),
+        device("0/1", 1),
+        device("0/2", 1),
+        with("0/1/0", 16),
+        with("0/2/0", 8 << 20),
+        with("0/2/0.1", 1 << 20),
+    ];
+    let survey = on(&devices, |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        survey
+    })
+    .0;
+    let windows: Vec<_> = survey
+        .functions
+        .iter()
+        .filter_map(|function| match function.header {
+            Header::Bridge { memory, prefetchable, .. } => Some([memory.unwrap(), prefetchable.unwrap()]),
+            _ => None,
+        })
+        .collect();
+    let [root, upstream, first, second] = windows[..] else { panic!("{windows:?}") };
+    assert_eq!(root, upstream);
+    for space in 0..2 {
+        assert!(first[space].limit < second[space].base || second[space].limit < first[space].base);
+        for window in [first[space], second[space]] {
+            assert!(root[space].base <= window.base && window.limit <= root[space].limit);
+        }
+    }
+    for (index, function) in survey.functions.iter().enumerate().filter(|(_, function)| function.bars.len() == 2) {
+        let Header::Bridge { memory, prefetchable, .. } = survey.functions[function.parent.unwrap()].header else {
+            panic!("{index}")
+        };
+        for (bar, window) in function.bars.iter().zip([memory, prefetchable]) {
+            let window = window.unwrap();
+            assert!(window.base <= bar.address && bar.address + bar.size.unwrap() - 1 <= window.limit);
+            assert_eq!(bar.address % bar.size.unwrap(), 0);
+        }
+    }
+}
+
+#[test]
+fn windows_are_left_alone_where_bars_are_in_use() {
+    on(&gpu_behind_switches(), |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        let closed = Bdf::new(2, 0, 0);
+        pcie.config_write(closed, 0x04, 0, 0x03).unwrap();
+        let again = pcie.survey(Scope::USUAL).unwrap();
+        assert_eq!((again.changes, again.notes), (vec![], vec![Note::Closed { at: closed }]));
+    });
+}
+
+#[test]
+fn a_hot_reset_takes_everything_back_behind_the_root_port() {
+    on(&gpu_behind_switches(), |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        pcie.hot_reset().unwrap();
+        pcie.wait_for_link(3, 1).unwrap();
+        let again = pcie.survey(Scope::USUAL).unwrap();
+        assert_eq!(again.functions.len(), 6);
+        assert!(again.functions[4].bars.iter().all(|bar| !bar.is_assigned()));
+    });
+}

@@ -1,0 +1,125 @@
+//! The small GPU behind the bridge: its BARs, its results, its refusals.
+
+use super::{Counted, Direct, function};
+use crate::chip::{DeviceSpec, Engine};
+use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
+use crate::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
+use crate::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_host::pcie::{Bdf, Entry, Pcie, SRAM_ADDRESS, Scope};
+
+const TO_SRAM: DmaWrite = DmaWrite { from: PRODUCT_AT as u8, len: 4, to: SRAM_ADDRESS + 0x10, entry: None };
+const JOB: Job<'_> = Job {
+    program: &MATMUL,
+    data: &[1, 2, 3, 4, 1, 2, 3, 4],
+    threads: PRODUCT_THREADS,
+    caches: false,
+    cycle_limit: 10_000,
+    send: None,
+};
+
+/// A card behind a switch.
+fn behind_a_switch() -> Direct {
+    let port = |at: &str| DeviceSpec { at: at.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
+    let card = DeviceSpec {
+        vendor: VENDOR,
+        device: DEVICE,
+        engine: Engine::Brought(crate::tiny_gpu::ENGINE),
+        ..port("0/0/0")
+    };
+    Direct::new(&[port("0"), port("0/0"), card])
+}
+
+fn opened<'a>(engine: &'a mut Direct, patience: &'a mut Counted) -> (Pcie<'a>, TinyGpu) {
+    let mut pcie = Pcie::new(engine, patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    assert!(matches!(TinyGpu::open(&mut pcie, &survey), Err(TinyGpuError::NoAddress { .. })));
+    pcie.assign(&mut survey).unwrap();
+    let card = TinyGpu::open(&mut pcie, &survey).unwrap().unwrap();
+    (pcie, card)
+}
+
+#[test]
+fn a_card_sizes_its_bars_and_shows_its_link() {
+    let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
+    let mut pcie = Pcie::new(&mut engine, &mut patience);
+    let survey = pcie.survey(Scope::USUAL).unwrap();
+    let card = function(&survey, Bdf::new(3, 0, 0));
+    assert_eq!(
+        card.bars.iter().map(|bar| (bar.index, bar.size)).collect::<Vec<_>>(),
+        [(0, Some(16 << 20)), (2, Some(4096))]
+    );
+    assert_eq!(card.capabilities.express().unwrap().link.to_string(), "16 GT/s x4");
+}
+
+#[test]
+fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
+    let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
+    let (mut pcie, card) = opened(&mut engine, &mut patience);
+    assert_eq!(card.run(&mut pcie, &JOB), Ok(491));
+    let mut product = [0; 4];
+    card.read(&mut pcie, PRODUCT_AT as u8, &mut product).unwrap();
+    assert_eq!(product, [7, 10, 15, 22]);
+    let entry = Entry { to: SRAM_ADDRESS + 0x20, bytes: *b"completion entry", command_at: None };
+    let send = DmaWrite { entry: Some(entry), ..TO_SRAM };
+    let again = Job { data: &[1, 0, 0, 1, 5, 6, 7, 8], caches: true, send: Some(send), ..JOB };
+    assert_eq!(card.run(&mut pcie, &again), Ok(706));
+    let mut sram = [0; 0x20];
+    pcie.sram_read(0x10, &mut sram).unwrap();
+    assert_eq!((&sram[..4], &sram[0x10..]), (&[5, 6, 7, 8][..], &b"completion entry"[..]));
+}
+
+#[test]
+fn a_cards_failure_is_reported_with_its_place() {
+    let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
+    let (mut pcie, card) = opened(&mut engine, &mut patience);
+    let mut told = |job| card.run(&mut pcie, &job).unwrap_err();
+    let fault = |fault| TinyGpuError::Fault { at: Bdf::new(3, 0, 0), fault };
+    let endless = told(Job { program: &[0x2000, 0x1401], cycle_limit: CYCLES_MAX, ..JOB });
+    assert_eq!(endless, fault(CardFault::NeverEnds { block: 0, word: 1 }));
+    assert_eq!(
+        endless.to_string(),
+        "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
+    );
+    assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
+    for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
+        assert_eq!(told(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
+    }
+    let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };
+    assert_eq!(told(Job { send: Some(no_source), ..JOB }), fault(CardFault::NoSource));
+    assert!(matches!(told(Job { data: &[0; 257], ..JOB }), TinyGpuError::Job { .. }));
+    assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "the next job still runs");
+}
+
+#[test]
+fn a_card_sends_only_where_it_and_every_port_above_may() {
+    for (at, fault) in [
+        (Bdf::new(3, 0, 0), CardFault::NotMaster),
+        (Bdf::new(2, 0, 0), CardFault::NoTarget),
+        (Bdf::new(1, 0, 0), CardFault::NoTarget),
+        (Bdf::ROOT, CardFault::NoTarget),
+    ] {
+        let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
+        let (mut pcie, card) = opened(&mut engine, &mut patience);
+        pcie.config_write(at, 0x04, 0x02, 0x03).unwrap();
+        let job = Job { send: Some(TO_SRAM), ..JOB };
+        assert_eq!(card.run(&mut pcie, &job), Err(TinyGpuError::Fault { at: card.at, fault }), "{at}");
+        pcie.config_write(at, 0x04, 0x06, 0x03).unwrap();
+        assert_eq!(card.run(&mut pcie, &job), Ok(491));
+    }
+}
+
+#[test]
+fn a_reset_card_and_another_device_are_not_taken_for_a_working_card() {
+    let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
+    let (mut pcie, card) = opened(&mut engine, &mut patience);
+    pcie.hot_reset().unwrap();
+    assert!(matches!(card.run(&mut pcie, &JOB), Err(TinyGpuError::Pcie(_))));
+    let bars = vec![super::bar(16 << 20, true, true), super::bar(4096, false, false)];
+    let other = DeviceSpec { at: "0".to_owned(), vendor: VENDOR, device: DEVICE, bars, ..DeviceSpec::default() };
+    let (mut engine, mut patience) = (Direct::new(&[other]), Counted::new());
+    let mut pcie = Pcie::new(&mut engine, &mut patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    pcie.assign(&mut survey).unwrap();
+    let error = TinyGpu::open(&mut pcie, &survey).unwrap_err();
+    assert_eq!(error, TinyGpuError::OtherDevice { at: Bdf::new(1, 0, 0), found: 0 });
+}

@@ -1,0 +1,283 @@
+//! UAS against the virtual bridge, which follows the protocol, and against a device that does not.
+
+mod liar;
+
+use std::time::Duration;
+
+use crate::bridge::{
+    Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
+    Workload,
+};
+use crate::scsi::uas::{StatusIu, Tag};
+use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
+use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
+use liar::{Liar, Lies};
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Time limit for devices that never answer.
+const SHORT: Duration = Duration::from_millis(30);
+
+fn unit(scenario: &str) -> SharedBridge {
+    let scenario = Scenario::parse(scenario).unwrap();
+    SharedBridge::new(VirtualBridge::in_memory(scenario, b"uas", None).unwrap())
+}
+
+fn engine(unit: &SharedBridge) -> Uas<VirtualPipes> {
+    Uas::new(VirtualPipes::open(unit, None).unwrap().with_uas().unwrap()).unwrap()
+}
+
+/// Reads `count` pieces of the data buffer's window, and checks that each is the requested piece.
+struct ReadWindow {
+    left: u16,
+    sent: u16,
+    in_flight: u16,
+    deepest: u16,
+    wrong: usize,
+}
+
+impl ReadWindow {
+    const fn of(count: u16) -> Self {
+        Self { left: count, sent: 0, in_flight: 0, deepest: 0, wrong: 0 }
+    }
+}
+
+impl Workload for ReadWindow {
+    fn buffer_len(&self) -> usize {
+        64
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        self.left = self.left.checked_sub(1)?;
+        let piece = self.sent % 64;
+        self.sent += 1;
+        self.in_flight += 1;
+        self.deepest = self.deepest.max(self.in_flight);
+        let command = Command::XdataRead { from: XdataAddress::main(0xF000 + piece * 64), len: 64 };
+        Some(Job { cdb: command.cdb(), data: JobData::In(64), id: u64::from(piece) })
+    }
+
+    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+        self.in_flight -= 1;
+        let expected = [job.id as u8; 64];
+        self.wrong += usize::from(completion.status != ScsiStatus::Good || data != expected);
+        true
+    }
+}
+
+fn fill_window(unit: &SharedBridge) {
+    // The window shows 4 KiB of it, so all pieces hold the same.
+    for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
+        *byte = (at % 4096 / 64) as u8;
+    }
+}
+
+#[test]
+fn commands_in_flight_each_get_their_own_data_with_streams_and_without() {
+    for (speed, kind) in [("super", TransportKind::UasStreams), ("high", TransportKind::Uas)] {
+        let unit = unit(&format!("speed = \"{speed}\"\n"));
+        fill_window(&unit);
+        let mut engine = engine(&unit);
+        assert_eq!(engine.kind(), kind);
+        let mut reads = ReadWindow::of(1000);
+        engine.run(&mut reads, 31, SECOND).unwrap();
+        assert_eq!((reads.sent, reads.wrong, reads.deepest), (1000, 0, 31));
+    }
+}
+
+#[test]
+fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
+    let unit = unit("");
+    let mut engine = engine(&unit);
+    let mut buffer = [0; 128];
+    let cdb = crate::scsi::Cdb::new(&[0xE0, 0x77, 0, 0, 0, 0]).unwrap();
+    let completion = engine.execute(&cdb, DataPhase::In(&mut buffer), SECOND).unwrap();
+    assert_eq!((completion.transferred, completion.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
+    Bridge::new(engine).inquiry().unwrap();
+}
+
+#[test]
+fn silence_ends_in_a_reset_and_the_next_command_works() {
+    for scenario in [
+        "[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
+        "speed = \"high\"\n[[fault]]\nkind = \"timeout\"\nopcode = 0x12\n",
+    ] {
+        let mut bridge = Bridge::new(engine(&unit(scenario)));
+        let error = bridge.inquiry().unwrap_err();
+        assert!(error.to_string().contains("no answer to INQUIRY"), "{error}");
+        bridge.inquiry().unwrap();
+    }
+}
+
+#[test]
+fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_works() {
+    for kind in ["stall", "short-data", "bad-tag", "phase-error", "stall-status"] {
+        let mut bridge = Bridge::new(engine(&unit(&format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE0\n"))));
+        assert!(bridge.read_config(crate::firmware::BlockIndex::Zero).is_err(), "{kind}");
+        bridge.inquiry().unwrap();
+    }
+}
+
+#[test]
+fn a_stall_under_many_commands_ends_all_of_them_and_the_next_ones_work() {
+    let unit = unit("[[fault]]\nkind = \"stall\"\nopcode = 0xE4\nnth = 40\n");
+    fill_window(&unit);
+    let mut engine = engine(&unit);
+    let error = engine.run(&mut ReadWindow::of(100), 31, SECOND).unwrap_err();
+    assert!(matches!(error, TransportError { kind: TransportErrorKind::Stalled, .. }), "{error}");
+    let mut reads = ReadWindow::of(100);
+    engine.run(&mut reads, 31, SECOND).unwrap();
+    assert_eq!((reads.sent, reads.wrong), (100, 0));
+}
+
+#[test]
+fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
+    let unit = unit("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE0\n");
+    let mut engine = engine(&unit);
+    let mut data = [0; 128];
+    let cdb = Command::ConfigRead(crate::firmware::BlockIndex::Zero).cdb();
+    let error = engine.execute(&cdb, DataPhase::In(&mut data), SECOND).unwrap_err();
+    assert!(matches!(error, TransportError { kind: TransportErrorKind::Disconnected, .. }), "{error}");
+}
+
+#[test]
+fn the_boot_loader_has_no_uas() {
+    let unit = unit("state = \"boot-loader\"\n");
+    assert!(VirtualPipes::open(&unit, None).unwrap().with_uas().is_err());
+}
+
+/// Sends one INQUIRY of 36 bytes to a device that answers as planned.
+fn inquire(plan: Lies) -> (Result<Completion, TransportError>, Uas<Liar>) {
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut data = [0; 36];
+    let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
+    assert_eq!(engine.pipes().in_flight(), 0, "transfers left behind");
+    (outcome, engine)
+}
+
+fn good(tag: u16) -> Vec<u8> {
+    StatusIu::Sense { tag: Tag(tag), status: ScsiStatus::Good, sense: Vec::new() }.to_bytes()
+}
+
+#[test]
+fn an_invalid_status_ends_in_an_error_and_a_quiet_device() {
+    let mut claims_too_much = good(1);
+    claims_too_much[14] = 0xFF;
+    let lies = [vec![], vec![3], vec![0xFF; 16], good(1)[..15].to_vec(), claims_too_much];
+    for status in lies {
+        let (outcome, engine) = inquire(Lies { status: Some(status), ..Lies::default() });
+        assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
+        assert_eq!(engine.pipes().resets(), 1);
+    }
+}
+
+#[test]
+fn a_status_for_a_tag_never_sent_names_both_tags() {
+    let (outcome, _) = inquire(Lies { status: Some(good(7)), ..Lies::default() });
+    assert!(
+        matches!(outcome, Err(TransportError { kind: TransportErrorKind::TagMismatch { expected: 1, found: 7 }, .. })),
+        "{outcome:?}"
+    );
+    let (outcome, _) = inquire(Lies { status: Some(good(7)), streams: 0, ..Lies::default() });
+    assert!(outcome.unwrap_err().to_string().contains("tag 0x7, which was not sent"));
+}
+
+#[test]
+fn a_write_ready_iu_for_a_command_without_data_out_is_an_error() {
+    let write_ready = StatusIu::WriteReady(Tag(1)).to_bytes();
+    let (outcome, _) = inquire(Lies { status: Some(write_ready), streams: 0, ..Lies::default() });
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
+}
+
+#[test]
+fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
+    let response = StatusIu::Response { tag: Tag(1), code: 0x0A }.to_bytes();
+    let (outcome, _) = inquire(Lies { status: Some(response), ..Lies::default() });
+    assert!(outcome.unwrap_err().to_string().contains("overlapped tag"));
+}
+
+#[test]
+fn data_that_never_come_after_a_good_status_count_as_short() {
+    let (outcome, _) = inquire(Lies { status: Some(good(1)), ..Lies::default() });
+    assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
+}
+
+/// A number of INQUIRYs, and their results.
+struct Inquiries(usize, Vec<Completion>);
+
+impl Workload for Inquiries {
+    fn buffer_len(&self) -> usize {
+        36
+    }
+
+    fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
+        self.0 = self.0.checked_sub(1)?;
+        Some(Job { cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
+    }
+
+    fn complete(&mut self, _job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+        self.1.push(*completion);
+        true
+    }
+}
+
+#[test]
+fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_its_data() {
+    let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
+    let ready = |tag| StatusIu::ReadReady(Tag(tag)).to_bytes();
+    let plan = Lies {
+        status: Some(ready(1)),
+        further: [ready(2), refused.to_bytes(), good(2)].into(),
+        cancels_endpoints: true,
+        streams: 0,
+        ..Lies::default()
+    };
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut inquiries = Inquiries(2, Vec::new());
+    let error = engine.run(&mut inquiries, 2, SECOND).unwrap_err();
+    assert!(error.to_string().contains("together with another command"), "{error}");
+    assert_eq!(inquiries.1.iter().map(|ended| ended.status).collect::<Vec<_>>(), [ScsiStatus::CheckCondition]);
+    assert_eq!((engine.pipes().in_flight(), engine.pipes().resets()), (0, 1));
+}
+
+#[test]
+fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
+    let plan = Lies { data: Some(vec![7; 36]), status: Some(good(1)), ..Lies::default() };
+    let mut engine = Uas::new(Liar::new(plan)).unwrap();
+    let mut data = [0; 36];
+    let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), Duration::ZERO);
+    assert_eq!((outcome.unwrap().transferred, data), (36, [7; 36]));
+}
+
+#[test]
+fn more_data_than_asked_for_is_an_error() {
+    let (outcome, _) = inquire(Lies { data: Some(vec![0; 37]), ..Lies::default() });
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Protocol(_), .. })), "{outcome:?}");
+}
+
+#[test]
+fn an_inquiry_of_one_byte_is_a_short_answer() {
+    let plan = Lies { data: Some(vec![0]), status: Some(good(1)), ..Lies::default() };
+    assert_eq!(inquire(plan).0.unwrap().transferred, 1);
+}
+
+#[test]
+fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
+    let (outcome, engine) = inquire(Lies::default());
+    assert!(
+        matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SHORT }, .. })),
+        "{outcome:?}"
+    );
+    assert_eq!(engine.pipes().resets(), 1);
+}
+
+#[test]
+fn after_a_port_reset_fewer_streams_than_before_are_enough() {
+    for (left, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
+        let mut engine = Uas::new(Liar::new(Lies { streams_after_reset: left, ..Lies::default() })).unwrap();
+        assert_eq!(engine.max_depth(), 31);
+        // The device answers nothing, so its port is reset. Later commands use the streams that are left.
+        assert!(engine.recover().is_err());
+        assert!(engine.pipes().resets() > 0);
+        assert_eq!((engine.kind(), engine.max_depth()), (TransportKind::UasStreams, depth));
+    }
+}

@@ -1,0 +1,335 @@
+//! The open firmware's protocol: control requests, and the bulk data that some of them arm.
+//!
+//! [`OpenCommand`] holds each request with its wire format. [`OpenBridge`] sends them to a unit, one at a time or with
+//! many in flight. Source: tinygrad's open firmware and its runtime client, openpilot's flasher.
+
+mod command;
+mod error;
+mod queue;
+#[cfg(test)]
+mod tests;
+mod tlp;
+mod work;
+
+use std::time::Duration;
+
+pub use command::{COMPLETION_LEN, OpenCommand, SECTOR_LEN, SLOT_LEN, SLOTS, SUPPLY_LEN, SramTransfer, TLP_LEN};
+pub use error::ControlError;
+pub use queue::{MAX_DEPTH, OpenJob, OpenRequest, OpenWorkload};
+pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
+
+use tracing::info;
+
+use self::queue::TransferQueue;
+use self::work::{BulkWork, Requests, Tlps};
+use super::pipes::ControlPipes;
+use super::unit_info::Speed;
+use super::workload::DataPhase;
+use crate::scsi::XdataAddress;
+use asm2464::Simulated;
+
+/// 0xC450: 0 when the SRAM DMA can be armed again, 2 while it is busy. Source: owners' measurements.
+const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
+/// 0xB450: the state of the PCIe link's LTSSM.
+pub(crate) const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
+/// Value of 0xB450 while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
+pub(crate) const LINK_UP: u8 = 0x78;
+/// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
+const BULK_LEN: usize = SLOT_LEN;
+/// Time limit of a request or a bulk transfer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit of C0. Builds that measure the supply answer within milliseconds. Some builds that don't know the request
+/// never answer, and every command that asks waits this long.
+const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// The board's measurement of its supply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "SupplyJson"))]
+pub struct Supply {
+    /// Millivolts.
+    pub voltage_mv: u16,
+    /// Milliamperes.
+    pub current_ma: i16,
+}
+
+/// A unit that runs open firmware.
+///
+/// Every method has a deadline, and leaves nothing in flight.
+pub struct OpenBridge {
+    queue: TransferQueue,
+    speed: Speed,
+    timeout: Duration,
+    depth: usize,
+}
+
+impl std::fmt::Debug for OpenBridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenBridge").field("speed", &self.speed).field("depth", &self.depth).finish_non_exhaustive()
+    }
+}
+
+impl OpenBridge {
+    /// Creates a connection to the unit behind these pipes, at this speed.
+    pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: Speed) -> Self {
+        Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
+    }
+
+    /// The unit's speed.
+    pub const fn speed(&self) -> Speed {
+        self.speed
+    }
+
+    /// The chip's work since power-on, if the unit is a model.
+    pub fn simulated(&self) -> Option<Simulated> {
+        self.queue.pipes.simulated()
+    }
+
+    /// Sets the time limit of a request or bulk transfer, 5 s by default. F3 may always take 10 s.
+    pub const fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Sets how many transfers may be in flight, 1 to [`MAX_DEPTH`]. The default is [`MAX_DEPTH`].
+    pub fn set_depth(&mut self, depth: usize) {
+        self.depth = depth.clamp(1, MAX_DEPTH);
+    }
+
+    /// Maximum number of bytes that one E4 returns at this speed. Longer answers are cut. Source: openpilot's flasher.
+    pub fn xdata_read_max(&self) -> usize {
+        if self.speed >= Speed::Super { 255 } else { 64 }
+    }
+
+    /// E4: reads XDATA, in several requests if necessary.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Length`] if the range crosses the page's end.
+    pub fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), ControlError> {
+        self.xdata_exchange(&[], from, buffer)
+    }
+
+    /// E5: writes one byte of XDATA, registers included.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn xdata_write(&mut self, at: XdataAddress, value: u8) -> Result<(), ControlError> {
+        self.xdata_write_all(&[(at, value)])
+    }
+
+    /// E5: writes these bytes, in this order, with many requests in flight.
+    ///
+    /// # Errors
+    /// [`ControlError`]; some bytes may have been written.
+    pub fn xdata_write_all(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.xdata_exchange(writes, XdataAddress::main(0), &mut [])
+    }
+
+    /// E5, then E4: writes these bytes in this order and then reads XDATA, with all requests in flight together. The
+    /// unit carries them out in order.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::xdata_read`]; some bytes may have been written.
+    pub fn xdata_exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        buffer: &mut [u8],
+    ) -> Result<(), ControlError> {
+        let (len, most) = (buffer.len(), self.xdata_read_max());
+        within_page("E4", from, len)?;
+        let writes = writes.iter().map(|&(at, value)| OpenCommand::XdataWrite { at, value });
+        let reads = (0..len).step_by(most).map(|at| {
+            let len = (len - at).min(most) as u16;
+            OpenCommand::XdataRead { from: from.plus(at as u16), len }
+        });
+        self.run(&mut Requests::new(writes.chain(reads), buffer))
+    }
+
+    /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
+    ///
+    /// # Errors
+    /// [`ControlError`]; a completion with an error status is no error here.
+    pub fn tlp(&mut self, tlp: &Tlp) -> Result<Option<Completion>, ControlError> {
+        Ok(self.tlps(std::slice::from_ref(tlp))?.pop().flatten())
+    }
+
+    /// F0: sends these TLPs in order, with many requests in flight. Returns their completions in the same order.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::tlp`]; some TLPs may have been sent.
+    pub fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, ControlError> {
+        let mut work = Tlps::new(tlps);
+        self.run(&mut work)?;
+        Ok(work.completions)
+    }
+
+    /// F0, mode 1: writes memory on the PCIe side. Address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`ControlError`]. An address that no device decodes causes no error.
+    pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
+        let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
+        self.run(&mut BulkWork::new(Some(OpenCommand::StreamWrite { address, dwords }), DataPhase::Out(data)))
+    }
+
+    /// F0, mode 2: reads memory on the PCIe side. Address and length are multiples of 4.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
+        let Some(dwords) = dwords("F0 (stream of memory reads)", address, buffer.len())? else { return Ok(()) };
+        self.run(&mut BulkWork::new(Some(OpenCommand::StreamRead { address, dwords }), DataPhase::In(buffer)))
+    }
+
+    /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
+    /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
+    pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
+        let all = usize::from(SLOTS) * SLOT_LEN;
+        let end = usize::from(transfer.first_slot) * SLOT_LEN + usize::from(transfer.sectors) * SECTOR_LEN;
+        if transfer.sectors == 0 || end > all {
+            let found = format!("{} sectors from slot {}", transfer.sectors, transfer.first_slot);
+            let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
+            return Err(ControlError::Length { request: "F2", limit, found });
+        }
+        self.wait_until_sram_is_idle()?;
+        self.request(OpenCommand::ArmSram(transfer), &mut [])
+    }
+
+    /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SECTOR_LEN`].
+    ///
+    /// # Errors
+    /// [`ControlError`]; as for [`OpenBridge::arm_sram`].
+    pub fn sram_write(&mut self, first_slot: u8, data: &[u8]) -> Result<(), ControlError> {
+        self.arm_sram(SramTransfer { to_host: false, first_slot, sectors: sectors(data.len())? })?;
+        self.bulk_out(data)
+    }
+
+    /// Sends bulk data that an earlier request has armed.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bulk_out(&mut self, data: &[u8]) -> Result<(), ControlError> {
+        self.run(&mut BulkWork::new(None, DataPhase::Out(data)))
+    }
+
+    /// Receives bulk data that an earlier request has armed. The data of [`OpenBridge::arm_sram`] arrives once a device
+    /// on the PCIe side has written the completion entry at 0x00822000.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn bulk_in(&mut self, buffer: &mut [u8]) -> Result<(), ControlError> {
+        self.run(&mut BulkWork::new(None, DataPhase::In(buffer)))
+    }
+
+    /// F3: switches the power of PCIe. This clears bus numbers and BARs.
+    ///
+    /// # Errors
+    /// [`ControlError`]; older builds refuse it.
+    pub fn pcie_power(&mut self, on: bool) -> Result<(), ControlError> {
+        self.request(OpenCommand::PciePower(on), &mut [])
+    }
+
+    /// Reads XDATA 0xB450, the LTSSM's state. Also returns whether the PCIe link is up.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn link_state(&mut self) -> Result<(u8, bool), ControlError> {
+        let mut state = [0];
+        self.xdata_read(LINK_STATE, &mut state)?;
+        Ok((state[0], state[0] == LINK_UP))
+    }
+
+    /// C0: reads voltage and current of the supply; `None` on boards that don't measure them. Builds that don't know
+    /// the request stall it or don't answer.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn supply(&mut self) -> Result<Option<Supply>, ControlError> {
+        let mut answer = [0; SUPPLY_LEN];
+        let timeout = self.timeout.min(SUPPLY_TIMEOUT);
+        match self.queue.run(&mut Requests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
+            Ok(()) => {
+                let [v0, v1, i0, i1, _] = answer;
+                let (voltage_mv, current_ma) = (u16::from_le_bytes([v0, v1]), i16::from_le_bytes([i0, i1]));
+                Ok(Some(Supply { voltage_mv, current_ma }))
+            }
+            Err(ControlError::Stalled { .. }) => Ok(None),
+            // A unit that answers nothing at all is an error, not a board without the measurement.
+            Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a stream of transfers, with as many in flight as [`OpenBridge::set_depth`] allows.
+    ///
+    /// # Errors
+    /// [`ControlError`]; also any error of [`OpenWorkload::complete`].
+    pub fn run(&mut self, work: &mut dyn OpenWorkload) -> Result<(), ControlError> {
+        self.queue.run(work, self.depth, self.timeout)
+    }
+
+    /// Makes one control request. Its data fills `answer`.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn request(&mut self, command: OpenCommand, answer: &mut [u8]) -> Result<(), ControlError> {
+        self.run(&mut Requests::new([command], answer))
+    }
+
+    /// Resets the port: the last resort if bulk pipes hang.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn reset_port(&mut self) -> Result<(), ControlError> {
+        info!("port reset");
+        let error = |source| ControlError::of_request(OpenRequest::PortReset, source, self.timeout);
+        self.queue.pipes.reset_port().map_err(error)
+    }
+
+    fn wait_until_sram_is_idle(&mut self) -> Result<(), ControlError> {
+        let until = std::time::Instant::now() + self.timeout;
+        loop {
+            let mut status = [0];
+            self.xdata_read(SRAM_STATUS, &mut status)?;
+            match status[0] {
+                0 => return Ok(()),
+                status if std::time::Instant::now() >= until => {
+                    return Err(ControlError::SramBusy { deadline: self.timeout, status });
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn within_page(request: &'static str, from: XdataAddress, len: usize) -> Result<(), ControlError> {
+    if usize::from(from.addr) + len <= 0x1_0000 {
+        return Ok(());
+    }
+    let found = format!("{len} bytes from {from}");
+    Err(ControlError::Length { request, limit: "bytes up to 0xFFFF", found })
+}
+
+/// Number of dwords of a stream; `None` if it is empty.
+fn dwords(request: &'static str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
+    let dwords = u32::try_from(len / 4).ok().filter(|_| len.is_multiple_of(4) && address.is_multiple_of(4));
+    match dwords {
+        Some(dwords) => Ok(Some(dwords).filter(|dwords| *dwords > 0)),
+        None => {
+            let found = format!("{len} bytes at {address:#x}");
+            Err(ControlError::Length { request, limit: "whole dwords", found })
+        }
+    }
+}
+
+/// Number of SRAM sectors of a length in bytes.
+fn sectors(len: usize) -> Result<u16, ControlError> {
+    u16::try_from(len / SECTOR_LEN).ok().filter(|_| len.is_multiple_of(SECTOR_LEN)).ok_or_else(|| {
+        let found = format!("{len} bytes");
+        ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found }
+    })
+}

@@ -1,0 +1,381 @@
+//! USB Attached SCSI: many commands in flight, each with a tag, ending in any order.
+//!
+//! With streams (SuperSpeed) a tag's data and status move on the stream of the same number, and their transfers are
+//! submitted together with the command. Without (high speed) one status transfer serves every tag, and READ READY or
+//! WRITE READY says whose data moves next. Source: UAS-3 (T10/2095-D), clauses 4 to 6.
+
+mod queue;
+mod recovery;
+mod slot;
+mod stream;
+
+use std::time::{Duration, Instant};
+
+use tracing::debug;
+
+use super::error::{Activity, TransportError, TransportErrorKind};
+use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use super::transport::{Transport, TransportKind};
+use super::workload::{DataPhase, Job, Workload};
+use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
+use crate::scsi::{Command, ScsiStatus, Sense};
+use slot::{Busy, Part, UasSlot};
+
+/// Name of the shared status transfer's activity in errors.
+const WAITING: &str = "waiting for a status";
+/// Maximum number of commands in flight. The chip has one more slot. It stays free until the unit has seen that an
+/// earlier command has ended.
+const MAX_DEPTH: usize = 31;
+/// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
+const STATUS_LEN: usize = 1024;
+/// Time that data may take after its status. Data that has not arrived by then does not come.
+const DATA_AFTER_STATUS: Duration = Duration::from_millis(500);
+/// Time limit of one of the engine's own commands.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The UAS engine over a device's pipes.
+#[derive(Debug)]
+pub struct Uas<P> {
+    pipes: P,
+    /// Slot n has tag n + 1.
+    slots: Vec<UasSlot>,
+    /// Purpose of each transfer, by its number.
+    roles: Vec<Role>,
+    /// Without streams: the one transfer that receives every tag's status.
+    shared_status: Option<TransferId>,
+    is_shared_status_out: bool,
+    /// Transfer for a stream that belongs to no command.
+    spare: TransferId,
+    free: Vec<usize>,
+    /// Number of slots with a stream: all of them, until a port reset leaves fewer.
+    depth: usize,
+    in_flight: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// One of the transfers of this slot.
+    Own(usize, Part),
+    SharedStatus,
+    Spare,
+}
+
+/// Number of commands that can be in flight. 0 streams means that there are no streams.
+fn depth_with(streams: usize, most: usize) -> usize {
+    if streams == 0 { most } else { (streams - 1).clamp(1, most) }
+}
+
+impl<P> Uas<P> {
+    /// Returns the device's pipes.
+    pub fn pipes(&self) -> &P {
+        &self.pipes
+    }
+}
+
+impl<P: Pipes> Uas<P> {
+    /// Creates an engine over these pipes.
+    ///
+    /// # Errors
+    /// [`PipeError`] if the transfers can't be allocated.
+    pub fn new(mut pipes: P) -> Result<Self, PipeError> {
+        let streams = usize::from(pipes.streams());
+        let depth = depth_with(streams, MAX_DEPTH);
+        let mut roles = Vec::new();
+        let mut add = |role: Role, capacity: usize| -> Result<TransferId, PipeError> {
+            let transfer = pipes.add_transfer(capacity)?;
+            roles.resize(roles.len().max(transfer.0 + 1), role);
+            roles[transfer.0] = role;
+            Ok(transfer)
+        };
+        let shared_status = if streams == 0 { Some(add(Role::SharedStatus, STATUS_LEN)?) } else { None };
+        let mut slots = Vec::with_capacity(depth);
+        for slot in 0..depth {
+            let command = add(Role::Own(slot, Part::Command), COMMAND_IU_LEN)?;
+            let data = add(Role::Own(slot, Part::Data), 0)?;
+            let status = match shared_status {
+                Some(shared) => shared,
+                None => add(Role::Own(slot, Part::Status), STATUS_LEN)?,
+            };
+            slots.push(UasSlot { transfers: [command, data, status], busy: None });
+        }
+        let spare = add(Role::Spare, 0)?;
+        let free = Vec::with_capacity(depth);
+        Ok(Self { pipes, slots, roles, shared_status, is_shared_status_out: false, spare, free, depth, in_flight: 0 })
+    }
+
+    const fn has_streams(&self) -> bool {
+        self.shared_status.is_none()
+    }
+
+    /// Sends one command and submits the transfers of its status and data.
+    fn start(&mut self, at: usize, job: Job, timeout: Duration, is_timed: bool) -> Result<(), TransportError> {
+        let started = is_timed.then(Instant::now);
+        self.slots[at].busy = Some(Busy {
+            job,
+            started,
+            deadline: None,
+            timeout,
+            is_out: [false; 3],
+            moved: 0,
+            end: None,
+            data_was_ready: false,
+            is_cancelled: false,
+        });
+        self.in_flight += 1;
+
+        // Submit status and data first: the device may answer before the command's own transfer returns.
+        if self.has_streams() {
+            self.submit(at, Endpoint::Status, STATUS_LEN)?;
+            if let Some((endpoint, len)) = job.data.transfer() {
+                self.submit(at, endpoint, len)?;
+            }
+        } else {
+            self.ask_for_status()?;
+        }
+        let unit = CommandIu { tag: tag_of(at), lun: 0, cdb: job.cdb }.to_bytes();
+        let command = self.slots[at].transfers[Part::Command as usize];
+        self.pipes.put(command, &unit).map_err(|error| self.error_at(at, error))?;
+        self.submit(at, Endpoint::Command, unit.len())
+    }
+
+    /// Submits a slot's transfer for this endpoint.
+    fn submit(&mut self, at: usize, endpoint: Endpoint, len: usize) -> Result<(), TransportError> {
+        let part = match endpoint {
+            Endpoint::Command => Part::Command,
+            Endpoint::DataIn | Endpoint::DataOut => Part::Data,
+            Endpoint::Status => Part::Status,
+        };
+        let transfer = self.slots[at].transfers[part as usize];
+        let stream = if self.has_streams() && endpoint != Endpoint::Command { tag_of(at).0 } else { 0 };
+        self.pipes.submit(transfer, endpoint, stream, len).map_err(|error| self.error_at(at, error))?;
+        if let Some(busy) = &mut self.slots[at].busy {
+            busy.is_out[part as usize] = true;
+        }
+        Ok(())
+    }
+
+    /// Without streams: submits the status transfer whenever a command is in flight.
+    fn ask_for_status(&mut self) -> Result<(), TransportError> {
+        let Some(shared) = self.shared_status.filter(|_| !self.is_shared_status_out) else { return Ok(()) };
+        self.pipes
+            .submit(shared, Endpoint::Status, 0, STATUS_LEN)
+            .map_err(|error| error.during("asking for a status"))?;
+        self.is_shared_status_out = true;
+        Ok(())
+    }
+
+    /// Handles a returned transfer. Returns the slot of the command that ended with it.
+    fn take(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        match self.roles.get(reaped.transfer.0) {
+            Some(&Role::Own(at, part)) => self.take_own(at, part, reaped),
+            Some(Role::SharedStatus) => self.take_shared_status(reaped),
+            Some(Role::Spare) | None => Ok(None),
+        }
+    }
+
+    fn take_own(&mut self, at: usize, part: Part, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let Some(busy) = self.slots[at].take_back(part) else { return Ok(None) };
+        if part == Part::Data {
+            busy.moved = reaped.moved;
+        }
+        let ended = busy.has_ended().then_some(at);
+        let failed = match &reaped.end {
+            TransferEnd::Completed if part == Part::Status => return self.take_own_status(at, reaped),
+            TransferEnd::Completed if part == Part::Command && reaped.moved != COMMAND_IU_LEN => {
+                let what = format!("the unit took {} of the command IU's {COMMAND_IU_LEN} bytes", reaped.moved);
+                TransportErrorKind::Protocol(what)
+            }
+            TransferEnd::Completed => return Ok(ended),
+            TransferEnd::Cancelled if part == Part::Data && busy.is_cancelled => return Ok(ended),
+            TransferEnd::Cancelled if part == Part::Status || busy.is_cancelled => return Ok(None),
+            // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
+            // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
+            TransferEnd::Cancelled => {
+                PipeError::Other("the system took it back together with another command".to_owned()).into()
+            }
+            // The device sends no more on this pipe. Its status says why.
+            TransferEnd::Failed(PipeError::Stall) if part == Part::Data => {
+                let endpoint = busy.job.data.transfer().map_or(Endpoint::DataIn, |(endpoint, _)| endpoint);
+                if self.has_data_on(endpoint) {
+                    // The other commands' data can't stay on a pipe that starts over, so all commands end.
+                    return Err(self.error_at(at, PipeError::Stall));
+                }
+                self.pipes.clear_halt(endpoint).map_err(|error| self.error_at(at, error))?;
+                return Ok(ended);
+            }
+            TransferEnd::Failed(error) => error.clone().into(),
+        };
+        Err(self.error_at(at, failed))
+    }
+
+    fn take_own_status(&mut self, at: usize, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        let unit = self.unit_in(reaped).map_err(|kind| self.error_at(at, kind))?;
+        let (expected, found) = (tag_of(at), tag_in(&unit));
+        if found != expected {
+            let (expected, found) = (expected.0.into(), found.0.into());
+            return Err(self.error_at(at, TransportErrorKind::TagMismatch { expected, found }));
+        }
+        self.take_unit(at, unit)
+    }
+
+    fn take_shared_status(&mut self, reaped: &Reaped) -> Result<Option<usize>, TransportError> {
+        self.is_shared_status_out = false;
+        match &reaped.end {
+            TransferEnd::Completed => {}
+            TransferEnd::Cancelled => return Ok(None),
+            TransferEnd::Failed(error) => return Err(error.clone().during(WAITING)),
+        }
+        let unit = self.unit_in(reaped).map_err(|kind| kind.during(WAITING))?;
+        let found = tag_in(&unit);
+        let at = usize::from(found.0).wrapping_sub(1);
+        if self.slots.get(at).is_none_or(|slot| slot.busy.is_none()) {
+            let what = format!("the unit answered tag {:#x}, which was not sent", found.0);
+            return Err(TransportErrorKind::Protocol(what).during(WAITING));
+        }
+        let ended = self.take_unit(at, unit)?;
+        let others = self.in_flight > usize::from(ended.is_some());
+        let this_one_waits = ended.is_none() && self.slots[at].busy.as_ref().is_some_and(|busy| busy.end.is_none());
+        if others || this_one_waits {
+            self.ask_for_status()?;
+        }
+        Ok(ended)
+    }
+
+    fn unit_in(&mut self, reaped: &Reaped) -> Result<StatusIu, TransportErrorKind> {
+        let buffer = self.pipes.buffer(reaped.transfer);
+        let unit = StatusIu::parse(&buffer[..reaped.moved.min(buffer.len())]);
+        unit.map_err(|error| TransportErrorKind::Protocol(error.to_string()))
+    }
+
+    /// Handles an information unit for a command in flight.
+    fn take_unit(&mut self, at: usize, unit: StatusIu) -> Result<Option<usize>, TransportError> {
+        let data = self.slots[at].transfers[Part::Data as usize];
+        let Some(busy) = &mut self.slots[at].busy else { return Ok(None) };
+        match unit {
+            StatusIu::Sense { status, sense, .. } => {
+                let sense = if status == ScsiStatus::CheckCondition { Sense::parse(&sense) } else { None };
+                busy.end = Some((status, sense));
+                if busy.has_ended() {
+                    return Ok(Some(at));
+                }
+                if busy.is_out[Part::Data as usize] {
+                    if status == ScsiStatus::Good {
+                        let until = Instant::now() + DATA_AFTER_STATUS;
+                        busy.deadline = Some(busy.deadline.map_or(until, |deadline| deadline.min(until)));
+                    } else {
+                        busy.cancel(Instant::now());
+                        self.pipes.cancel(data);
+                    }
+                }
+                Ok(None)
+            }
+            StatusIu::Response { code, .. } => {
+                let what = format!("the unit refused the command IU: {}", response_meaning(code));
+                Err(self.error_at(at, TransportErrorKind::Protocol(what)))
+            }
+            StatusIu::ReadReady(_) => self.data_is_ready(at, Endpoint::DataIn),
+            StatusIu::WriteReady(_) => self.data_is_ready(at, Endpoint::DataOut),
+        }
+    }
+
+    /// Without streams: handles the device's message that this command's data moves now.
+    fn data_is_ready(&mut self, at: usize, endpoint: Endpoint) -> Result<Option<usize>, TransportError> {
+        let has_streams = self.has_streams();
+        let wanted = self.slots[at].busy.as_mut().and_then(|busy| {
+            let was_ready = std::mem::replace(&mut busy.data_was_ready, true);
+            busy.job.data.transfer().filter(|(wanted, _)| *wanted == endpoint && !was_ready && !has_streams)
+        });
+        let Some((endpoint, len)) = wanted else {
+            let what = "the unit is ready for data that the command does not move".to_owned();
+            return Err(self.error_at(at, TransportErrorKind::Protocol(what)));
+        };
+        self.submit(at, endpoint, len)?;
+        Ok(None)
+    }
+
+    /// Whether any command's data is in flight on this endpoint.
+    fn has_data_on(&self, endpoint: Endpoint) -> bool {
+        self.slots.iter().filter_map(|slot| slot.busy.as_ref()).any(|busy| {
+            busy.is_out[Part::Data as usize] && busy.job.data.transfer().is_some_and(|(on, _)| on == endpoint)
+        })
+    }
+
+    /// The error of a slot's command.
+    fn error_at(&self, at: usize, kind: impl Into<TransportErrorKind>) -> TransportError {
+        let command = self.slots[at].busy.as_ref().map_or(Activity::Named("a command"), |busy| busy.job.cdb.into());
+        kind.into().during(command)
+    }
+}
+
+impl<P: Pipes> Transport for Uas<P> {
+    fn pipes(&mut self) -> Option<&mut dyn Pipes> {
+        Some(&mut self.pipes)
+    }
+
+    fn kind(&self) -> TransportKind {
+        if self.has_streams() { TransportKind::UasStreams } else { TransportKind::Uas }
+    }
+
+    fn max_depth(&self) -> usize {
+        self.depth
+    }
+
+    fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
+        self.run_queue(workload, depth.clamp(1, self.depth), timeout).map_err(|error| {
+            debug!("{error}");
+            self.failed(error)
+        })
+    }
+
+    fn spare_stream(&self) -> Option<u16> {
+        // The last stream, if no tag has its number.
+        let streams = self.pipes.streams();
+        (self.has_streams() && usize::from(streams) > self.depth).then_some(streams)
+    }
+
+    fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
+        self.read_stream_of_nobody(buffer, timeout)
+    }
+
+    /// Ends everything and checks the wire with TEST UNIT READY, whose answer does not matter. If that fails, resets
+    /// the port and checks again.
+    fn recover(&mut self) -> Result<(), TransportError> {
+        let probe =
+            |engine: &mut Self| engine.execute(&Command::TestUnitReady.cdb(), DataPhase::None, PROBE_TIMEOUT).map(drop);
+        self.end_all()?;
+        match probe(self) {
+            Err(error) if !error.is_gone() => {
+                self.reset()?;
+                probe(self)
+            }
+            outcome => outcome,
+        }
+    }
+}
+
+const fn tag_of(slot: usize) -> Tag {
+    Tag(slot as u16 + 1)
+}
+
+const fn tag_in(unit: &StatusIu) -> Tag {
+    match unit {
+        StatusIu::Sense { tag, .. }
+        | StatusIu::Response { tag, .. }
+        | StatusIu::ReadReady(tag)
+        | StatusIu::WriteReady(tag) => *tag,
+    }
+}
+
+/// Meaning of a response code: UAS-3, table 20.
+const fn response_meaning(code: u8) -> &'static str {
+    match code {
+        0x00 => "task management complete, which nobody asked for",
+        0x02 => "invalid information unit",
+        0x04 => "task management function not supported",
+        0x05 => "task management function failed",
+        0x08 => "task management succeeded, which nobody asked for",
+        0x09 => "incorrect logical unit number",
+        0x0A => "overlapped tag",
+        _ => "a response code that the standard does not know",
+    }
+}

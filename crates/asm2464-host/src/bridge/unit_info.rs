@@ -1,0 +1,195 @@
+//! What is known of a unit before it is opened: its place and its identity.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::escape::Escape as _;
+use crate::firmware::{BridgeState, UsbId};
+
+/// Place where a device is plugged in: the bus, then the port of each hub on the way. Written as in Linux: `3-1.2`.
+///
+/// It stays the same while a unit leaves the bus and comes back, even with another identity.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
+#[display("{bus}-{}", ports.iter().map(u8::to_string).collect::<Vec<_>>().join("."))]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(into = "String")]
+pub struct PortPath {
+    bus: u8,
+    ports: Vec<u8>,
+}
+
+/// The text is not a port path.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is no port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
+pub struct ParsePortPathError(pub String);
+
+/// USB's limit on the number of ports from a root hub to a device (USB 3.2, 10.1).
+const MAX_TIERS: usize = 7;
+
+impl PortPath {
+    /// Builds the path to a device; `None` without ports, as for a root hub, or with more than USB allows.
+    pub fn new(bus: u8, ports: Vec<u8>) -> Option<Self> {
+        if ports.is_empty() || ports.len() > MAX_TIERS { None } else { Some(Self { bus, ports }) }
+    }
+
+    /// The bus.
+    pub const fn bus(&self) -> u8 {
+        self.bus
+    }
+
+    /// The ports, from the root hub on.
+    pub fn ports(&self) -> &[u8] {
+        &self.ports
+    }
+}
+
+impl FromStr for PortPath {
+    type Err = ParsePortPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (bus, ports) = text.split_once('-')?;
+            let ports = ports.split('.').map(decimal).collect::<Option<Vec<_>>>()?;
+            Self::new(decimal(bus)?, ports)
+        };
+        parse().ok_or_else(|| ParsePortPathError(text.to_owned()))
+    }
+}
+
+/// Parses a number as the kernel writes it: no sign, no leading zero.
+fn decimal(text: &str) -> Option<u8> {
+    let number: u8 = text.parse().ok()?;
+    (number > 0 && number.to_string() == text).then_some(number)
+}
+
+impl From<PortPath> for String {
+    fn from(path: PortPath) -> Self {
+        path.to_string()
+    }
+}
+
+/// Place of a unit, which finds it again after it left the bus.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Location {
+    /// A port of this machine.
+    Port(PortPath),
+    /// The folder of a virtual bridge.
+    #[display("virtual:{}", _0.display())]
+    Virtual(PathBuf),
+}
+
+/// The bus speed that a unit has negotiated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Speed {
+    /// The system does not report it.
+    #[display("unknown")]
+    Unknown,
+    /// 1.5 Mbit/s.
+    #[display("1.5 Mbit/s")]
+    Low,
+    /// 12 Mbit/s.
+    #[display("12 Mbit/s")]
+    Full,
+    /// 480 Mbit/s: UAS runs without streams.
+    #[display("480 Mbit/s")]
+    High,
+    /// 5 Gbit/s.
+    #[display("5 Gbit/s")]
+    Super,
+    /// 10 Gbit/s and up.
+    #[display("10 Gbit/s")]
+    SuperPlus,
+}
+
+impl Speed {
+    /// The signalling rate in bits a second. Higher rates count as 10 Gbit/s.
+    pub const fn bits_per_second(self) -> Option<u64> {
+        match self {
+            Self::Unknown => None,
+            Self::Low => Some(1_500_000),
+            Self::Full => Some(12_000_000),
+            Self::High => Some(480_000_000),
+            Self::Super => Some(5_000_000_000),
+            Self::SuperPlus => Some(10_000_000_000),
+        }
+    }
+}
+
+/// A unit as its descriptors describe it.
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize)]
+#[display(
+    "{location} {id} ({state}{})",
+    serial.as_ref().map(|it| format!(", serial {}", it.shown())).unwrap_or_default()
+)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct UnitInfo {
+    /// The unit's place.
+    pub location: Location,
+    /// idVendor and idProduct.
+    pub id: UsbId,
+    /// The unit's state: what runs on it.
+    pub state: BridgeState,
+    /// iManufacturer, empty if it can't be read.
+    pub manufacturer: String,
+    /// iProduct, empty if it can't be read.
+    pub product: String,
+    /// iSerialNumber; `None` if there is none or it can't be read.
+    pub serial: Option<String>,
+    /// The unit's speed.
+    pub speed: Speed,
+    /// The kernel driver that holds interface 0.
+    pub driver: Option<String>,
+}
+
+impl UnitInfo {
+    /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
+    pub const fn is_virtual(&self) -> bool {
+        matches!(self.location, Location::Virtual(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn port_paths_read_as_the_kernel_writes_them() {
+        for text in ["3-1", "3-1.2", "12-4.1.4.4.1.2.3"] {
+            assert_eq!(text.parse::<PortPath>().unwrap().to_string(), text);
+        }
+        for text in ["", "3", "3-", "3-0", "3-1.", "03-1", "3-1.+2", "usb3", "256-1", "1-1.1.1.1.1.1.1.1", "3-1:1.0"] {
+            assert_eq!(text.parse::<PortPath>(), Err(ParsePortPathError(text.to_owned())));
+        }
+    }
+
+    #[test]
+    fn a_hostile_serial_number_stays_in_its_line() {
+        let unit = UnitInfo {
+            location: Location::Port("3-1".parse().unwrap()),
+            id: UsbId::STOCK,
+            state: BridgeState::Vendor,
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: Some("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}".to_owned()),
+            speed: Speed::Super,
+            driver: None,
+        };
+        let text = unit.to_string();
+        assert!(text.ends_with("serial 1)\\n3-2 174C:2464 (\\u{1b}[2J\\u{202e})"), "{text}");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn port_paths_that_parse_print_the_same(text: String) {
+            if let Ok(path) = text.parse::<PortPath>() {
+                proptest::prop_assert_eq!(path.to_string(), text);
+            }
+        }
+    }
+}

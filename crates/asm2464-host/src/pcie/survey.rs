@@ -1,0 +1,372 @@
+//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs.
+
+use serde::Serialize;
+
+use super::access::{ConfigTlps as _, Link, Pcie, answer};
+use super::bar::Bar;
+use super::capability::Capabilities;
+use super::error::PcieError;
+use super::function::{
+    BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS, Header,
+    STATUS_CAPABILITIES,
+};
+use super::note::{Change, Note};
+use crate::bridge::open::{Completion, CompletionStatus, Tlp};
+use asm2464::Bdf;
+
+/// Maximum number of functions. No tree behind a dock has more.
+pub(super) const FUNCTIONS_MAX: usize = 256;
+/// IDs of a function that is not ready, if its root port hides the retries from software. Source: PCI Express base
+/// specification 4.0, 2.3.2.
+const NOT_READY: u32 = 0xFFFF_0001;
+/// Bit in the dword of the header's type: the device has other functions.
+const MULTI_FUNCTION: u32 = 0x0080_0000;
+/// Offsets of an endpoint's BAR registers. A bridge has the first two.
+const BARS: [u16; 6] = [0x10, 0x14, 0x18, 0x1C, 0x20, 0x24];
+
+/// Changes that a survey may make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Scope {
+    /// Assign bus numbers to bridges without any. Otherwise devices behind such a bridge stay invisible.
+    pub buses: bool,
+    /// Assign windows to bridges if no BAR in the tree has an address yet.
+    pub windows: bool,
+    /// Size the BARs: writes all ones to each and restores its value. Memory decoding is off meanwhile.
+    pub sizes: bool,
+    /// Read the extended capabilities too. Many devices have a dozen.
+    pub extended: bool,
+}
+
+impl Scope {
+    /// Writes nothing.
+    pub const READ_ONLY: Self = Self { buses: false, windows: false, sizes: false, extended: false };
+    /// Assigns what is missing, except BARs.
+    pub const USUAL: Self = Self { buses: true, windows: true, sizes: true, extended: false };
+}
+
+/// Result of a survey.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Survey {
+    /// The link below the bridge.
+    pub link: Link,
+    /// The functions, each after the bridge above it.
+    pub functions: Vec<Function>,
+    /// What the survey wrote.
+    pub changes: Vec<Change>,
+    /// Problems that it found.
+    pub notes: Vec<Note>,
+}
+
+impl Survey {
+    /// The functions directly behind a bridge, as indices; those on bus 0 for `None`.
+    pub fn behind(&self, bridge: Option<usize>) -> impl Iterator<Item = usize> {
+        (0..self.functions.len()).filter(move |index| self.functions[*index].parent == bridge)
+    }
+
+    /// Notes a function that does not answer any more; `None` stands for it.
+    fn unless_lost<X>(&mut self, at: Bdf, asked: Result<X, PcieError>) -> Result<Option<X>, PcieError> {
+        if let Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) = asked {
+            self.notes.push(Note::Lost { at });
+            return Ok(None);
+        }
+        asked.map(Some)
+    }
+}
+
+impl Pcie<'_> {
+    /// Finds everything behind the bridge, and makes no other changes than `scope` allows.
+    ///
+    /// # Errors
+    /// [`PcieError`]; [`PcieError::LinkDown`] if there is no link. Devices that misbehave are notes, not errors.
+    pub fn survey(&mut self, scope: Scope) -> Result<Survey, PcieError> {
+        let link = self.link()?;
+        if !link.is_up {
+            return Err(PcieError::LinkDown { ltssm: link.ltssm });
+        }
+        let survey = Survey { link, functions: Vec::new(), changes: Vec::new(), notes: Vec::new() };
+        let mut walk = Walk { pcie: self, scope, survey, bars: Vec::new() };
+        walk.bus(0, None)?;
+        let Walk { mut survey, bars, .. } = walk;
+        if scope.sizes {
+            for (index, registers) in bars.iter().enumerate() {
+                let sized = self.size_bars(&mut survey, index, registers);
+                survey.unless_lost(survey.functions[index].at, sized)?;
+            }
+        }
+        if scope.windows && scope.sizes {
+            self.open_windows(&mut survey)?;
+        }
+        note_slow_links(&mut survey);
+        survey.link = self.link()?;
+        if !survey.link.is_up {
+            survey.notes.push(Note::LinkWentDown);
+        }
+        Ok(survey)
+    }
+
+    /// Sizes a function's BARs. `registers` are their values when the function was found.
+    fn size_bars(&mut self, survey: &mut Survey, index: usize, registers: &[u32]) -> Result<(), PcieError> {
+        let function = &mut survey.functions[index];
+        let (at, registers) = (function.at, &registers[..function.bar_registers()]);
+        // The root port's BARs belong to the firmware.
+        if registers.is_empty() || function.parent.is_none() || survey.notes.contains(&Note::Lost { at }) {
+            return Ok(());
+        }
+        let command = u32::from(function.command);
+        let decodes = function.command & (COMMAND_IO | COMMAND_MEMORY) != 0;
+        if decodes {
+            let quiet = command & !u32::from(COMMAND_IO | COMMAND_MEMORY);
+            self.config_write(at, COMMAND, quiet, 0x03)?;
+        }
+        let bars = || BARS.iter().zip(registers);
+        let ones = bars().map(|(offset, _)| at.write(*offset, u32::MAX));
+        let asks: Vec<Tlp> = ones.chain(bars().map(|(offset, _)| at.read(*offset))).collect();
+        let masks = self.config_all(at, &asks).map(|mut answers| answers.split_off(registers.len()));
+        let mut back = Vec::with_capacity(registers.len() + 1);
+        for (index, (offset, register)) in bars().enumerate() {
+            // A register that took none of the ones still has its value.
+            if masks.as_ref().map_or(true, |masks| masks[index] != *register) {
+                back.push(at.write(*offset, *register));
+            }
+        }
+        if decodes {
+            back.push(at.write(COMMAND, command).with_enables(0x03));
+        }
+        self.config_all(at, &back)?;
+        function.bars = Bar::decode(registers, Some(&masks?));
+        let odd = function.bars.iter().filter(|bar| bar.size.is_none());
+        survey.notes.extend(odd.map(|bar| Note::OddBar { at, index: bar.index }));
+        Ok(())
+    }
+}
+
+/// Adds a note for each link that is slower or narrower than both its ends support.
+fn note_slow_links(survey: &mut Survey) {
+    let slow = survey.functions.iter().filter_map(|function| {
+        // All functions of a device show its link.
+        let below = function.capabilities.express().filter(|_| function.at.function == 0)?;
+        let above = survey.functions[function.parent?].capabilities.express()?;
+        let can = below.link_max.least(above.link_max);
+        let is_slow = above.has_link_below() && below.link.lanes != 0 && below.link.least(can) != can;
+        is_slow.then_some(Note::Slow { at: function.at, link: below.link, can })
+    });
+    survey.notes.extend(slow);
+}
+
+/// A survey in progress.
+struct Walk<'w, 'a> {
+    pcie: &'w mut Pcie<'a>,
+    scope: Scope,
+    survey: Survey,
+    /// Values of each function's BAR registers.
+    bars: Vec<[u32; BARS.len()]>,
+}
+
+impl Walk<'_, '_> {
+    /// Finds the functions of a bus, and then those behind its bridges.
+    fn bus(&mut self, bus: u8, parent: Option<usize>) -> Result<(), PcieError> {
+        let has_link = |above: &Function| {
+            // A bridge of unknown type is treated as a port with a link below.
+            above.capabilities.express().is_none_or(|express| express.has_link_below())
+        };
+        let has_device_0_alone = match parent {
+            // The bridge itself.
+            None => true,
+            Some(above) => has_link(&self.survey.functions[above]),
+        };
+        let first = self.survey.functions.len();
+        let devices: Vec<_> = (0..if has_device_0_alone { 1 } else { 32 }).map(|n| Bdf::new(bus, n, 0)).collect();
+        // Most places on a switch's own bus are empty, so all are asked at once.
+        let asked = if has_device_0_alone { vec![None] } else { self.ask(&devices)? };
+        for (at, asked) in devices.into_iter().zip(asked) {
+            if !self.device(at, parent, asked)? {
+                break;
+            }
+        }
+        for index in first..self.survey.functions.len() {
+            if let Some(secondary) = self.secondary(index)? {
+                self.bus(secondary, Some(index))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks each place for its IDs, and returns the first answers.
+    fn ask(&mut self, places: &[Bdf]) -> Result<Vec<Option<Completion>>, PcieError> {
+        let tlps: Vec<Tlp> = places.iter().map(|at| at.read(0)).collect();
+        Ok(self.pcie.engine.tlps(&tlps)?)
+    }
+
+    /// Finds a device's functions. Returns `false` if its bus is better left alone. `asked` is the first answer.
+    fn device(&mut self, at: Bdf, parent: Option<usize>, asked: Option<Completion>) -> Result<bool, PcieError> {
+        let mut functions = vec![(at, asked)].into_iter();
+        while let Some((at, asked)) = functions.next() {
+            if asked.is_some_and(|asked| asked.status == CompletionStatus::UnsupportedRequest) {
+                continue;
+            }
+            if !self.pcie.patience.goes_on() {
+                return Err(PcieError::Stopped { at });
+            }
+            if self.survey.functions.len() == FUNCTIONS_MAX {
+                if !self.survey.notes.contains(&Note::TooMany) {
+                    self.survey.notes.push(Note::TooMany);
+                }
+                return Ok(false);
+            }
+            match self.ids(at, asked) {
+                Ok(Some(ids)) => {
+                    let is_multi_function = self.function(at, parent, ids)?;
+                    if at.function == 0 && is_multi_function {
+                        let others: Vec<_> = (1..=7).map(|function| Bdf { function, ..at }).collect();
+                        let asked = self.ask(&others)?;
+                        functions = others.into_iter().zip(asked).collect::<Vec<_>>().into_iter();
+                    }
+                }
+                Ok(None) => {}
+                Err(PcieError::NotReady { at, attempts }) => self.survey.notes.push(Note::NotReady { at, attempts }),
+                Err(PcieError::Completion { status, .. }) => {
+                    self.survey.notes.push(Note::NoAnswer { at, answer: status.to_string() });
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads the IDs of a function; `None` if no function answers, or all bits are ones. `asked` is its first answer,
+    /// if there is one already.
+    fn ids(&mut self, at: Bdf, mut asked: Option<Completion>) -> Result<Option<u32>, PcieError> {
+        let tlp = at.read(0);
+        let mut attempts = 0;
+        loop {
+            let completion = match asked.take() {
+                Some(asked) if asked.status != CompletionStatus::ConfigRetry => asked,
+                _ => self.pcie.settled(at, &tlp)?,
+            };
+            if completion.status == CompletionStatus::UnsupportedRequest {
+                return Ok(None);
+            }
+            let ids = answer(&tlp, Some(completion))?;
+            if ids != NOT_READY {
+                return Ok(Some(ids).filter(|ids| !matches!(*ids as u16, 0 | 0xFFFF)));
+            }
+            attempts += 1;
+            self.pcie.another_attempt(at, attempts)?;
+        }
+    }
+
+    /// Reads a function's header and capabilities. Returns whether its device has more functions.
+    fn function(&mut self, at: Bdf, parent: Option<usize>, ids: u32) -> Result<bool, PcieError> {
+        let mut header = [0; 16];
+        let asked = self.pcie.config_all(at, &HEADER_OFFSETS.map(|offset| at.read(offset)));
+        let Some(dwords) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
+        if dwords.last() == Some(&u32::MAX) {
+            self.survey.notes.push(Note::Lost { at });
+            return Ok(false);
+        }
+        header[0] = ids;
+        for (offset, dword) in HEADER_OFFSETS.iter().zip(dwords) {
+            header[usize::from(offset / 4)] = dword;
+        }
+        let mut function = Function::parse(at, parent, &header);
+        if function.status & STATUS_CAPABILITIES != 0 {
+            let first = header[CAPABILITIES / 4] as u8;
+            let mut read = |offset, count| self.pcie.config_dwords(at, offset, count);
+            let walked = Capabilities::walk(first, self.scope.extended, &mut read);
+            function.capabilities = self.survey.unless_lost(at, walked)?.unwrap_or_default();
+        }
+        let faults = function.capabilities.faults.iter();
+        self.survey.notes.extend(faults.map(|fault| Note::Capabilities { at, fault: *fault }));
+        self.survey.functions.push(function);
+        self.bars.push(BARS.map(|offset| header[usize::from(offset / 4)]));
+        Ok(header[3] & MULTI_FUNCTION != 0)
+    }
+
+    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is no bridge or can't be
+    /// passed.
+    fn secondary(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
+        let function = &self.survey.functions[index];
+        let (at, Some(buses)) = (function.at, function.buses()) else { return Ok(None) };
+        let note = match buses.secondary {
+            0 if self.scope.buses => return self.number(index),
+            0 => Note::NotNumbered { at },
+            secondary if self.fits(index, buses) => return Ok(Some(secondary)),
+            _ => Note::OddBuses { at, buses },
+        };
+        self.survey.notes.push(note);
+        Ok(None)
+    }
+
+    /// Whether a bridge's numbers are unique, and within those of the bridge above.
+    fn fits(&self, index: usize, buses: Buses) -> bool {
+        let within = self.survey.functions[index].parent.is_none_or(|above| {
+            self.survey.functions[above]
+                .buses()
+                .is_some_and(|above| buses.secondary > above.secondary && buses.subordinate <= above.subordinate)
+        });
+        let others = self.survey.functions.iter().enumerate().filter(|(other, _)| *other != index);
+        within
+            && buses.secondary <= buses.subordinate
+            && buses.secondary > self.survey.functions[index].at.bus
+            && others.filter_map(|(_, other)| other.buses()).all(|other| other.secondary != buses.secondary)
+    }
+
+    /// Assigns the next bus number to a bridge, and extends the bridges above.
+    fn number(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
+        let functions = &self.survey.functions;
+        let at = functions[index].at;
+        let above: Vec<usize> =
+            std::iter::successors(functions[index].parent, |above| functions[*above].parent).collect();
+        let bridges = || (0..).zip(functions).filter_map(|(other, function)| Some((other, function.buses()?)));
+        let used =
+            bridges().map(|(other, buses)| if above.contains(&other) { buses.secondary } else { buses.subordinate });
+        let next = used.max().unwrap_or(0).checked_add(1);
+        // Buses numbered beside the bridges above must not get behind them.
+        let beside = bridges().filter(|(other, _)| !above.contains(other)).map(|(_, buses)| buses.secondary).max();
+        let in_the_way = bridges().any(|(grows, buses)| above.contains(&grows) && beside > Some(buses.subordinate));
+        let Some(secondary) = next.filter(|_| !in_the_way) else {
+            self.survey.notes.push(Note::NoBusLeft { at });
+            return Ok(None);
+        };
+        let own = Buses { primary: at.bus, secondary, subordinate: secondary };
+        let grown = above.iter().rev().filter_map(|above| {
+            let buses = functions[*above].buses()?;
+            Some((*above, Buses { subordinate: buses.subordinate.max(secondary), ..buses }))
+        });
+        for (bridge, buses) in grown.chain([(index, own)]).collect::<Vec<_>>() {
+            if self.survey.functions[bridge].buses() != Some(buses) && !self.write_buses(bridge, buses)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(secondary))
+    }
+
+    /// Writes a bridge's bus numbers. Returns `false` if the bridge does not keep them.
+    fn write_buses(&mut self, index: usize, buses: Buses) -> Result<bool, PcieError> {
+        let at = self.survey.functions[index].at;
+        let value = u32::from_le_bytes([buses.primary, buses.secondary, buses.subordinate, 0]);
+        let write = at.write(BUS_NUMBERS, value).with_enables(0x07);
+        let asked = self.pcie.config_all(at, &[write, at.read(BUS_NUMBERS)]);
+        let Some(answers) = self.survey.unless_lost(at, asked)? else { return Ok(false) };
+        if answers.last().is_none_or(|read| read & 0x00FF_FFFF != value) {
+            self.survey.notes.push(Note::BusesNotKept { at });
+            return Ok(false);
+        }
+        if let Header::Bridge { buses: held, .. } = &mut self.survey.functions[index].header {
+            *held = buses;
+        }
+        let change = Change::Buses { at, buses };
+        let earlier = self
+            .survey
+            .changes
+            .iter_mut()
+            .find(|earlier| matches!(earlier, Change::Buses { at: other, .. } if *other == at));
+        match earlier {
+            Some(earlier) => *earlier = change,
+            None => self.survey.changes.push(change),
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,199 @@
+//! Discovery of the connected bridges. If the system provides the strings, no device is opened, so a disk in use is not
+//! disturbed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusb::{Context, UsbContext};
+
+use super::INTERFACE;
+use super::UsbIds;
+use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
+use super::error::UsbError;
+use super::sysfs::{Process, Sysfs};
+use crate::bridge::{Location, PortPath, Speed, UnitInfo};
+use crate::firmware::{BridgeState, InterfaceClass, UsbId};
+
+/// Time limit of a string descriptor, on systems where it must be read from the device.
+const STRING_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A bridge on this machine's buses.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The unit's description.
+    pub info: UnitInfo,
+    /// Its port.
+    pub port: PortPath,
+    /// The unit's alternate settings, or the reason nothing can be sent to it.
+    pub layout: Result<Layout, UsbError>,
+    /// The known USB IDs, under which the unit may come back.
+    pub(super) known: Arc<UsbIds>,
+    /// The device to open.
+    pub(super) device: rusb::Device<Context>,
+}
+
+impl Found {
+    /// The device's address on the bus. It changes each time the device comes back.
+    pub fn address(&self) -> u8 {
+        self.device.address()
+    }
+
+    /// The alternate setting of Bulk-Only.
+    ///
+    /// # Errors
+    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for open firmware.
+    pub(super) fn bulk_only(&self) -> Result<u8, UsbError> {
+        self.alternate(|layout| layout.bulk_only, self.info.state != BridgeState::OpenFirmware)
+    }
+
+    /// The alternate setting of the open firmware.
+    ///
+    /// # Errors
+    /// [`UsbError::Descriptors`]; [`UsbError::OtherProtocol`] for any other firmware.
+    pub(super) fn open_firmware(&self) -> Result<u8, UsbError> {
+        self.alternate(|layout| layout.open, self.info.state == BridgeState::OpenFirmware)
+    }
+
+    fn alternate(&self, of: impl FnOnce(&Layout) -> Result<u8, DescriptorFault>, speaks: bool) -> Result<u8, UsbError> {
+        let layout = self.layout.as_ref().map_err(Clone::clone)?;
+        if !speaks {
+            return Err(UsbError::OtherProtocol { port: self.port.clone(), state: self.info.state });
+        }
+        of(layout).map_err(|fault| UsbError::Descriptors { port: self.port.clone(), fault })
+    }
+
+    /// Finds the same device in its own libusb context. If two threads handle one context's events, one can miss that
+    /// its transfer is back.
+    pub(super) fn in_own_context(&self) -> Result<rusb::Device<Context>, UsbError> {
+        let (bus, address) = (self.device.bus_number(), self.device.address());
+        devices(&new_context()?)?
+            .iter()
+            .find(|device| (device.bus_number(), device.address()) == (bus, address))
+            .ok_or_else(|| UsbError::Gone { port: self.port.clone() })
+    }
+
+    /// The other processes that have the device open.
+    pub(super) fn users(&self) -> Vec<Process> {
+        Sysfs::system().users(self.device.bus_number(), self.device.address())
+    }
+}
+
+/// Finds every device whose ID is `known` as an ASM2464PD unit's, sorted by port path. Opens no other device.
+///
+/// # Errors
+/// [`UsbError::Unavailable`] if libusb does not work.
+pub fn discover(known: &Arc<UsbIds>) -> Result<Vec<Found>, UsbError> {
+    let all = devices(&new_context()?)?;
+    let mut found: Vec<Found> = all.iter().filter_map(|device| look_at(device, known)).collect();
+    found.sort_by(|a, b| a.port.cmp(&b.port));
+    Ok(found)
+}
+
+/// Finds the bridge at a port. Ignores all other devices on the buses.
+///
+/// # Errors
+/// As for [`discover`].
+pub(super) fn find_at(port: &PortPath, known: &Arc<UsbIds>) -> Result<Option<Found>, UsbError> {
+    find_in(&new_context()?, port, known)
+}
+
+/// Finds the bridge at a port in an existing context.
+pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<UsbIds>) -> Result<Option<Found>, UsbError> {
+    let at_port = |device: &rusb::Device<Context>| port_of(device).as_ref() == Some(port);
+    Ok(devices(context)?.iter().filter(at_port).find_map(|device| look_at(device, known)))
+}
+
+/// Creates a libusb context to look for devices in.
+pub(super) fn new_context() -> Result<Context, UsbError> {
+    Context::new().map_err(|source| UsbError::Unavailable { source })
+}
+
+fn devices(context: &Context) -> Result<rusb::DeviceList<Context>, UsbError> {
+    context.devices().map_err(|source| UsbError::Unavailable { source })
+}
+
+fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
+    PortPath::new(device.bus_number(), device.port_numbers().ok()?)
+}
+
+/// Describes a device; `None` if it is no bridge, or if it left meanwhile.
+fn look_at(device: rusb::Device<Context>, known: &Arc<UsbIds>) -> Option<Found> {
+    let descriptor = device.device_descriptor().ok()?;
+    let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
+    if !known.contains(&id) {
+        return None;
+    }
+    let port = port_of(&device)?;
+    let speed = speed(device.speed());
+    let alternates = alternates(&device).map_err(|source| UsbError::of("read the descriptors of", &port, source));
+    let classes: Vec<InterfaceClass> = alternates.iter().flatten().map(|alternate| alternate.class).collect();
+    let layout = alternates
+        .and_then(|all| Layout::of(&all, speed).map_err(|fault| UsbError::Descriptors { port: port.clone(), fault }));
+    let string = |name, index| string(&device, &port, name, index);
+    let product = string("product", descriptor.product_string_index()).unwrap_or_default();
+    let info = UnitInfo {
+        location: Location::Port(port.clone()),
+        id,
+        state: BridgeState::from_interface(&classes, &product),
+        manufacturer: string("manufacturer", descriptor.manufacturer_string_index()).unwrap_or_default(),
+        product,
+        serial: string("serial", descriptor.serial_number_string_index()).filter(|serial| !serial.is_empty()),
+        speed,
+        driver: driver(&device, &port),
+    };
+    Some(Found { info, port, layout, known: known.clone(), device })
+}
+
+/// Name of the kernel driver that holds interface 0. Only Linux reports it without opening the device.
+fn driver(device: &rusb::Device<Context>, port: &PortPath) -> Option<String> {
+    if cfg!(target_os = "linux") {
+        return Sysfs::system().driver(port);
+    }
+    let is_held = device.open().and_then(|handle| handle.kernel_driver_active(INTERFACE));
+    is_held.unwrap_or(false).then(|| "system".to_owned())
+}
+
+fn speed(speed: rusb::Speed) -> Speed {
+    match speed {
+        rusb::Speed::Low => Speed::Low,
+        rusb::Speed::Full => Speed::Full,
+        rusb::Speed::High => Speed::High,
+        rusb::Speed::Super => Speed::Super,
+        rusb::Speed::SuperPlus => Speed::SuperPlus,
+        _ => Speed::Unknown,
+    }
+}
+
+/// The alternate settings of interface 0.
+fn alternates(device: &rusb::Device<Context>) -> rusb::Result<Vec<Alternate>> {
+    let config = device.active_config_descriptor().or_else(|_| device.config_descriptor(0))?;
+    let Some(interface) = config.interfaces().find(|interface| interface.number() == INTERFACE) else {
+        return Ok(Vec::new());
+    };
+    Ok(interface
+        .descriptors()
+        .map(|setting| Alternate {
+            number: setting.setting_number(),
+            class: (setting.class_code(), setting.sub_class_code(), setting.protocol_code()),
+            endpoints: setting
+                .endpoint_descriptors()
+                .map(|endpoint| EndpointInfo {
+                    address: endpoint.address(),
+                    attributes: endpoint.transfer_type() as u8,
+                    max_packet: endpoint.max_packet_size(),
+                    streams: EndpointInfo::streams_in(endpoint.extra().unwrap_or_default()),
+                })
+                .collect(),
+        })
+        .collect())
+}
+
+/// Reads a string from sysfs, or from the device if there is no sysfs and the device can be opened.
+fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Option<u8>) -> Option<String> {
+    if cfg!(target_os = "linux") {
+        return Sysfs::system().string(port, name);
+    }
+    let handle = device.open().ok()?;
+    let language = *handle.read_languages(STRING_TIMEOUT).ok()?.first()?;
+    handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
+}

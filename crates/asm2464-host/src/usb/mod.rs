@@ -1,0 +1,82 @@
+//! Real devices through libusb: discovery, checks, opening and transfers.
+//!
+//! [`discover`] lists possible ASM2464PD units without opening anything. [`Device`] is an opened one: its kernel driver
+//! is detached and its interface claimed, and dropping it undoes both. [`sysfs`] reads from Linux what belongs to a
+//! unit: its kernel driver, its disks and their mounts.
+
+mod awake;
+mod boot_loader;
+mod descriptors;
+mod device;
+mod discovery;
+mod disk_guard;
+mod error;
+mod forced_exit;
+mod hotplug;
+mod port;
+mod port_power;
+pub mod sysfs;
+mod transfers;
+
+pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
+pub use device::Device;
+pub use discovery::{Found, discover};
+pub use disk_guard::{FreeDisk, MountedError, refuse_mounted};
+pub use error::UsbError;
+pub use forced_exit::release_all;
+pub use hotplug::HotplugWatch;
+pub use port::UsbPort;
+
+use std::collections::BTreeSet;
+
+use tracing::info;
+
+use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
+use crate::firmware::{BridgeState, UsbId};
+use transfers::Transfers;
+
+/// The USB IDs that count as ASM2464PD units. A device with another ID is never opened.
+pub type UsbIds = BTreeSet<UsbId>;
+
+/// Number of the interface in every state of a bridge.
+const INTERFACE: u8 = 0;
+
+/// Opens a device and puts an engine on it: UAS if `with_uas` is set, the device offers UAS and the system provides the
+/// streams; Bulk-Only otherwise.
+///
+/// # Errors
+/// [`UsbError`].
+pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
+    let layout = found.layout.as_ref().map_err(Clone::clone)?;
+    let uas = layout.uas.ok().filter(|_| with_uas && found.info.state != BridgeState::BootLoader);
+    if let Some(UasPipes { alternate, streams }) = uas {
+        match Transfers::with_streams(Device::open(found, alternate)?, streams) {
+            Ok(pipes) => {
+                if let Ok(engine) = Uas::new(pipes) {
+                    return Ok(Box::new(engine));
+                }
+            }
+            Err(device) => {
+                info!("{}: the system gives no streams: Bulk-Only", found.port);
+                return bulk_only(device.on_alternate(found.bulk_only()?)?);
+            }
+        }
+    }
+    bulk_only(boot_loader::open(found, false)?)
+}
+
+/// Opens a device that runs open firmware, for its control requests.
+///
+/// # Errors
+/// [`UsbError`]; [`UsbError::OtherProtocol`] for a device that runs anything else.
+pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
+    let device = Device::open(found, found.open_firmware()?)?;
+    Ok(OpenBridge::new(Box::new(Transfers::without_streams(device)), found.info.speed))
+}
+
+/// Creates a Bulk-Only engine on a device that is on the Bulk-Only alternate.
+fn bulk_only(device: Device) -> Result<AnyTransport, UsbError> {
+    let port = device.port.clone();
+    let engine = BulkOnly::new(Transfers::without_streams(device));
+    Ok(Box::new(engine.map_err(|_| UsbError::of("get transfers for", &port, rusb::Error::NoMem))?))
+}

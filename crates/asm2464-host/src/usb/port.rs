@@ -1,0 +1,194 @@
+//! A USB port with a bridge. It finds its unit again after the unit has changed its identity.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::{debug, info};
+
+use super::UsbIds;
+use super::boot_loader;
+use super::discovery::{Found, find_at, find_in};
+use super::disk_guard::refuse_mounted;
+use super::error::UsbError;
+use super::hotplug::HotplugWatch;
+use super::port_power;
+use super::sysfs::Sysfs;
+use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
+use crate::failure::AnyFailure;
+use crate::firmware::BridgeState;
+use crate::interrupt::Interrupt;
+
+/// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
+/// unit that has just come back.
+const SETTLING: Duration = Duration::from_secs(10);
+/// Interval between attempts to open a settling unit, and between looks at the buses without events.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A port of this machine.
+#[derive(Debug, Clone)]
+pub struct UsbPort {
+    port: PortPath,
+    /// USB IDs under which a unit may come back.
+    known: Arc<UsbIds>,
+    /// Address of the unit seen last. A unit that comes back has another one.
+    seen: Option<u8>,
+    /// Address of the boot loader whose port was reset, which it needs once.
+    woken: Option<u8>,
+    /// Whether the disk behind the unit was opened exclusively at the last open.
+    is_disk_checked: bool,
+    /// The unit was awaited, so the system may still be busy with its disk.
+    has_come_back: bool,
+}
+
+impl UsbPort {
+    /// The port at which this unit was found.
+    pub fn of(found: &Found) -> Self {
+        Self {
+            port: found.port.clone(),
+            known: found.known.clone(),
+            seen: Some(found.address()),
+            woken: None,
+            is_disk_checked: true,
+            has_come_back: false,
+        }
+    }
+
+    /// The attached unit.
+    fn found(&self) -> Result<Found, UsbError> {
+        find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })
+    }
+
+    fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
+        let found = self.found()?;
+        let device = boot_loader::open(&found, self.woken == Some(found.address()))?;
+        // The reset of a boot loader's port may have changed its address.
+        self.seen = Some(device.address());
+        let state = found.info.state;
+        self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
+        Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
+    }
+
+    /// Opens the unit. Retries for a while if it has just come back: see `SETTLING`.
+    fn open_when_settled<T>(&mut self, try_open: impl Fn(&mut Self) -> Result<T, UsbError>) -> Result<T, AnyFailure> {
+        let until = Instant::now() + SETTLING;
+        loop {
+            // Held until the unit is taken, so that nobody mounts the disk in between.
+            let disk = match refuse_mounted(&self.port) {
+                Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+                disk => disk?,
+            };
+            self.is_disk_checked = disk.is_checked;
+            match try_open(self) {
+                // These errors pass once udev and the kernel's driver are done with a new unit.
+                Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
+                    if Instant::now() < until =>
+                {
+                    debug!("{error}: trying again");
+                    std::thread::sleep(TICK);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+}
+
+fn attached(info: UnitInfo) -> Attached {
+    Attached {
+        usb_id: info.id,
+        state: info.state,
+        serial: info.serial.unwrap_or_default(),
+        manufacturer: info.manufacturer,
+        product: info.product,
+    }
+}
+
+/// Describes a unit that has come back.
+fn back(info: UnitInfo) -> Attached {
+    info!("{}: {} is attached ({})", info.location, info.id, info.state);
+    attached(info)
+}
+
+impl Port for UsbPort {
+    fn device(&self) -> String {
+        self.port.to_string()
+    }
+
+    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+        let found = self.found()?;
+        self.seen = Some(found.address());
+        Ok(attached(found.info))
+    }
+
+    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+        Ok(self.found()?.info.speed)
+    }
+
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        Sysfs::system().descriptors(&self.port)
+    }
+
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+        let bridge = self.open_when_settled(Self::try_open)?;
+        info!("{}: opened over Bulk-Only", self.port);
+        Ok(bridge)
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+        let bridge = self.open_when_settled(|port| {
+            let found = port.found()?;
+            port.seen = Some(found.address());
+            super::control(&found)
+        })?;
+        info!("{}: opened for control requests", self.port);
+        Ok(bridge)
+    }
+
+    fn is_disk_checked(&self) -> bool {
+        self.is_disk_checked
+    }
+
+    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+        let mut connector = port_power::connector(&self.port)?;
+        let cycled = port_power::cycle(&mut connector, port_power::OFF_FOR);
+        Ok(cycled.map_err(|source| UsbError::of("switch the power of", &self.port, source))?)
+    }
+
+    fn wait_for_return(
+        &mut self,
+        deadline: Duration,
+        interrupt: Interrupt<'_>,
+    ) -> Result<Option<Attached>, AnyFailure> {
+        self.has_come_back = true;
+        let watch = HotplugWatch::new()?;
+        let until = Instant::now() + deadline;
+        // A retrained link may come up at the other speed. The unit is then on the connector's other port.
+        let peer = Sysfs::system().peer(&self.port);
+        let mut left = false;
+        loop {
+            match find_in(watch.context(), &self.port, &self.known)? {
+                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(back(found.info))),
+                Some(_) => {}
+                None if !left => {
+                    info!("{}: left the bus", self.port);
+                    left = true;
+                }
+                None => {}
+            }
+            if left
+                && let Some(peer) = &peer
+                && let Some(found) = find_in(watch.context(), peer, &self.known)?
+            {
+                (self.port, self.seen) = (peer.clone(), Some(found.address()));
+                return Ok(Some(back(found.info)));
+            }
+            let rest = until.saturating_duration_since(Instant::now());
+            if interrupt.is_requested() || rest.is_zero() {
+                return Ok(None);
+            }
+            watch.wait(rest.min(TICK));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Firmware as bytes: the vendor's container, its banks, the configuration blocks, the identities.
+//!
+//! Everything here is pure: bytes in, values or a typed error out.
+
+mod address;
+mod config_block;
+mod identity;
+mod image;
+mod map;
+mod routines;
+mod version;
+
+pub use address::{
+    BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress,
+    ParseCodeAddressError, Part,
+};
+pub use config_block::{
+    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
+};
+pub use identity::{
+    BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
+    is_runtime_product, open_build,
+};
+pub use image::{CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN};
+pub use map::{Area, AreaKind, ZeroRun};
+pub use routines::{Routine, known_routines};
+pub use version::{FirmwareVersion, ParseVersionError};

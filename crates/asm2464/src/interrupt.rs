@@ -1,0 +1,62 @@
+//! Ctrl-C: a flag that long operations check, so that each stops at a safe point.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+/// The error of an operation that Ctrl-C stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
+#[error("stopped by Ctrl-C")]
+#[diagnostic(code(asmpatch::interrupted))]
+pub struct Interrupted;
+
+/// A view of the flag.
+///
+/// The library takes it as an argument, so that a program without a signal handler, or a test, can stop an operation in
+/// the same way.
+#[derive(Debug, Clone, Copy)]
+pub struct Interrupt<'a>(&'a AtomicBool);
+
+impl<'a> Interrupt<'a> {
+    /// Watches a flag of the caller's own.
+    pub const fn watching(flag: &'a AtomicBool) -> Self {
+        Self(flag)
+    }
+
+    /// Whether to stop.
+    pub fn is_requested(self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Returns an error if it is time to stop.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
+    pub fn check(self) -> Result<(), Interrupted> {
+        if self.is_requested() { Err(Interrupted) } else { Ok(()) }
+    }
+}
+
+impl Interrupt<'static> {
+    /// Returns a view that never asks to stop.
+    pub fn never() -> Self {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Self(&NEVER)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_asks_to_stop() {
+        let flag = AtomicBool::new(false);
+        let interrupt = Interrupt::watching(&flag);
+        assert_eq!(interrupt.check(), Ok(()));
+        flag.store(true, Ordering::Relaxed);
+        assert_eq!(interrupt.check(), Err(Interrupted));
+        assert_eq!(Interrupt::never().check(), Ok(()));
+    }
+}

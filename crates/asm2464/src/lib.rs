@@ -1,0 +1,31 @@
+//! What an ASM2464PD and its firmware images are. The chip is a USB4-to-PCIe bridge, as in enclosures for SSDs and GPUs.
+//!
+//! This crate is for everyone who touches such a unit or its firmware: it has the image's container and addresses, the
+//! configuration blocks, the SCSI commands and their wrappers, and the vocabulary of PCIe. Everything is pure: bytes in,
+//! values or a typed error out. `asm2464-host` drives a unit with it, and `asm2464-chip` models the chip.
+//!
+//! ```
+//! use asm2464::scsi::{Command, XdataAddress};
+//!
+//! // E4 reads memory of the 8051: here the version of the running firmware.
+//! let cdb = Command::XdataRead { address: XdataAddress::main(0x07F0), len: 6 }.cdb();
+//! assert_eq!(cdb.bytes(), [0xE4, 0x06, 0x50, 0x07, 0xF0, 0x00]);
+//! ```
+
+mod bdf;
+pub mod digest;
+pub mod escape;
+pub mod firmware;
+pub mod interrupt;
+pub mod progress;
+#[cfg(feature = "schemas")]
+mod schema_types;
+pub mod scsi;
+mod serde_text;
+mod work;
+
+pub use bdf::Bdf;
+pub use work::{Simulated, Work};
+
+/// Bytes of SRAM, at PCIe 0x00200000. Source: tinygrad's hardware probing.
+pub const SRAM_LEN: usize = 0x8_0000;

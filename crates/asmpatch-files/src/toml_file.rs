@@ -1,0 +1,73 @@
+//! Parses TOML files that people write, and shows errors at their place.
+
+use std::ops::Range;
+
+use miette::{Diagnostic, NamedSource, SourceSpan};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::escape::{self, Escape as _};
+
+/// TOML that does not parse, or does not fit the expected type: unknown keys, wrong types, bad values.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{origin}: {message}")]
+#[diagnostic(code(asmpatch::toml::invalid))]
+pub struct TomlError {
+    origin: String,
+    message: String,
+    #[source_code]
+    text: NamedSource<String>,
+    #[label("here")]
+    at: Option<SourceSpan>,
+}
+
+/// Parses TOML. `origin` names the file in errors.
+///
+/// # Errors
+/// [`TomlError`], boxed because it carries the text to show.
+pub fn parse<T: DeserializeOwned>(origin: &str, text: &str) -> Result<T, Box<TomlError>> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        Box::new(TomlError {
+            origin: origin.to_owned(),
+            message: error.message().to_owned(),
+            at: error.span().map(|span| shown_span(text, span)),
+            // The text quoted below the message comes from the file, which may be anybody's.
+            text: NamedSource::new(origin.shown().to_string(), escape::lines(text)),
+        })
+    })
+}
+
+/// Returns the span in the text as it is shown, with harmful characters escaped.
+fn shown_span(text: &str, span: Range<usize>) -> SourceSpan {
+    let shown_len = |part: Range<usize>| escape::lines(text.get(part).unwrap_or_default()).len();
+    (shown_len(0..span.start), shown_len(span)).into()
+}
+
+/// Describes what is wrong with TOML, in one line with the line number.
+pub fn reason(text: &str, error: &toml::de::Error) -> String {
+    match error.span().and_then(|span| text.get(..span.start)) {
+        Some(before) => format!("line {}: {}", before.matches('\n').count() + 1, error.message()),
+        None => error.message().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_a_file_is_escaped_and_still_marked_at_its_place() {
+        let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
+        let error = parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
+        assert_eq!(error.at, Some((28, 1).into()));
+        assert!(error.text.inner().contains("# \\u{202e}\\u{9b}2J"), "{error:?}");
+        assert_eq!(error.text.name(), "evil\\nname");
+    }
+
+    #[test]
+    fn a_reason_names_its_line() {
+        let text = "a = 1\nb = = 2\n";
+        let error = toml::from_str::<toml::Table>(text).unwrap_err();
+        assert!(reason(text, &error).starts_with("line 2: "), "{}", reason(text, &error));
+    }
+}

@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::Image;
-use asmpatch::patch::{Expectations, Library, PatchSet, Selection, verify};
+use asmpatch::patch::{Expectations, PatchSet, Selection, verify};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn image() -> Image {
@@ -19,7 +19,7 @@ fn image() -> Image {
 }
 
 fn images(criterion: &mut Criterion) {
-    let library = Library::embedded().expect("the embedded patches are valid");
+    let library = asmpatch::embedded::patches().expect("the embedded patches are valid");
     let stock = image();
     let digest = Sha256Digest::of(&stock.to_file());
     let selection = Selection::default();

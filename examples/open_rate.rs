@@ -16,7 +16,6 @@ use std::time::{Duration, Instant};
 
 use asmpatch::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
 use asmpatch::bridge::{ControlError, Endpoint, OpenBridge};
-use asmpatch::devices::Devices;
 use asmpatch::scsi::XdataAddress;
 use asmpatch::unit::{self, Selector};
 
@@ -93,7 +92,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("BYTES and PIECE: multiples of 512, BYTES at most 524,288".into());
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open_control()?;
+    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open_control()?;
     let bridge = &mut unit.bridge;
     bridge.set_timeout(TIMEOUT);
     bridge.set_depth(depth);

@@ -11,7 +11,6 @@ use std::error::Error;
 use std::time::Duration;
 
 use asmpatch::bridge::{Completion, Job, JobData, Transport, Workload};
-use asmpatch::devices::Devices;
 use asmpatch::scsi::{Command, XdataAddress};
 use asmpatch::unit::{self, Selector, TransportChoice};
 
@@ -51,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
+    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(choice)?;
     let transport = unit.bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

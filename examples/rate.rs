@@ -20,7 +20,6 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asmpatch::bridge::Transport;
-use asmpatch::devices::Devices;
 use asmpatch::scsi::ResetMode;
 use asmpatch::unit::{self, Selector, TransportChoice};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
@@ -57,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::choose(&Devices::embedded()?.into(), Some(&selector), None)?.open(choice)?;
+    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(choice)?;
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }

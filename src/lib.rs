@@ -17,7 +17,7 @@
 //! use asmpatch::practice;
 //!
 //! let stock = practice::image();
-//! let library = Library::embedded()?;
+//! let library = asmpatch::embedded::patches()?;
 //! let digest = Sha256Digest::of(&stock.to_file());
 //! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
 //! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));
@@ -102,32 +102,18 @@
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 
-pub mod bench;
-#[cfg(feature = "cli")]
 #[doc(hidden)]
 pub mod cli;
-#[cfg(feature = "cli")]
 mod demo;
-pub mod devices;
-pub mod doctor;
-#[cfg(test)]
-mod embedded_check;
-#[cfg(feature = "fetch")]
-pub mod fetch;
-pub mod flash;
+pub mod embedded;
 pub mod interrupt;
-pub mod patch;
 pub mod prometheus;
-#[cfg(test)]
-mod schema_types;
-pub mod shell;
-pub mod udev_rules;
-pub mod unit;
 
 pub use asm2464::{digest, escape, progress, scsi};
 pub use asm2464_chip::{chip, mcu, practice, profile, symbols};
 pub use asm2464_dock::{pcap, tiny_gpu, virtual_bridge};
 pub use asm2464_host::{bridge, failure};
+pub use asmpatch_core::{bench, devices, doctor, fetch, flash, patch, shell, unit};
 pub use asmpatch_files::{atomic, file, toml_file};
 
 /// An image's facts and code files.
@@ -144,6 +130,6 @@ pub mod pcie {
 
 /// Real devices, and the rules that let a user open them.
 pub mod usb {
-    pub use crate::udev_rules::{RULES_PATH, udev_rules};
     pub use asm2464_host::usb::*;
+    pub use asmpatch_core::udev_rules::{RULES_PATH, udev_rules};
 }

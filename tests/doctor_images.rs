@@ -11,7 +11,6 @@ use std::process::{Command, Output};
 use asmpatch::bridge::Endpoint;
 use asmpatch::doctor::{DoctorOptions, PipeState, examine};
 use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::Library;
 use asmpatch::scsi::Cdb;
 use asmpatch::scsi::uas::{CommandIu, Tag};
 use asmpatch::unit;
@@ -201,6 +200,6 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
 fn pipes_of(unit: VirtualBridge) -> PipeState {
     let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
     let info = unit::of_port(&mut port).unwrap();
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap().pipes
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use asmpatch::patch::Library;
 use asmpatch::practice;
 use e4::Pair;
 
@@ -61,7 +60,7 @@ fn the_copy_takes_at_most_eight_instructions_a_byte() {
 fn the_patch_files_bytes_are_what_the_assembler_makes_of_the_source() {
     for (patch, images) in [("e4-length-16", 2), ("read16-sram", 1)] {
         let assembled = assembled(patch);
-        let library = Library::embedded().unwrap();
+        let library = asmpatch::embedded::patches().unwrap();
         let found = &library.get(patch).unwrap().images;
         assert_eq!(found.len(), images, "{patch}");
         for image in found {

@@ -150,7 +150,7 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
     let image = vendor();
-    let library = asmpatch::patch::Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let selection = asmpatch::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
     let digest = asmpatch::digest::Sha256Digest::of(&image.to_file());
     let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();

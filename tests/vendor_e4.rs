@@ -7,7 +7,6 @@ mod e4;
 
 use asmpatch::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asmpatch::mcu::{LineKind, listing};
-use asmpatch::patch::Library;
 use asmpatch::symbols::Symbols;
 use e4::Pair;
 
@@ -121,7 +120,7 @@ fn the_cave_is_zeros_and_nothing_in_the_image_reaches_it() {
 fn the_cave_of_is_free(patch: &str) {
     let file = vendor_file();
     let image = Image::parse(&file).unwrap();
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let patch = library.get(patch).unwrap();
     let hunks = patch.images.iter().find(|images| images.name == "240417").unwrap().hunks.as_slice();
     let cave = hunks.iter().max_by_key(|hunk| hunk.new.len()).unwrap();

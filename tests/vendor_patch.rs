@@ -4,7 +4,7 @@
 
 use asmpatch::digest::{Md5Digest, Sha256Digest};
 use asmpatch::firmware::{FileOffset, Image};
-use asmpatch::patch::{Library, PatchError, PatchSet, Selection, unpatch};
+use asmpatch::patch::{PatchError, PatchSet, Selection, unpatch};
 
 const STOCK_SHA256: &str = "0acfd7e0b6e3a5dec5abcf4af4ac03817dd463b7800ed4cf1f7c8a0778ab7b8b";
 
@@ -15,7 +15,7 @@ fn vendor_file() -> Vec<u8> {
 }
 
 fn patched(file: &[u8]) -> Vec<u8> {
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let image = Image::parse(file).unwrap();
     let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(file)).unwrap();
     set.apply().unwrap().image.to_file()
@@ -51,7 +51,7 @@ fn only_the_status_byte_the_checksum_and_the_crc_change() {
 fn unpatching_gives_the_vendors_image_back() {
     let file = vendor_file();
     let patched = patched(&file);
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let image = Image::parse(&patched).unwrap();
     let undone = unpatch(&library, &image, Sha256Digest::of(&patched)).unwrap();
     assert_eq!(undone.original.to_file(), file);

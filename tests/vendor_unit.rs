@@ -8,7 +8,7 @@ use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Transpo
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::{Library, PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 use asmpatch::scsi::{ResetMode, XdataAddress};
 use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
@@ -141,7 +141,7 @@ fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
 fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer() {
     let file = vendor_file();
     let image = Image::parse(&file).unwrap();
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&file)).unwrap();
     let patched = set.apply().unwrap();
     let new = patched.image.to_file();

@@ -15,7 +15,7 @@ use crate::fetch::Source;
 use crate::file;
 use crate::flash::{plan, run as flash_run};
 use crate::interrupt;
-use crate::patch::{Library, PatchSet, Patched};
+use crate::patch::{PatchSet, Patched};
 use crate::virtual_bridge::Counts;
 
 /// Show the whole trip with nothing attached and no network.
@@ -49,7 +49,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         }
     };
     let demo = Demo::new(folder, interrupt::install());
-    let library = Library::embedded()?;
+    let library = crate::embedded::patches()?;
 
     outln!(
         "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",

@@ -1,5 +1,7 @@
 //! The options that select a unit, shared by every command that talks to one.
 
+use clap::ValueEnum;
+
 use super::known::DeviceIds;
 use super::pcap::{PcapArgs, Recording};
 use crate::bridge::Port;
@@ -36,6 +38,28 @@ impl PortArgs {
     }
 }
 
+/// The value of `--transport`.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum TransportArg {
+    /// UAS where the unit offers it, else Bulk-Only.
+    #[default]
+    Auto,
+    /// Bulk-Only, which a unit speaks in every state.
+    Bot,
+    /// UAS: an error where the unit does not offer it.
+    Uas,
+}
+
+impl From<TransportArg> for TransportChoice {
+    fn from(wanted: TransportArg) -> Self {
+        match wanted {
+            TransportArg::Auto => Self::Auto,
+            TransportArg::Bot => Self::Bot,
+            TransportArg::Uas => Self::Uas,
+        }
+    }
+}
+
 /// Selects a unit and its transport.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Device")]
@@ -47,7 +71,7 @@ pub struct DeviceArgs {
 
     /// How commands are carried.
     #[arg(long, value_enum, default_value_t)]
-    pub transport: TransportChoice,
+    pub transport: TransportArg,
 
     #[command(flatten)]
     /// The IDs that are taken for units.

@@ -22,7 +22,6 @@ use crate::cli::errors::Exit;
 use crate::doctor::{DoctorOptions, DoctorReport, Finding, examine};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
 use crate::interrupt;
 use crate::prometheus::Exposition;
 use crate::shell;
@@ -113,7 +112,7 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
         experiments::refuse_unasked(args)?;
     }
     let recording = args.pcap.start()?;
-    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let info = unit::of_port(&mut *port)?;

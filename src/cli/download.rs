@@ -121,7 +121,7 @@ impl print::Document for DownloadReport<'_> {}
 /// # Errors
 /// Fails if the image is unknown, a manifest is wrong, the transfer or the disk fails, or OUT exists.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let known = Manifests::load(&args.manifest_dir)?;
+    let known = crate::embedded::manifests(&args.manifest_dir)?;
     if args.list {
         list(&known, args.json);
         return Ok(Exit::Done);

@@ -10,7 +10,6 @@ use super::plan::PatchJson;
 use super::{AnyFailure, Context, Exit, print, table};
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::escape::Escape as _;
-use crate::fetch::Manifests;
 use crate::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Identified};
@@ -95,7 +94,7 @@ struct FreeJson {
 /// Fails if the file can't be read, or if its container is invalid.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
     let identified = patch::identify(&library, &input.image, input.sha256);
     let open = if identified.is_none() { OpenImage::of(&input.image) } else { None };
     let version = open.is_none().then(|| input.image.version());

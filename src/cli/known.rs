@@ -26,7 +26,7 @@ impl PatchDirs {
     /// # Errors
     /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
-        let mut library = Library::embedded()?;
+        let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
             library.know(manifest.sha256, &manifest.id);
         }
@@ -57,7 +57,7 @@ impl DeviceIds {
     /// # Errors
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
-        let mut devices = Devices::embedded()?;
+        let mut devices = crate::embedded::devices()?;
         for (origin, text) in input::read_toml_files(&self.device_dirs)? {
             devices.add(&origin, &text)?;
         }

@@ -16,7 +16,6 @@ use crate::cli::errors::Exit;
 use crate::devices::{Devices, KnownDevice};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
 use crate::firmware::{BridgeState, open_build};
 use crate::flash::access::Access;
 use crate::flash::identity::shared_serials;
@@ -126,7 +125,7 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
-    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
     // command.

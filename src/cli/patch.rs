@@ -12,7 +12,6 @@ use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, Exit, print, table};
 use crate::atomic;
 use crate::escape::Escape as _;
-use crate::fetch::Manifests;
 use crate::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 
@@ -88,7 +87,7 @@ impl print::Document for PatchedJson<'_> {}
 /// # Errors
 /// Fails if the file is no image, the patches don't fit it or each other, or OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let manifests = Manifests::load(&[])?;
+    let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;
     if args.list {
         list(&library, args.json);

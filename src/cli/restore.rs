@@ -9,7 +9,6 @@ use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
 use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
@@ -40,7 +39,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = backup_folder::load(&args.folder)?;
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
-    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let session = WritingSession::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {

@@ -11,7 +11,6 @@ use super::{AnyFailure, Context, Exit, print};
 use crate::atomic;
 use crate::digest::Sha256Digest;
 use crate::escape::Escape as _;
-use crate::fetch::Manifests;
 use crate::patch::{self, Patch, PatchError};
 
 /// Remove the patches from an image.
@@ -62,7 +61,7 @@ impl print::Document for UnpatchJson<'_> {}
 /// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&Manifests::load(&[])?)?;
+    let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
     let undone =
         patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;

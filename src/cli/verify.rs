@@ -150,7 +150,7 @@ struct DifferenceJson {
 /// Fails if a receipt, an original or a patch can't be used, or an image id is unknown. A file that can't be read is
 /// reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let manifests = Manifests::load(&[])?;
+    let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;
     let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;

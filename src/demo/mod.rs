@@ -19,7 +19,7 @@ use crate::bench::{self, measure::Effort};
 use crate::bridge::{Attached, Bridge, Port, Transport};
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
-use crate::fetch::{Acquired, Cache, Fetcher, Limits, Manifests};
+use crate::fetch::{Acquired, Cache, Fetcher, Limits};
 use crate::file;
 use crate::firmware::Image;
 use crate::flash::access::Access;
@@ -134,7 +134,7 @@ impl<'a> Demo<'a> {
             mirror.url()
         );
         atomic::write(&manifests.join("practice.toml"), manifest.as_bytes())?;
-        let known = Manifests::load(&[manifests])?;
+        let known = crate::embedded::manifests(&[manifests])?;
         let cache = Cache::at(&self.folder.join("cache"));
         let mut fetcher = Fetcher {
             known: &known,
@@ -335,7 +335,7 @@ mod tests {
     fn the_whole_trip_ends_with_a_patched_unit_that_gives_bytes_back() {
         let folder = tempfile::tempdir().unwrap();
         let demo = Demo::new(folder.path(), Interrupt::never());
-        let library = Library::embedded().unwrap();
+        let library = crate::embedded::patches().unwrap();
         let stock = demo.download().unwrap();
         let set = demo.patches(&library, &stock).unwrap();
         let patched = demo.patch(&set).unwrap();
@@ -358,7 +358,7 @@ mod tests {
     fn a_changed_patched_image_does_not_verify() {
         let folder = tempfile::tempdir().unwrap();
         let demo = Demo::new(folder.path(), Interrupt::never());
-        let library = Library::embedded().unwrap();
+        let library = crate::embedded::patches().unwrap();
         let stock = demo.download().unwrap();
         let set = demo.patches(&library, &stock).unwrap();
         let patched = demo.patch(&set).unwrap();

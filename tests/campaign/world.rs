@@ -9,7 +9,7 @@ use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
 use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
-use asmpatch::patch::{Library, PatchSet, Patched, Selection};
+use asmpatch::patch::{PatchSet, Patched, Selection};
 use asmpatch::practice;
 use asmpatch::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
 
@@ -43,7 +43,7 @@ impl World {
     /// Makes all of it in `folder`.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let practice = practice::image();
-        let library = Library::embedded().map_err(io::Error::other)?;
+        let library = asmpatch::embedded::patches().map_err(io::Error::other)?;
         let digest = Sha256Digest(practice.sha256());
         let set = PatchSet::resolve(&library, &Selection::default(), &practice, digest).map_err(io::Error::other)?;
         let patched = set.apply().map_err(io::Error::other)?;

@@ -21,7 +21,7 @@ use std::time::Duration;
 use asmpatch::cli::errors::Exit;
 use asmpatch::digest::Sha256Digest;
 use asmpatch::fetch::{
-    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Manifests, Source, UnpackError,
+    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Source, UnpackError,
 };
 use asmpatch::firmware::Image;
 use asmpatch::interrupt::Interrupt;
@@ -78,7 +78,7 @@ fn fetch_with(
     progress: &mut FetchProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Acquired, FetchError> {
-    let mut known = Manifests::load(&[]).unwrap();
+    let mut known = asmpatch::embedded::manifests(&[]).unwrap();
     known.add("test.toml", &manifest(urls)).unwrap();
     let cache = Cache::at(cache);
     let mut fetcher = Fetcher { known: &known, cache: &cache, limits, offline: false, progress, interrupt };

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::Image;
-use asmpatch::patch::{Library, PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 use asmpatch::scsi::XdataPage;
 use machine::STACK_START;
 use proptest::prelude::*;
@@ -284,7 +284,7 @@ impl Pair {
 
 /// The image with the extension, as `asmpatch patch --no-defaults --patch e4-length-16` makes it.
 pub fn extended(file: &[u8]) -> Image {
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let image = Image::parse(file).unwrap();
     let selection = Selection { no_defaults: true, add: vec!["e4-length-16".to_owned()] };
     PatchSet::resolve(&library, &selection, &image, Sha256Digest::of(file)).unwrap().apply().unwrap().image

@@ -17,7 +17,7 @@ use asmpatch::flash::proof::Runs;
 use asmpatch::flash::registers::BUDGET;
 use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::{Library, PatchSet, Patched, Selection};
+use asmpatch::patch::{PatchSet, Patched, Selection};
 use asmpatch::practice;
 use asmpatch::virtual_bridge::{VirtualOpenError, VirtualPort};
 
@@ -151,7 +151,7 @@ pub fn patched_with(long_e4: bool) -> Patched {
 pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
     let add = if long_e4 { vec!["e4-length-16".to_owned()] } else { Vec::new() };
     let selection = Selection { add, ..Selection::default() };
-    let library = Library::embedded().unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
     let digest = Sha256Digest(image.sha256());
     PatchSet::resolve(&library, &selection, image, digest).unwrap().apply().unwrap()
 }

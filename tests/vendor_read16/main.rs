@@ -14,7 +14,7 @@ mod machine;
 use asmpatch::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::Image;
-use asmpatch::patch::{Library, PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 use asmpatch::scsi::XdataAddress;
 use asmpatch::scsi::runtime::INITIALISATION;
 use chip_images::{cdb16, patched, powered_on, vendor};
@@ -29,7 +29,11 @@ fn with(patches: &[&str]) -> Image {
     let image = vendor();
     let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
     let digest = Sha256Digest::of(&image.to_file());
-    PatchSet::resolve(&Library::embedded().unwrap(), &selection, &image, digest).unwrap().apply().unwrap().image
+    PatchSet::resolve(&asmpatch::embedded::patches().unwrap(), &selection, &image, digest)
+        .unwrap()
+        .apply()
+        .unwrap()
+        .image
 }
 
 fn sram(len: usize) -> Vec<u8> {

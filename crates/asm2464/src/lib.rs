@@ -8,8 +8,8 @@
 //! use asm2464::scsi::{Command, XdataAddress};
 //!
 //! // E4 reads memory of the 8051: here the version of the running firmware.
-//! let cdb = Command::XdataRead { address: XdataAddress::main(0x07F0), len: 6 }.cdb();
-//! assert_eq!(cdb.bytes(), [0xE4, 0x06, 0x50, 0x07, 0xF0, 0x00]);
+//! let cdb = Command::XdataRead { from: XdataAddress::main(0x07F0), len: 6 }.cdb();
+//! assert_eq!(cdb.as_slice(), [0xE4, 0x06, 0x50, 0x07, 0xF0, 0x00]);
 //! ```
 
 mod bdf;

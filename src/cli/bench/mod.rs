@@ -1,5 +1,6 @@
 //! The `asmpatch bench` command: measures a bridge after proving that its data are right.
 
+mod svg;
 mod table;
 
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use thiserror::Error;
 use super::{Context, input, output, print, terminal};
 use crate::bench::baseline::{self, Change};
 use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row, svg};
+use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row};
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
@@ -256,7 +257,7 @@ fn vendor_firmware(
     capture: Option<&Capture>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
-    let mut unit = chosen.open(args.device.transport)?;
+    let mut unit = chosen.open(args.device.transport.into())?;
     let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor));
     let mut is_initialised = false;
     let report = bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress: BenchEvent| {

@@ -10,7 +10,6 @@ use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJ
 use crate::cli::known::PatchDirs;
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
@@ -79,7 +78,7 @@ impl Edit {
 /// Fails if the unit's firmware and blocks can't be read, and for every reason that stops `flash` before its first
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let library = PatchDirs::default().load(&Manifests::load(&[])?)?;
+    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let mut session = WritingSession::open(&args.writing, Choice::default(), context)?;
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),

@@ -6,14 +6,14 @@ use crate::digest::Sha256Digest;
 use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, examine, hashed};
 use crate::firmware::Image;
 use crate::interrupt::Interrupt;
-use crate::patch::{Library, PatchSet, Selection};
+use crate::patch::{PatchSet, Selection};
 use crate::practice;
 use crate::unit;
 use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 fn patched() -> Image {
     let image = practice::image();
-    let library = Library::embedded().unwrap();
+    let library = crate::embedded::patches().unwrap();
     let digest = Sha256Digest(image.sha256());
     PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
 }
@@ -24,7 +24,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
     let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
     let info = unit::of_port(&mut port).unwrap();
     assert_eq!(info.location.to_string(), port.device());
-    examine(&mut port, info, options, &Library::embedded().unwrap(), Interrupt::never()).unwrap()
+    examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {

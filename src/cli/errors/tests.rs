@@ -43,12 +43,15 @@ fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) {
 
 /// Reads all sources with their paths, without their tests and without the table.
 fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = Vec::new();
-    rust_files(&root, &mut paths);
+    rust_files(&root.join("src"), &mut paths);
+    for folder in fs::read_dir(root.join("crates")).unwrap() {
+        rust_files(&folder.unwrap().path().join("src"), &mut paths);
+    }
     let tests = Path::new("tests.rs");
     let is_test = |path: &Path| path.ends_with(tests) || path.iter().any(|part| Some(part) == tests.file_stem());
-    paths.retain(|path| !is_test(path) && !path.starts_with(root.join("cli/errors")));
+    paths.retain(|path| !is_test(path) && !path.starts_with(root.join("src/cli/errors")));
     let without_tests = |text: String| text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
     paths.into_iter().map(|path| (path.clone(), without_tests(fs::read_to_string(path).unwrap()))).collect()
 }

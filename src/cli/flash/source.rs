@@ -5,7 +5,6 @@ use crate::cli::input::{self, ImageFile};
 use crate::cli::output;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
-use crate::fetch::Manifests;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
 use crate::flash::decide::Refusal;
 use crate::flash::firmware_kind::Firmware;
@@ -39,7 +38,7 @@ impl ImageToWrite {
             Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?)?),
             None => None,
         };
-        let library = args.patches.load(&Manifests::load(&[])?)?;
+        let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let firmware = Firmware::of(&read.image, &library);

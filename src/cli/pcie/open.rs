@@ -47,7 +47,7 @@ pub(super) fn with_engine(
             reach(&mut unit.bridge, supply, is_power_cycled)?;
         }
         BridgeState::Vendor => {
-            let mut unit = chosen.open(args.transport)?;
+            let mut unit = chosen.open(args.transport.into())?;
             // These commands are also the first SCSI commands that the firmware gets, and it brings the link up with
             // those.
             match survey::behind(&mut unit.bridge)? {

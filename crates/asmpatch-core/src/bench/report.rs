@@ -1,0 +1,314 @@
+//! Result of a bench: the JSON of `--json`, and the source of tables and charts. docs/bench.md describes it.
+
+use std::time::Duration;
+
+use derive_more::Display;
+use serde::{Deserialize, Serialize};
+
+use super::path::Path;
+use super::predict::Prediction;
+use crate::bridge::UnitInfo;
+
+/// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
+pub const SCHEMA: u32 = 2;
+
+/// Result of a bench.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct BenchReport {
+    /// The version of asmpatch.
+    pub tool: String,
+    /// The unit.
+    pub unit: BenchUnit,
+    /// Whether the pattern read back; absent if nothing was written.
+    pub integrity: Option<Integrity>,
+    /// Whether E4 takes more than 255 bytes a command.
+    pub e4_extension: bool,
+    /// Whether software answers READ(16), by the patch read16-sram. `false` if this was not checked.
+    #[serde(default)]
+    pub read16_sram: bool,
+    /// One row for each path, size and depth.
+    pub rows: Vec<Row>,
+    /// Meaning of the figures for a GPU runtime.
+    pub verdict: Vec<BenchVerdict>,
+}
+
+/// A path's best row compared with what a GPU runtime gets today.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct BenchVerdict {
+    /// The path.
+    pub path: Path,
+    /// The median of the path's fastest row; `None` if it gave no answer.
+    pub mb_per_s: Option<f64>,
+    /// What a runtime gets from this path today, in MB/s, as published.
+    pub needed_mb_per_s: f64,
+    /// Whether the row reaches that.
+    pub meets: bool,
+    /// Source of the published figure.
+    pub source: String,
+}
+
+/// The unit that was measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct BenchUnit {
+    /// Port path, or `virtual:DIR`.
+    pub device: String,
+    /// Whether the unit is virtual. The figures then measure this machine, not a bridge.
+    pub is_virtual: bool,
+    /// VID:PID.
+    pub usb_id: String,
+    /// The serial number.
+    pub serial: String,
+    /// Its firmware: `vendor` or `open-firmware`.
+    #[serde(default)]
+    pub firmware: String,
+    /// Wire protocol: `bulk-only`, `uas-streams`, `uas`, `control`.
+    pub transport: String,
+    /// What is behind it: `no medium`, the SSD's capacity or model, or a device on PCIe.
+    pub behind: String,
+}
+
+/// What is known of a unit before it is asked.
+impl From<&UnitInfo> for BenchUnit {
+    fn from(info: &UnitInfo) -> Self {
+        Self {
+            device: info.location.to_string(),
+            is_virtual: info.is_virtual(),
+            usb_id: info.id.to_string(),
+            serial: info.serial.clone().unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+}
+
+/// Results of the pattern on each way. `None` means that it was not tried, because an earlier step failed.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Integrity {
+    /// Writing it.
+    pub write16: Option<Outcome>,
+    /// Writing it through F2.
+    #[serde(default)]
+    pub f2: Option<Outcome>,
+    /// Reading each 4 KiB of it back through E4.
+    pub e4: Option<Outcome>,
+    /// Writing it to memory behind the bridge, and reading it back: by F0's streams, or by TLPs.
+    #[serde(default)]
+    pub memory: Option<Outcome>,
+}
+
+impl Integrity {
+    /// Whether bytes read back differently. A path without an answer is no corruption.
+    pub fn is_corrupt(&self) -> bool {
+        self.outcomes().any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
+    }
+
+    /// The results of the ways that were tried.
+    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        [&self.write16, &self.f2, &self.e4, &self.memory].into_iter().flatten()
+    }
+
+    /// Reason why this path can't be measured, if the check has already found one.
+    pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
+        let outcome = match path {
+            Path::Write16 => &self.write16,
+            Path::F2Out => &self.f2,
+            Path::E4Stock | Path::E4Extended => &self.e4,
+            Path::TlpRead | Path::TlpWrite | Path::F0Write | Path::F0Read => &self.memory,
+            Path::Read16 | Path::E5Dma | Path::ConfigRead | Path::F2In => return None,
+        };
+        outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
+    }
+}
+
+/// Result of a path.
+#[derive(Debug, Clone, PartialEq, Display, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Integrity: every byte read back the same.
+    #[display("the same, every byte")]
+    Same,
+    /// Integrity: a byte read back differently.
+    #[display("differs first at {offset:#x}: expected {expected:02x}, found {found:02x}")]
+    Differs {
+        /// Its offset in the pattern.
+        offset: usize,
+        /// The written byte.
+        expected: u8,
+        /// The byte that was read.
+        found: u8,
+    },
+    /// The path moved fewer bytes than requested.
+    #[display("short: {found} of {expected} bytes, with good status")]
+    Short {
+        /// Bytes requested.
+        expected: usize,
+        /// Bytes moved.
+        found: usize,
+    },
+    /// The path was measured.
+    #[display("measured")]
+    Measured(Box<Figures>),
+    /// No answer within the time limit. The unit was recovered.
+    #[display("no answer in {timeout_s} s; the unit was recovered")]
+    NoAnswer {
+        /// The time limit in seconds.
+        timeout_s: f64,
+    },
+    /// The path was skipped: it can't be measured on this unit in its current state.
+    #[display("not run: {reason}")]
+    NotRun {
+        /// The reason.
+        reason: String,
+    },
+    /// The unit refused.
+    #[display("refused: {reason}")]
+    Refused {
+        /// The reason, as the unit gave it.
+        reason: String,
+    },
+}
+
+impl Outcome {
+    pub(super) fn no_answer(deadline: Duration) -> Self {
+        Self::NoAnswer { timeout_s: deadline.as_secs_f64() }
+    }
+
+    /// Whether the unit failed to do what its firmware should. A skipped path is no failure.
+    pub fn is_failure(&self) -> bool {
+        match self {
+            Self::Same | Self::NotRun { .. } => false,
+            Self::Measured(figures) => figures.mismatches > 0,
+            Self::Differs { .. } | Self::Short { .. } | Self::NoAnswer { .. } | Self::Refused { .. } => true,
+        }
+    }
+}
+
+/// A path at one size and depth.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Row {
+    /// The path.
+    pub path: Path,
+    /// Bytes of a command.
+    pub size: usize,
+    /// Commands in flight.
+    pub depth: usize,
+    /// The result.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl BenchReport {
+    /// Whether bytes came back different from what was written, in the check or in a row.
+    pub fn is_corrupt(&self) -> bool {
+        let mismatched = self.rows.iter().filter_map(Row::figures).any(|figures| figures.mismatches > 0);
+        mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
+    }
+
+    /// The greatest of these values of a path's rows.
+    pub fn best(&self, path: Path, value: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| row.path == path);
+        rows.filter_map(|row| value(row.figures()?)).reduce(f64::max)
+    }
+
+    /// The first row that failed, in the order of measurement.
+    pub fn failed_row(&self) -> Option<&Row> {
+        self.rows.iter().find(|row| row.outcome.is_failure())
+    }
+}
+
+impl Row {
+    /// Removes the prediction.
+    pub fn forget_prediction(&mut self) {
+        if let Outcome::Measured(figures) = &mut self.outcome {
+            figures.predicted = None;
+        }
+    }
+
+    /// The figures, if the path was measured.
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Measured(figures) => Some(figures),
+            _ => None,
+        }
+    }
+}
+
+/// Figures over all repetitions. MB are 10^6 bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Figures {
+    /// Throughput of the repetitions.
+    pub mb_per_s: Spread,
+    /// Commands a second of the repetitions.
+    pub commands_per_s: Spread,
+    /// Median latency from submission to status, in microseconds.
+    pub p50_us: f64,
+    /// 99th percentile of the latency, in microseconds.
+    pub p99_us: f64,
+    /// 99.9th percentile of the latency, in microseconds.
+    pub p99_9_us: f64,
+    /// The longest latency, in microseconds.
+    pub max_us: f64,
+    /// Number of commands in all repetitions.
+    pub commands: u64,
+    /// Number of commands whose data was not the pattern; also 0 if there was no pattern to compare with.
+    pub mismatches: u64,
+    /// Whether each command's data was compared with the pattern.
+    pub compared: bool,
+    /// The prediction for silicon, if the unit is a model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Prediction>,
+}
+
+/// Median and range over the repetitions.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The minimum.
+    pub min: f64,
+    /// The maximum.
+    pub max: f64,
+}
+
+impl Spread {
+    /// Computes the spread of at least one value; `None` without values.
+    pub fn of(mut values: Vec<f64>) -> Option<Self> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len().is_multiple_of(2) {
+            f64::midpoint(values[middle - 1], values[middle])
+        } else {
+            values[middle]
+        };
+        Some(Self { median, min, max })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_is_median_and_range() {
+        assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(Spread::of(vec![]), None);
+    }
+
+    #[test]
+    fn silence_is_an_obstacle_and_other_bytes_are_corruption() {
+        let silent = Integrity { write16: Some(Outcome::NoAnswer { timeout_s: 2.0 }), ..Integrity::default() };
+        assert!(silent.obstacle(Path::Write16).is_some() && silent.obstacle(Path::E4Stock).is_none());
+        assert!(!silent.is_corrupt());
+        let wrong = Outcome::Differs { offset: 7, expected: 1, found: 2 };
+        assert!(Integrity { e4: Some(wrong), ..Integrity::default() }.is_corrupt());
+    }
+}

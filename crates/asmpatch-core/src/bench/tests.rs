@@ -1,0 +1,347 @@
+//! The bench against a small bridge whose every property a test can set.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::measure::Effort;
+use super::*;
+use crate::bridge::{
+    Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+};
+use crate::interrupt::Interrupt;
+use crate::scsi::{Cdb, ScsiStatus, Sense};
+
+/// A bridge that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
+/// WRITE(16) takes the next free slot.
+#[derive(Debug)]
+struct Unit0 {
+    buffer: Vec<u8>,
+    extended: bool,
+    /// Maximum number of bytes that one E4 returns.
+    e4_most: usize,
+    ssd: bool,
+    reads: bool,
+    writes: bool,
+    corrupts: Option<usize>,
+    written: usize,
+    recovered: usize,
+    kind: TransportKind,
+    xdata: BTreeMap<u16, u8>,
+    used: usize,
+    identify: Identify,
+    identified: usize,
+}
+
+/// The answer to E6.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Identify {
+    Refused,
+    Unknown,
+    Silent,
+}
+
+fn unit() -> Unit0 {
+    Unit0 {
+        buffer: vec![0; 512 * 1024],
+        extended: false,
+        e4_most: usize::MAX,
+        ssd: false,
+        reads: true,
+        writes: true,
+        corrupts: None,
+        written: 0,
+        recovered: 0,
+        kind: TransportKind::UasStreams,
+        xdata: BTreeMap::new(),
+        used: 0,
+        identify: Identify::Refused,
+        identified: 0,
+    }
+}
+
+const AS_BY_A_RUNTIME: [(u16, u8); 3] = [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04)];
+
+impl Unit0 {
+    fn is_initialised(&self) -> bool {
+        AS_BY_A_RUNTIME.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
+    }
+
+    fn set_xdata(&mut self, at: u16, value: u8) {
+        self.xdata.insert(at, value);
+        match at {
+            0xCE6F if self.used == 1 => self.used = 0,
+            0xCE43 if value == 0 => self.used = 0,
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
+        let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
+        let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
+        let silent =
+            || Err(TransportErrorKind::Timeout { deadline: Duration::from_millis(1) }.during("a test command"));
+        let bytes = cdb.padded();
+        let at = u32::from_be_bytes([bytes[6], bytes[7], bytes[8], bytes[9]]) as usize * 512;
+        match (cdb.opcode(), data) {
+            (0x00, _) => good(0),
+            (0x25, DataPhase::In(data)) if self.ssd => {
+                data.copy_from_slice(&[0, 0, 0x0F, 0xFF, 0, 0, 2, 0]);
+                good(8)
+            }
+            (0x25 | 0xE6, _) if self.is_initialised() => {
+                panic!("an initialised unit must not get command {:#04x}", bytes[0])
+            }
+            (0x25, _) => check(Sense::MEDIUM_NOT_PRESENT),
+            (0xE6, _) => {
+                self.identified += 1;
+                match self.identify {
+                    Identify::Refused => check(Sense::MEDIUM_NOT_PRESENT),
+                    Identify::Unknown => check(Sense::INVALID_OPCODE),
+                    Identify::Silent => silent(),
+                }
+            }
+            (0x88 | 0x8A, _) if !self.ssd && !self.is_initialised() => check(Sense::MEDIUM_NOT_PRESENT),
+            (0x8A, DataPhase::Out(data)) if self.writes => {
+                let at = self.used * 0x4000;
+                self.used += data.len().div_ceil(0x4000);
+                if self.used > 32 {
+                    return silent();
+                }
+                self.written += data.len();
+                self.buffer[at..at + data.len()].copy_from_slice(data);
+                if let Some(corrupt) = self.corrupts {
+                    self.buffer[corrupt] ^= 0xFF;
+                }
+                good(data.len())
+            }
+            (0x88, DataPhase::None) => good(0),
+            (0x88, DataPhase::In(data)) if self.reads => {
+                let len = data.len();
+                data.copy_from_slice(&self.buffer[at..at + len]);
+                good(len)
+            }
+            (0x88 | 0x8A, _) => silent(),
+            (0xE4, DataPhase::In(data)) if bytes[3] < 0xF0 => {
+                data.fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
+                good(data.len())
+            }
+            (0xE5, _) => {
+                self.set_xdata(u16::from_be_bytes([bytes[3], bytes[4]]), bytes[1]);
+                good(0)
+            }
+            (0xE4, DataPhase::In(data)) => {
+                let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
+                let len = (long + usize::from(bytes[1])).min(data.len()).min(self.e4_most);
+                let at = usize::from(u16::from_be_bytes([bytes[3], bytes[4]])) - 0xF000;
+                data[..len].copy_from_slice(&self.buffer[at..at + len]);
+                good(len)
+            }
+            (other, _) => panic!("the bench must not send {other:#04x}"),
+        }
+    }
+}
+
+impl Transport for Unit0 {
+    fn kind(&self) -> TransportKind {
+        self.kind
+    }
+
+    fn max_depth(&self) -> usize {
+        4
+    }
+
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<Completion, TransportError> {
+        self.answer(cdb, data)
+    }
+
+    fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _timeout: Duration) -> Result<(), TransportError> {
+        let mut buffer = vec![0; workload.buffer_len()];
+        while let Some(job) = workload.next(&mut buffer) {
+            let (completion, came) = match job.data {
+                JobData::None => (self.answer(&job.cdb, DataPhase::None)?, 0),
+                JobData::In(len) => (self.answer(&job.cdb, DataPhase::In(&mut buffer[..len]))?, len),
+                JobData::Out(len) => (self.answer(&job.cdb, DataPhase::Out(&buffer[..len]))?, 0),
+            };
+            if !workload.complete(&job, &completion, &buffer[..came], Duration::from_micros(10)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn recover(&mut self) -> Result<(), TransportError> {
+        self.recovered += 1;
+        self.xdata.clear();
+        self.used = 0;
+        Ok(())
+    }
+}
+
+fn plan(paths: &[Path]) -> BenchPlan {
+    let millisecond = Duration::from_millis(1);
+    let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
+    let paths: BTreeSet<Path> = paths.iter().copied().collect();
+    BenchPlan { paths, sizes: vec![], depths: vec![], sweep: false, reads_without_ssd: false, effort, seed: 42 }
+}
+
+fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {
+    let mut bridge = Bridge::new(unit);
+    let who = BenchUnit {
+        device: "test".to_owned(),
+        is_virtual: true,
+        usb_id: "ADD1:0001".to_owned(),
+        serial: "1".to_owned(),
+        firmware: String::new(),
+        transport: String::new(),
+        behind: String::new(),
+    };
+    let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
+    (report, bridge.into_transport())
+}
+
+#[test]
+fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
+    let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::SCSI));
+    let report = report.unwrap();
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
+    let (read, rows) = report.rows.split_last().unwrap();
+    assert_eq!(read.outcome, Outcome::NotRun { reason: "no device that completes".to_owned() });
+    assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
+    for row in rows {
+        let figures = row.figures().unwrap();
+        assert!(figures.commands > 0 && figures.mb_per_s.median > 0.0, "{row:?}");
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path != Path::Write16), "{row:?}");
+    }
+    let mut printed = serde_json::to_value(&report).unwrap();
+    printed["schema"] = SCHEMA.into();
+    assert_eq!(baseline::parse(&printed.to_string()).unwrap().rows.len(), report.rows.len());
+}
+
+#[test]
+fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
+    let (report, _) = bench(unit(), &plan(&Path::SCSI));
+    let report = report.unwrap();
+    assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
+}
+
+#[test]
+fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
+    let (report, _) = bench(Unit0 { extended: true, e4_most: 1024, ..unit() }, &plan(&[Path::E4Extended]));
+    let report = report.unwrap();
+    assert_eq!(report.rows[0].outcome, Outcome::Short { expected: 4096, found: 1024 });
+    assert!(report.verdict.iter().all(|verdict| !verdict.meets));
+}
+
+#[test]
+fn nothing_is_written_with_an_ssd_behind_the_bridge() {
+    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::SCSI));
+    assert!(matches!(report, Err(BenchError::SsdBehind { .. })));
+    assert_eq!(unit0.written, 0);
+    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
+    assert!(report.unwrap().rows[0].figures().is_some());
+    assert_eq!(unit0.written, 0);
+}
+
+#[test]
+fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
+    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&Path::SCSI));
+    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert_eq!((unit0.written, unit0.identified), (0, 0));
+    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&[Path::E4Stock]));
+    let report = report.unwrap();
+    assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
+    assert_eq!(unit0.identified, 0);
+}
+
+#[test]
+fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
+    let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
+    // A capacity means that there is an SSD, even if it has no name.
+    let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    assert!(matches!(report, Err(BenchError::SsdBehind { .. })), "{report:?}");
+}
+
+#[test]
+fn a_unit_that_does_not_know_e6_is_not_written() {
+    let (report, unit0) = bench(Unit0 { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
+    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert_eq!((unit0.written, unit0.xdata.len()), (0, 0));
+}
+
+#[test]
+fn what_needs_no_initialisation_sends_none() {
+    let (report, unit0) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
+    assert!(report.unwrap().integrity.is_none() && unit0.xdata.is_empty());
+    let (report, unit0) = bench(Unit0 { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
+    let rows = report.unwrap().rows;
+    let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
+    assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
+    assert!(unit0.xdata.is_empty() && unit0.written == 0);
+}
+
+#[test]
+fn after_the_last_write_every_slot_is_free() {
+    let (report, unit0) = bench(unit(), &plan(&Path::SCSI));
+    report.unwrap();
+    assert!(unit0.written > 0 && unit0.is_initialised());
+    assert_eq!(unit0.used, 0);
+}
+
+#[test]
+fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
+    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
+    let (report, unit0) = bench(Unit0 { reads: false, ..unit() }, &sweep);
+    let report = report.unwrap();
+    let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
+    assert!(reads.len() > 1 && reads.iter().all(|row| matches!(row.outcome, Outcome::NoAnswer { .. })));
+    assert_eq!(unit0.recovered, 1);
+    assert!(unit0.is_initialised());
+    assert!(report.rows.iter().any(|row| row.path == Path::Write16 && row.figures().is_some()));
+}
+
+#[test]
+fn an_unpatched_bridge_that_never_answers_writes_says_so() {
+    let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
+    let report = report.unwrap();
+    assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
+    let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
+    assert!(matches!(write.outcome, Outcome::NoAnswer { .. }));
+    assert!(!report.verdict.iter().find(|verdict| verdict.path == Path::Write16).unwrap().meets);
+}
+
+#[test]
+fn a_byte_that_comes_back_different_is_found_by_its_offset() {
+    let (report, _) = bench(Unit0 { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
+    let integrity = report.unwrap().integrity.unwrap();
+    assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
+    assert!(integrity.is_corrupt());
+}
+
+#[test]
+fn ctrl_c_ends_the_bench() {
+    let flag = AtomicBool::new(true);
+    let who = BenchUnit {
+        device: String::new(),
+        is_virtual: true,
+        usb_id: String::new(),
+        serial: String::new(),
+        firmware: String::new(),
+        transport: String::new(),
+        behind: String::new(),
+    };
+    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::SCSI), Interrupt::watching(&flag), &mut |_| {});
+    assert!(matches!(ended, Err(BenchError::Interrupted(_))));
+}
+
+#[test]
+fn a_baseline_is_compared_row_by_row() {
+    let (before, _) = bench(unit(), &plan(&Path::SCSI));
+    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::SCSI)).0.unwrap());
+    before.rows.retain(|row| row.path == Path::E4Stock);
+    let changes = baseline::compare(&before, &now);
+    assert_eq!(changes.iter().map(|change| change.path).collect::<Vec<_>>(), [Path::E4Stock]);
+    assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
+}

@@ -1,0 +1,351 @@
+//! Examines a unit for a diagnosis. Everything that it writes is gone after a power cycle.
+
+use std::time::Instant;
+
+use miette::Diagnostic;
+use serde::Serialize;
+
+use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
+use crate::bridge::open::Supply;
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use crate::failure::AnyFailure;
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
+use crate::flash::firmware_kind::RunningFirmware;
+use crate::flash::observe::Observation;
+use crate::interrupt::Interrupt;
+use crate::patch::Library;
+use crate::pcie::{Bdf, EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
+use crate::scsi::XdataAddress;
+
+/// Plain memory in the vendor's firmware and the open one, to write to and read back.
+const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
+/// Plain memory to read. E4 does not change it.
+const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
+/// Length of one E4, available at every speed.
+const READ_LEN: usize = 64;
+/// Number of times that the short bench sends each request.
+const REPEATS: usize = 50;
+/// XDATA 0xC450: the state of the SRAM DMA, 0 while it is idle.
+const SRAM_DMA: XdataAddress = XdataAddress::main(0xC450);
+/// The last slot of the SRAM, the target of the bulk data.
+const SRAM_SLOT: u8 = 31;
+
+/// Actions besides reading that are allowed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DoctorOptions {
+    /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM.
+    pub write: bool,
+    /// Ask the questions of the report, both to the unit and to the chip model.
+    pub compare: bool,
+}
+
+/// An error, as its diagnostic describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Problem {
+    /// The error's code.
+    pub code: String,
+    /// The error's message: what happened and where.
+    pub message: String,
+}
+
+impl Problem {
+    /// Records an error.
+    pub fn of(error: &dyn Diagnostic) -> Self {
+        Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
+    }
+}
+
+impl From<AnyFailure> for Problem {
+    fn from(failure: AnyFailure) -> Self {
+        Self::of(failure.diagnostic())
+    }
+}
+
+/// State of the bulk pipes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum PipeState {
+    /// Data moves.
+    Move,
+    /// Nothing moves, although the unit answers control requests. Only a power cycle helps. Source: owners' reports.
+    Hang,
+    /// Nothing moves, and the unit answers no control request either, even after a port reset. Only a power cycle
+    /// helps. Source: random life on the chip model, docs/reliability.md.
+    Dead,
+    /// The SRAM DMA waits for data of an earlier transfer: 0xC450.
+    Busy(u8),
+    /// The pipes were not tested.
+    NotAsked,
+}
+
+/// Durations of requests of one kind, sent in sequence.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Timing {
+    /// The request, in words.
+    pub what: String,
+    /// Number of requests.
+    pub count: usize,
+    /// The median in microseconds.
+    pub median_us: u64,
+    /// The longest in microseconds.
+    pub longest_us: u64,
+}
+
+/// Result of an examination. Fields that were not reached are empty.
+#[derive(Debug)]
+pub struct Examination {
+    /// The unit's identity.
+    pub unit: UnitInfo,
+    /// Its raw descriptors: device, configuration, and BOS if the system provides it.
+    pub descriptors: Option<Vec<u8>>,
+    /// Whether the unit could be opened and answers.
+    pub opened: Result<(), Problem>,
+    /// The firmware that it runs.
+    pub runs: Option<Result<RunningFirmware, Problem>>,
+    /// State of its bulk pipes.
+    pub pipes: PipeState,
+    /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
+    pub behind: Option<Behind>,
+    /// State of the PCIe link.
+    pub link: Option<Result<Link, Problem>>,
+    /// Its supply; the inner `None` stands for boards that don't measure it.
+    pub supply: Option<Result<Option<Supply>, Problem>>,
+    /// The PCIe tree behind it.
+    pub tree: Option<Result<Survey, Problem>>,
+    /// Results of the short bench.
+    pub timings: Vec<Timing>,
+    /// Whether a written byte read back differently.
+    pub is_corrupt: bool,
+    /// The error of the short bench.
+    pub bench_failure: Option<Problem>,
+    /// The questions of the report with their answers.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// Examines the unit at a port. Only opens a unit in its boot loader.
+///
+/// # Errors
+/// Ctrl-C. The examination holds the unit's own errors.
+pub fn examine(
+    port: &mut dyn Port,
+    unit: UnitInfo,
+    options: DoctorOptions,
+    library: &Library,
+    interrupt: Interrupt<'_>,
+) -> Result<Examination, AnyFailure> {
+    let mut seen = Examination {
+        descriptors: port.descriptors(),
+        opened: Ok(()),
+        runs: None,
+        pipes: PipeState::NotAsked,
+        behind: None,
+        link: None,
+        supply: None,
+        tree: None,
+        timings: Vec::new(),
+        is_corrupt: false,
+        bench_failure: None,
+        exchanges: Vec::new(),
+        unit,
+    };
+    interrupt.check()?;
+    match seen.unit.state {
+        BridgeState::BootLoader => seen.opened = port.open().map(drop).map_err(Problem::from),
+        BridgeState::Vendor => vendor(&mut seen, port, options, library, interrupt)?,
+        BridgeState::OpenFirmware => open(&mut seen, port, options, interrupt)?,
+    }
+    interrupt.check()?;
+    Ok(seen)
+}
+
+fn vendor(
+    seen: &mut Examination,
+    port: &mut dyn Port,
+    options: DoctorOptions,
+    library: &Library,
+    interrupt: Interrupt<'_>,
+) -> Result<(), AnyFailure> {
+    let answers = port.open().and_then(|mut bridge| Ok(answers(&mut bridge)?));
+    match answers {
+        Ok(pipes) => seen.pipes = pipes,
+        Err(failure) => seen.opened = Err(failure.into()),
+    }
+    if seen.pipes != PipeState::Move {
+        return Ok(());
+    }
+    let observed = Observation::of(port, interrupt);
+    interrupt.check()?;
+    let observed = match observed {
+        Ok(observed) => observed,
+        Err(failure) => {
+            seen.runs = Some(Err(failure.into()));
+            return Ok(());
+        }
+    };
+    seen.runs = Some(Ok(observed.running.runs(library)));
+    seen.behind = Some(observed.running.behind.clone());
+    let mut bridge = port.open()?;
+    if options.compare {
+        seen.exchanges = ask_vendor(&mut bridge);
+        compare(seen, &observed);
+    }
+    // The firmware uses the same engine for an SSD.
+    if observed.running.behind == Behind::NoMedium {
+        look_behind(seen, &mut VendorTlp::new(&mut bridge), interrupt);
+    }
+    seen.bench_failure =
+        bench(seen, &mut VendorTlp::new(&mut bridge), options.write).err().map(|error| Problem::of(&error));
+    Ok(())
+}
+
+/// Checks whether the unit answers commands. Control requests recover a unit whose bulk pipes hang; their success is
+/// part of the result.
+fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
+    let failed = |asked: &Result<_, CommandError>, how: fn(&TransportError) -> bool| match asked {
+        Err(CommandError::Transport(error)) => how(error),
+        _ => false,
+    };
+    let mut asked = bridge.inquiry();
+    if failed(&asked, TransportError::is_timeout) {
+        asked = bridge.inquiry();
+    }
+    let is_silent = failed(&asked, TransportError::is_timeout);
+    if is_silent && bridge.transport_mut().answers_control() {
+        return Ok(PipeState::Hang);
+    }
+    // Recovery ends with a port reset. Some systems take a unit that is silent then off the bus.
+    if is_silent || failed(&asked, TransportError::is_gone) {
+        return Ok(PipeState::Dead);
+    }
+    asked.map(|_| PipeState::Move)
+}
+
+fn open(
+    seen: &mut Examination,
+    port: &mut dyn Port,
+    options: DoctorOptions,
+    interrupt: Interrupt<'_>,
+) -> Result<(), AnyFailure> {
+    seen.runs = Some(Ok(RunningFirmware::Other(BridgeState::OpenFirmware)));
+    let mut bridge = match port.open_control() {
+        Ok(bridge) => bridge,
+        Err(failure) => {
+            seen.opened = Err(failure.into());
+            return Ok(());
+        }
+    };
+    let mut status = [0];
+    let mut asked = bridge.xdata_read(SRAM_DMA, &mut status);
+    if matches!(asked, Err(ControlError::Timeout { .. })) {
+        asked = bridge.reset_port().and_then(|()| bridge.xdata_read(SRAM_DMA, &mut status));
+        if matches!(asked, Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. })) {
+            seen.pipes = PipeState::Dead;
+            return Ok(());
+        }
+    }
+    match asked {
+        Ok(()) if status[0] != 0 => seen.pipes = PipeState::Busy(status[0]),
+        Ok(()) => {}
+        Err(error) => {
+            seen.opened = Err(Problem::of(&error));
+            return Ok(());
+        }
+    }
+    if options.write && seen.pipes == PipeState::NotAsked {
+        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; crate::bridge::open::SECTOR_LEN]) {
+            Ok(()) => PipeState::Move,
+            Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
+            Err(error) => {
+                seen.bench_failure = Some(Problem::of(&error));
+                PipeState::NotAsked
+            }
+        };
+    }
+    if seen.pipes == PipeState::Hang {
+        return Ok(());
+    }
+    if options.compare {
+        seen.exchanges = ask_open(&mut bridge);
+    }
+    seen.supply = Some(bridge.supply().map_err(|error| Problem::of(&error)));
+    interrupt.check()?;
+    look_behind(seen, &mut bridge, interrupt);
+    if seen.bench_failure.is_none() {
+        seen.bench_failure = bench(seen, &mut bridge, options.write).err().map(|error| Problem::of(&error));
+    }
+    drop(bridge);
+    if options.compare {
+        interrupt.check()?;
+        // Reading the image through registers is slow, so it is read only if needed.
+        match Observation::of(port, interrupt) {
+            Ok(observed) => compare(seen, &observed),
+            Err(failure) => seen.runs = Some(Err(failure.into())),
+        }
+    }
+    Ok(())
+}
+
+/// Adds the chip model's answers, with the unit's own configuration if it has one.
+fn compare(seen: &mut Examination, observed: &Observation) {
+    let Some(image) = observed.running.image() else { return };
+    let own = |index: BlockIndex| {
+        let at = usize::from(index.number());
+        observed.blocks[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok()).unwrap_or(known_blocks()[at])
+    };
+    ask_model(&mut seen.exchanges, &image, &BlockIndex::ALL.map(own), seen.unit.state);
+}
+
+/// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The
+/// numbers last as long as PCIe has power.
+fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: Interrupt<'_>) {
+    let mut patience = interrupt;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let link = pcie.link();
+    let is_up = link.as_ref().is_ok_and(|link| link.is_up);
+    let problem = |error: PcieError| Problem::of(&error);
+    seen.link = Some(link.map_err(problem));
+    if is_up {
+        let tree = pcie.survey(Scope { buses: true, windows: false, sizes: false, extended: false });
+        seen.tree = Some(tree.map_err(problem));
+    }
+    if seen.tree.as_ref().is_some_and(Result::is_ok) {
+        let timing = timed("configuration reads of the root port", || pcie.config_read(Bdf::ROOT, 0).map(drop));
+        seen.timings.extend(timing.ok());
+    }
+}
+
+fn bench(seen: &mut Examination, unit: &mut impl TlpEngine, write: bool) -> Result<(), EngineError> {
+    let mut buffer = [0; READ_LEN];
+    seen.timings.push(timed("E4 of 64 bytes", || unit.xdata_read(READ_FROM, &mut buffer))?);
+    if !write {
+        return Ok(());
+    }
+    let mut before = [0];
+    unit.xdata_read(SCRATCH_AT, &mut before)?;
+    let (mut value, mut is_kept) = (before[0], true);
+    seen.timings.push(timed("E5 of one byte, read back", || {
+        value = value.wrapping_add(1);
+        unit.xdata_write(&[(SCRATCH_AT, value)])?;
+        let mut found = [0];
+        unit.xdata_read(SCRATCH_AT, &mut found)?;
+        is_kept &= found[0] == value;
+        Ok::<_, EngineError>(())
+    })?);
+    seen.is_corrupt = !is_kept;
+    unit.xdata_write(&[(SCRATCH_AT, before[0])])
+}
+
+fn timed<X>(what: &str, mut ask: impl FnMut() -> Result<(), X>) -> Result<Timing, X> {
+    let mut micros = Vec::with_capacity(REPEATS);
+    for _ in 0..REPEATS {
+        let begun = Instant::now();
+        ask()?;
+        micros.push(u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX));
+    }
+    micros.sort_unstable();
+    let longest_us = micros.last().copied().unwrap_or(0);
+    Ok(Timing { what: what.to_owned(), count: REPEATS, median_us: micros[REPEATS / 2], longest_us })
+}

@@ -1,0 +1,95 @@
+//! Tests of files that hold an image, a damaged one, or none.
+
+use super::super::archive::tests::zip_of;
+use super::super::updater::tests::pe;
+use super::*;
+use crate::firmware::Image;
+
+fn image(seed: u32) -> Vec<u8> {
+    Image::from_body((0..0x9000u32).map(|i| (i.wrapping_mul(seed) >> 5) as u8).collect()).unwrap().to_file()
+}
+
+/// Returns manifests with one image, "known", in addition to the embedded ones.
+fn manifests(bytes: &[u8], md5: Md5Digest, sha256: Sha256Digest) -> Manifests {
+    let mut manifests = Manifests::of_repository(&[]).unwrap();
+    let size = bytes.len();
+    let text = format!(
+        "id = 'known'\nversion = '250102.85.00.00'\nchip = 'ASM2464PD'\nsize = {size}\nmd5 = '{md5}'\nsha256 = '{sha256}'"
+    );
+    manifests.add("known.toml", &text).unwrap();
+    manifests
+}
+
+fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, UnpackError> {
+    let bytes = image(3);
+    let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest::of(&bytes));
+    unpack("file", file, Wanted { manifest: known.by_id("known").unwrap(), member, known: &known }, Interrupt::never())
+}
+
+#[test]
+fn an_image_is_found_bare_zipped_in_an_updater_and_in_an_updater_in_a_zip() {
+    let bytes = image(3);
+    let updater = pe(&[0; 100], &[image(5), bytes.clone(), image(7)].concat(), &[]);
+    let zip = zip_of(&[("readme.txt", b"read me"), ("fw.bin", &bytes)]);
+    let nested = zip_of(&[("readme.txt", b"read me"), ("setup.exe", &updater)]);
+    let self_extracting = pe(&[0; 100], &[0; 100], &zip);
+    for (file, member) in [
+        (bytes.clone(), None),
+        (zip.clone(), Some("fw.bin")),
+        (zip, None),
+        (updater, None),
+        (nested.clone(), Some("setup.exe")),
+        (nested, None),
+        (self_extracting, None),
+    ] {
+        assert_eq!(unpack_known(file, member).unwrap().bytes, bytes);
+    }
+}
+
+#[test]
+fn a_right_md5_with_a_wrong_sha256_is_its_own_error() {
+    let bytes = image(3);
+    let known = manifests(&bytes, Md5Digest::of(&bytes), Sha256Digest([7; 32]));
+    let wanted = Wanted { manifest: known.by_id("known").unwrap(), member: None, known: &known };
+    assert!(matches!(unpack("file", bytes, wanted, Interrupt::never()), Err(UnpackError::Md5Only(_))));
+}
+
+#[test]
+fn what_is_not_the_image_is_named() {
+    let mut changed = image(3);
+    changed[99] ^= 1;
+    assert!(matches!(unpack_known(changed, None), Err(UnpackError::Sha256(_))));
+    assert!(matches!(unpack_known(image(3)[1..].to_vec(), None), Err(UnpackError::Size { .. })));
+    assert!(matches!(unpack_known(Vec::new(), None), Err(UnpackError::Empty { .. })));
+    assert!(matches!(unpack_known(b"\r\n<!DOCTYPE html><p>".to_vec(), None), Err(UnpackError::Html { .. })));
+    let other = unpack_known(pe(&[0; 100], &image(5), &[]), None).unwrap_err().to_string();
+    assert!(other.contains("it holds") && other.contains("in .rsrc"), "{other}");
+    let other = unpack_known(zip_of(&[("a.txt", b"a")]), None).unwrap_err().to_string();
+    assert_eq!(other, "file does not hold image known; it holds a.txt");
+}
+
+#[test]
+fn archives_in_archives_end_somewhere() {
+    let mut zip = zip_of(&[("fw.bin", &image(3))]);
+    for _ in 0..MAX_DEPTH {
+        zip = zip_of(&[("inner.zip", &zip)]);
+    }
+    assert!(matches!(unpack_known(zip, None), Err(UnpackError::Nested { .. })));
+}
+
+#[test]
+fn archives_in_an_archive_share_its_budget() {
+    // Each inner archive alone is within the limit; together they expand to 20 times as much.
+    let bomb = zip_of(&[("zeros.bin", &vec![0; (MAX_EXPANDED / 2) as usize])]);
+    let names: Vec<String> = (0..40).map(|at| format!("{at}.zip")).collect();
+    let members: Vec<(&str, &[u8])> = names.iter().map(|name| (name.as_str(), bomb.as_slice())).collect();
+    let error = unpack_known(zip_of(&members), None).unwrap_err();
+    assert!(matches!(error, UnpackError::Archive { source: ArchiveError::Expands { .. }, .. }), "{error}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_never_panic(bytes: Vec<u8>) {
+        let _ = unpack_known(bytes, None);
+    }
+}

@@ -1,0 +1,299 @@
+//! Decisions about units that are built from a few lines.
+
+use proptest::prelude::*;
+
+use super::super::backup::tests::sample_image;
+use super::super::observe::Running;
+use super::super::plan::{BlockBytes, BlockPlan, UnitBlocks};
+use super::*;
+use crate::bridge::{Attached, Behind};
+use crate::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
+
+/// An image of the same version with other code.
+fn another() -> Image {
+    let mut image = sample_image(0);
+    assert!(image.replace(BodyOffset(0x3000), &[0x5A, 0xC3]));
+    image
+}
+
+fn block_zero(serial: &str) -> BlockBytes {
+    let [mut block, _] = known_blocks();
+    block.set_stock_identity().unwrap();
+    block.set_text(ConfigField::Serial, serial).unwrap();
+    *block.bytes()
+}
+
+/// Builds a block 1 with its own USB4 identity and a correct checksum.
+fn block_one(byte: u8) -> BlockBytes {
+    let mut bytes = *known_blocks()[1].bytes();
+    bytes[0x5A] = byte;
+    bytes[0x7F] = bytes[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
+    bytes
+}
+
+fn blocks(serial: &str) -> UnitBlocks {
+    [Some(block_zero(serial)), Some(block_one(0x10))]
+}
+
+fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observation {
+    let state = if image.is_some() { BridgeState::Vendor } else { BridgeState::BootLoader };
+    let identity = UnitIdentity::of(blocks.each_ref().map(Option::as_ref));
+    let attached = Attached {
+        usb_id: UsbId::STOCK,
+        state,
+        serial: identity.serial.unwrap_or_default(),
+        manufacturer: String::new(),
+        product: String::new(),
+    };
+    let parts = image.map(|image| {
+        let file = image.to_file();
+        Part::ALL.map(|part| {
+            let mut bytes = part.of(&file).to_vec();
+            bytes.resize(part.max_len(), 0xFF);
+            bytes
+        })
+    });
+    let version = image.map(Image::version);
+    let e4_extension = image.map(|_| false);
+    let running = Running { state, version, parts, e4_extension, behind: Behind::NoMedium };
+    Observation { device: device.to_owned(), attached, blocks, running, is_disk_checked: true }
+}
+
+fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {
+    let block = |index: BlockIndex| {
+        let at = usize::from(index.number());
+        BlockPlan { index, current: seen.blocks[at], new: new[at], source, changes: Vec::new() }
+    };
+    FlashPlan {
+        attached: seen.attached.clone(),
+        blocks: BlockIndex::ALL.map(block),
+        file: image.to_file(),
+        version: Some(image.version()),
+        open: None,
+        usb_id: Some(UsbId::STOCK),
+    }
+}
+
+fn kept(seen: &Observation, image: &Image) -> FlashPlan {
+    planned(seen, seen.blocks.map(|block| block.unwrap_or([0xFF; 128])), BlockSource::Unit, image)
+}
+
+fn subject() -> Subject {
+    let firmware = Firmware::of(&sample_image(0), &Library::of_repository().unwrap());
+    Subject { firmware, rewritable: Rewritable::Yes, from_virtual: false, serial_given: false }
+}
+
+fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
+    decide(&[Candidate { seen, plan }], subject, allowed, &[]).remove(0)
+}
+
+fn written(decision: Decision) -> Terms {
+    match decision {
+        Decision::Write(terms) => terms,
+        other => panic!("not written: {other:?}"),
+    }
+}
+
+#[test]
+fn a_unit_that_holds_everything_is_left_alone_unless_forced() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("A"), Some(&image));
+    let plan = kept(&seen, &image);
+    assert!(matches!(decide_alone(&seen, &plan, &subject(), Allowed::default()), Decision::Nothing));
+    let forced = Allowed { force: true, ..Allowed::default() };
+    written(decide_alone(&seen, &plan, &subject(), forced));
+}
+
+#[test]
+fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("A"), Some(&image));
+    let plan = kept(&seen, &image);
+    let contradictions: [fn(&mut Observation); 4] = [
+        |seen| seen.running.version = Some(FirmwareVersion([1; 6])),
+        |seen| seen.attached.usb_id = UsbId::PATCHED,
+        |seen| seen.attached.serial = "B".to_owned(),
+        |seen| seen.running.parts = None,
+    ];
+    for contradict in contradictions {
+        let mut seen = seen.clone();
+        contradict(&mut seen);
+        written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
+    }
+}
+
+#[test]
+fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
+    let image = sample_image(0);
+    let seen = observed("virtual:u", blocks("A"), Some(&another()));
+    let subject = Subject {
+        rewritable: Rewritable::No("takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned()),
+        ..subject()
+    };
+    let everything =
+        Allowed { no_backup: true, unproven: true, clone_identity: true, other_line: true, force: true, unasked: true };
+    let decision = decide_alone(&seen, &kept(&seen, &image), &subject, everything);
+    assert!(matches!(decision, Decision::Refused(Refusal::NotRewritable { .. })));
+}
+
+#[test]
+fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
+    let practice = practice::image();
+    let library = Library::of_repository().unwrap();
+    let practice_subject = Subject { firmware: Firmware::of(&practice, &library), ..subject() };
+    let backup_subject = Subject { from_virtual: true, ..subject() };
+    let unknown_subject = Subject { rewritable: Rewritable::Unknown, ..subject() };
+    for (subject, why, on_virtual) in [
+        (practice_subject, Unproven::Practice, false),
+        (backup_subject, Unproven::VirtualBackup, false),
+        (unknown_subject, Unproven::NotExecuted, true),
+    ] {
+        for device in ["1-1", "virtual:u"] {
+            let seen = observed(device, blocks("A"), Some(&another()));
+            let plan = kept(&seen, &sample_image(0));
+            let decision = decide_alone(&seen, &plan, &subject, Allowed::default());
+            let refused = matches!(&decision, Decision::Refused(Refusal::Unproven { why: all, .. }) if *all == [why]);
+            assert_eq!(refused, device == "1-1" || on_virtual, "{why:?} {device}: {decision:?}");
+            let allowed = Allowed { unproven: true, ..Allowed::default() };
+            assert_eq!(written(decide_alone(&seen, &plan, &subject, allowed)).unproven.is_empty(), !refused);
+        }
+    }
+}
+
+#[test]
+fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("MINE"), Some(&another()));
+    let others = planned(&seen, [block_zero("YOURS"), block_one(0x10)], BlockSource::Backup, &image);
+    let decision = decide_alone(&seen, &others, &subject(), Allowed::default());
+    assert!(matches!(decision, Decision::Refused(Refusal::Clone { what: Cloned::OtherSerial { .. }, .. })));
+    let usb4 = planned(&seen, [block_zero("MINE"), block_one(0x20)], BlockSource::Backup, &image);
+    let decision = decide_alone(&seen, &usb4, &subject(), Allowed::default());
+    assert!(matches!(decision, Decision::Refused(Refusal::Clone { what: Cloned::OtherUsb4, .. })));
+    let allowed = Allowed { clone_identity: true, ..Allowed::default() };
+    assert!(written(decide_alone(&seen, &others, &subject(), allowed)).cloned.is_some());
+    let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
+    assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, None);
+    // A serial number that the user gives belongs to no other unit, and a unit without an identity has none to lose.
+    let given = Subject { serial_given: true, ..subject() };
+    let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Backup, &image);
+    assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, None);
+    let empty = observed("1-1", [None, None], None);
+    let others = FlashPlan {
+        attached: empty.attached.clone(),
+        ..planned(&empty, others.blocks.map(|b| b.new), BlockSource::Backup, &image)
+    };
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    assert_eq!(written(decide_alone(&empty, &others, &subject(), allowed)).cloned, None);
+}
+
+#[test]
+fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
+    let image = sample_image(0);
+    let connected = [Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }];
+    let decide = |seen: &Observation, plan: &FlashPlan| {
+        let allowed = Allowed { no_backup: true, ..Allowed::default() };
+        decide(&[Candidate { seen, plan }], &subject(), allowed, &connected).remove(0)
+    };
+    let kept_unit = observed("1-1", blocks("A"), Some(&another()));
+    let terms = written(decide(&kept_unit, &kept(&kept_unit, &image)));
+    assert_eq!((terms.cloned, terms.twins), (None, vec!["1-2".to_owned()]));
+    let empty = observed("1-1", [None, None], None);
+    let plan = planned(&empty, [block_zero("A"), block_one(0x10)], BlockSource::Backup, &image);
+    assert!(matches!(
+        decide(&empty, &plan),
+        Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { .. }, .. })
+    ));
+    // A unit whose block got its serial number from the user, as with `config set`.
+    let own = observed("1-3", blocks("B"), Some(&another()));
+    let given = planned(&own, [block_zero("A"), block_one(0x10)], BlockSource::Unit, &image);
+    assert!(matches!(
+        decide(&own, &given),
+        Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
+    ));
+    // The commands that restore the kept unit would meet its twin.
+    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image) }];
+    let carried = carried(&candidates, 0, Allowed::default(), &connected, &Library::of_repository().unwrap());
+    assert_eq!(carried.again, ["--clone-identity"]);
+    assert_eq!(carried.back.unwrap(), ["--unproven", "--clone-identity"]);
+}
+
+#[test]
+fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
+    let image = sample_image(0);
+    let known = known_blocks().map(|block| *block.bytes());
+    let seen = ["1-1", "1-2"].map(|device| observed(device, [None, None], None));
+    let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
+    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan }).collect();
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    for decision in decide(&units, &subject(), allowed, &[]) {
+        assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
+    }
+}
+
+#[test]
+fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
+    let image = sample_image(0);
+    let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
+    let [a, b, c, ..] = image.version().0;
+    let makers = FirmwareVersion([a, b, c, 0x85, 0x4F, 0x05]);
+    seen.running.version = Some(makers);
+    let plan = kept(&seen, &image);
+    let asked = written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
+    assert_eq!(asked.other_line, Some((makers, image.version())));
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    let decision = decide_alone(&seen, &plan, &subject(), unasked);
+    assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })));
+    written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..unasked }));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// For any units, no two end up with a shared serial number that they did not share before.
+    #[test]
+    fn no_run_makes_two_units_alike(
+        units in proptest::collection::vec((proptest::option::of("[AB]"), "[ABC]", any::<bool>()), 1..5),
+        unasked in any::<bool>(),
+    ) {
+        let image = sample_image(0);
+        let seen: Vec<_> = units
+            .iter()
+            .enumerate()
+            .map(|(at, (own, ..))| {
+                let port = format!("1-{at}");
+                match own {
+                    Some(serial) => observed(&port, blocks(serial), Some(&another())),
+                    None => observed(&port, [None, None], None),
+                }
+            })
+            .collect();
+        let plans: Vec<_> = seen
+            .iter()
+            .zip(&units)
+            .map(|(seen, (own, new, keeps))| match own {
+                Some(_) if *keeps => kept(seen, &image),
+                _ => planned(seen, [block_zero(new), block_one(0x10)], BlockSource::Backup, &image),
+            })
+            .collect();
+        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan }).collect();
+        let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
+        let decisions = decide(&candidates, &subject(), allowed, &[]);
+        let changed: Vec<_> = candidates
+            .iter()
+            .zip(&decisions)
+            .filter(|(unit, decision)| matches!(decision, Decision::Write(_)) && unit.own().serial != unit.planned().serial)
+            .map(|(unit, _)| unit.planned().serial)
+            .collect();
+        for (at, serial) in changed.iter().enumerate() {
+            prop_assert!(!changed[..at].contains(serial), "{changed:?}");
+            prop_assert!(candidates.iter().all(|unit| unit.own().serial != *serial), "{changed:?}");
+        }
+        // A unit that would change is not skipped.
+        for (unit, decision) in candidates.iter().zip(&decisions) {
+            if matches!(decision, Decision::Nothing) {
+                prop_assert!(unit.plan.blocks.iter().all(|block| !block.differs()));
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Identification of an image: stock, with which patches, the practice image, or open firmware. Pure.
+
+use std::fmt;
+
+use derive_more::Display;
+
+use super::open_image::OpenImage;
+use crate::chip::boot;
+use crate::digest::Sha256Digest;
+use crate::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
+use crate::patch::{Expectations, Library, verify};
+use crate::practice;
+
+/// The patch that makes writes answered without an SSD behind the bridge.
+const STATUS_PATCH: &str = "status-0x2a12";
+/// The patch that lengthens E4.
+const E4_LENGTH_16: &str = "e4-length-16";
+
+/// Base of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Base {
+    /// A vendor image with a known digest.
+    Vendor,
+    /// The practice image.
+    Practice,
+    /// Open firmware.
+    Open(OpenImage),
+    /// Unknown bytes.
+    Unknown,
+}
+
+/// An identified image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Firmware {
+    base: Base,
+    version: FirmwareVersion,
+    patches: Vec<String>,
+}
+
+impl Firmware {
+    /// Identifies an image: by undoing the known patches, or else by what it enumerates as.
+    pub fn of(image: &Image, library: &Library) -> Self {
+        let verification = verify(library, &image.to_file(), &Expectations::default());
+        let practice = practice::image();
+        let base = match verification.base {
+            Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
+            // A modified practice image is no vendor image.
+            _ if image.version() == practice.version() => Base::Practice,
+            Some(_) => Base::Vendor,
+            None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
+        };
+        let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
+        Self { base, version: image.version(), patches }
+    }
+
+    /// Whether the image is asmpatch's practice image, which has never run on silicon.
+    pub fn is_practice(&self) -> bool {
+        self.base == Base::Practice
+    }
+
+    /// The open firmware; `None` for any other image.
+    pub fn open(&self) -> Option<&OpenImage> {
+        match &self.base {
+            Base::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The version in the vendor's format; `None` for open firmware, which has none.
+    pub fn version(&self) -> Option<FirmwareVersion> {
+        self.open().is_none().then_some(self.version)
+    }
+
+    /// Whether the image is a known image of the vendor's kind without any patch.
+    pub fn is_unpatched(&self) -> bool {
+        matches!(self.base, Base::Vendor | Base::Practice) && self.patches.is_empty()
+    }
+
+    /// Whether the image answers writes that no device behind the bridge completes.
+    pub fn answers_writes(&self) -> bool {
+        self.has(STATUS_PATCH)
+    }
+
+    /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
+    pub fn has_e4_extension(&self) -> Option<bool> {
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(E4_LENGTH_16))
+    }
+
+    fn has(&self, id: &str) -> bool {
+        self.patches.iter().any(|patch| patch == id)
+    }
+}
+
+impl fmt::Display for Firmware {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.base, self.patches.is_empty()) {
+            (Base::Practice, _) => f.write_str("practice image")?,
+            (Base::Vendor, true) => write!(f, "stock firmware {}", self.version)?,
+            (Base::Vendor, false) => write!(f, "vendor firmware {}", self.version)?,
+            (Base::Open(open), _) => open.fmt(f)?,
+            (Base::Unknown, _) => write!(f, "unknown firmware {}", self.version)?,
+        }
+        if self.patches.is_empty() { Ok(()) } else { write!(f, " with {}", self.patches.join(", ")) }
+    }
+}
+
+/// Whether a unit with an image can be written again. The chip's boot loader does not start while the container is
+/// valid, so firmware whose E1 does nothing can never be replaced over USB.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rewritable {
+    /// Yes: it boots on the chip model, answers, and takes new firmware by commands or through registers.
+    Yes,
+    /// No, for this reason.
+    No(String),
+    /// Unknown: the chip model may not know enough for this version.
+    Unknown,
+}
+
+impl Rewritable {
+    /// Boots the image from the reset vector and writes it again over each of its transports.
+    pub fn of(image: &Image) -> Self {
+        let report = boot::check(image);
+        match (report.failure(), report.state()) {
+            // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
+            (Some(_), None) if known_routines(image.version()).next().is_none() => Self::Unknown,
+            (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
+            (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Self::Yes,
+            (None, _) => Self::Unknown,
+        }
+    }
+}
+
+/// The firmware that runs on a unit, by its interface, its flash and its answers.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+pub enum RunningFirmware {
+    /// The firmware in the flash; nothing observed contradicts it.
+    Flashed(Firmware),
+    /// Another firmware than this one in the flash, which was written since the unit started.
+    #[display("other vendor firmware than its flash holds ({_0})")]
+    OtherThanFlashed(Firmware),
+    /// Vendor firmware of which at most the version is known.
+    #[display("vendor firmware{}", _0.map(|version| format!(" {version}")).unwrap_or_default())]
+    Vendor(Option<FirmwareVersion>),
+    /// No vendor firmware.
+    Other(BridgeState),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backup::tests::sample_image;
+    use super::*;
+    use crate::firmware::{Bank, CodeAddress};
+    use crate::patch::{PatchSet, Selection};
+
+    #[test]
+    fn an_image_is_named_by_what_it_is_made_of_and_the_patches_in_it() {
+        let library = Library::of_repository().unwrap();
+        let practice = practice::image();
+        assert_eq!(Firmware::of(&practice, &library).to_string(), "practice image");
+        let digest = Sha256Digest(practice.sha256());
+        let patched = PatchSet::resolve(&library, &Selection::default(), &practice, digest).unwrap().apply().unwrap();
+        let firmware = Firmware::of(&patched.image, &library);
+        assert_eq!(firmware.to_string(), "practice image with status-0x2a12");
+        assert!(firmware.is_practice() && firmware.answers_writes());
+        assert_eq!(firmware.has_e4_extension(), Some(false));
+
+        let unknown = sample_image(0);
+        let firmware = Firmware::of(&unknown, &library);
+        assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
+        assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn an_image_whose_e1_does_nothing_can_not_be_rewritten_and_the_commands_say_so() {
+        assert_eq!(Rewritable::of(&practice::image()), Rewritable::Yes);
+        assert_eq!(Rewritable::of(&sample_image(0)), Rewritable::Unknown);
+        // Replace E1's entry point, as docs/firmware.md lists it, with a RET.
+        let mut broken = practice::image();
+        assert!(broken.replace(CodeAddress::new(Bank::Bank1, 0xE89B).unwrap().body_offset(), &[0x22]));
+        assert!(
+            matches!(Rewritable::of(&broken), Rewritable::No(failed) if failed.contains("takes a configuration block (E1) over Bulk-Only"))
+        );
+    }
+}

@@ -1,0 +1,306 @@
+//! The plan of a write: everything that will be written to a unit, computed in advance. Pure.
+
+use derive_more::Display;
+
+use super::backup::Backup;
+use super::open_image::OpenImage;
+use crate::bridge::Attached;
+use crate::digest::to_hex;
+use crate::firmware::{
+    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
+    Image, Part, UsbId, known_blocks,
+};
+
+/// The bytes of a configuration block.
+pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
+
+/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
+pub type UnitBlocks = [Option<BlockBytes>; 2];
+
+/// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
+/// commands that write. Source: the reference's section on identities; openpilot's flasher.
+pub const fn is_readable(state: BridgeState) -> bool {
+    matches!(state, BridgeState::Vendor | BridgeState::OpenFirmware)
+}
+
+/// Source of a planned configuration block, before the edits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum BlockSource {
+    /// The unit.
+    #[display("the unit's own")]
+    Unit,
+    /// A backup.
+    #[display("from the backup")]
+    Backup,
+    /// The known blocks that suit any unit, because neither the unit nor a backup has a valid one.
+    #[display("the known block that serves any unit")]
+    Known,
+}
+
+/// A change of a field's value, in words.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct FieldChange {
+    /// The field's name, as in patch files.
+    pub field: &'static str,
+    /// Its value before.
+    pub from: String,
+    /// Its value after.
+    pub to: String,
+}
+
+/// One configuration block of the plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockPlan {
+    /// The block's index.
+    pub index: BlockIndex,
+    /// The unit's current block, if it can be read.
+    pub current: Option<BlockBytes>,
+    /// The new block.
+    pub new: BlockBytes,
+    /// Source of `new`.
+    pub source: BlockSource,
+    /// The fields of block 0 that the edits change.
+    pub changes: Vec<FieldChange>,
+}
+
+impl BlockPlan {
+    /// Whether the block changes. Both blocks are written in any case, because E1 of block 0 erases them.
+    pub fn differs(&self) -> bool {
+        self.current != Some(self.new)
+    }
+}
+
+/// Everything that will be written to one unit, and how it must come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FlashPlan {
+    /// The unit before.
+    pub attached: Attached,
+    /// Configuration blocks 0 and 1.
+    pub blocks: [BlockPlan; 2],
+    /// The image file, in the vendor's container.
+    pub file: Vec<u8>,
+    /// The image's version; `None` for open firmware, which has none.
+    pub version: Option<FirmwareVersion>,
+    /// The image as open firmware, which uses nothing from configuration block 0; `None` for the vendor's kind.
+    pub open: Option<OpenImage>,
+    /// The identity that the unit must come back with; `None` if block 0 holds none, and the chip uses its own.
+    pub usb_id: Option<UsbId>,
+}
+
+impl FlashPlan {
+    /// Plans `flash`: this image, and the unit's blocks with `edit` applied to block 0.
+    ///
+    /// The blocks come from `backup` if it is given, else from the unit, else they are the known ones.
+    ///
+    /// # Errors
+    /// If the edit does not fit its field.
+    pub fn flash(
+        attached: Attached,
+        unit: UnitBlocks,
+        backup: Option<&Backup>,
+        image: &Image,
+        edit: impl FnOnce(&mut ConfigBlock) -> Result<(), ConfigBlockError>,
+    ) -> Result<Self, ConfigBlockError> {
+        let base = |index: BlockIndex| {
+            let at = usize::from(index.number());
+            let from_backup = backup.and_then(|backup| backup.block(index).ok());
+            let from_unit = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+            match (from_backup, from_unit) {
+                (Some(block), _) => (block, BlockSource::Backup),
+                (None, Some(block)) => (block, BlockSource::Unit),
+                (None, None) => (known_blocks()[at], BlockSource::Known),
+            }
+        };
+        let (zero, zero_source) = base(BlockIndex::Zero);
+        let (one, one_source) = base(BlockIndex::One);
+        let mut edited = zero;
+        edit(&mut edited)?;
+        let block = |before: &ConfigBlock, after: &ConfigBlock, source| BlockPlan {
+            index: after.index(),
+            current: unit[usize::from(after.index().number())],
+            new: *after.bytes(),
+            source,
+            changes: changes(before, after),
+        };
+        let blocks = [block(&zero, &edited, zero_source), block(&one, &one, one_source)];
+        Ok(Self::of(attached, blocks, image, Some(edited.usb_id())))
+    }
+
+    /// Plans `restore`: blocks and firmware of the backup, byte for byte.
+    pub fn restore(attached: Attached, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
+        let block = |index: BlockIndex| {
+            let at = usize::from(index.number());
+            let new = backup.blocks[at];
+            let before = unit[at].and_then(|bytes| ConfigBlock::parse(index, &bytes).ok());
+            let after = ConfigBlock::parse(index, &new).ok();
+            let changes = match (before, after) {
+                (Some(before), Some(after)) => changes(&before, &after),
+                _ => Vec::new(),
+            };
+            BlockPlan { index, current: unit[at], new, source: BlockSource::Backup, changes }
+        };
+        let configured = backup.block(BlockIndex::Zero).ok().map(|block| block.usb_id());
+        Self::of(attached, BlockIndex::ALL.map(block), image, configured)
+    }
+
+    fn of(attached: Attached, blocks: [BlockPlan; 2], image: &Image, configured: Option<UsbId>) -> Self {
+        let open = OpenImage::of(image);
+        Self {
+            attached,
+            blocks,
+            file: image.to_file(),
+            version: open.is_none().then(|| image.version()),
+            usb_id: open.as_ref().map(|open| open.usb_id).or(configured),
+            open,
+        }
+    }
+
+    /// The non-empty parts of the image, in the order of writing.
+    pub fn parts(&self) -> impl Iterator<Item = (Part, &[u8])> {
+        Part::ALL.into_iter().map(|part| (part, part.of(&self.file))).filter(|(_, bytes)| !bytes.is_empty())
+    }
+
+    /// Whether the written bytes can be read back before the unit restarts.
+    pub const fn reads_back(&self) -> bool {
+        is_readable(self.attached.state)
+    }
+
+    /// The unit's state after the write.
+    pub const fn becomes(&self) -> BridgeState {
+        if self.open.is_some() { BridgeState::OpenFirmware } else { BridgeState::Vendor }
+    }
+
+    /// Whether a unit that came back matches the plan: its kind of firmware under the planned identity.
+    pub fn is_identity_of(&self, found: &Attached) -> bool {
+        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+    }
+
+    /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.
+    pub fn has_own_serial(&self) -> bool {
+        let known = known_blocks()[0];
+        let new = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new);
+        new.is_ok_and(|new| new.text(ConfigField::Serial) != known.text(ConfigField::Serial))
+    }
+}
+
+fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {
+    // Only block 0's fields have known names.
+    let fields = if after.index() == BlockIndex::Zero { ConfigField::ALL } else { &[] };
+    fields
+        .iter()
+        .filter(|field| before.field(**field) != after.field(**field))
+        .map(|field| FieldChange { field: field.name(), from: words(before, *field), to: words(after, *field) })
+        .collect()
+}
+
+fn words(block: &ConfigBlock, field: ConfigField) -> String {
+    match field.kind() {
+        FieldKind::Text => format!("{:?}", block.text(field)),
+        FieldKind::U16 => format!("{:#06x}", block.number(field)),
+        FieldKind::Bytes => to_hex(block.field(field), ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::backup::tests::{sample_backup, sample_image};
+    use super::*;
+
+    fn attached(state: BridgeState) -> Attached {
+        Attached {
+            usb_id: UsbId::STOCK,
+            state,
+            serial: "123".into(),
+            manufacturer: "ASMedia".into(),
+            product: "dock".into(),
+        }
+    }
+
+    fn own_block() -> ConfigBlock {
+        let [mut block, _] = known_blocks();
+        block.set_text(ConfigField::Serial, "MINE0001").unwrap();
+        block.set_text(ConfigField::Manufacturer, "Dock Maker").unwrap();
+        block.set_number(ConfigField::VendorId, 0x174C).unwrap();
+        block.set_number(ConfigField::ProductId, 0x2464).unwrap();
+        block
+    }
+
+    fn identity(block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        block.set_number(ConfigField::VendorId, 0xADD1)?;
+        block.set_number(ConfigField::ProductId, 1)
+    }
+
+    #[test]
+    fn only_the_fields_that_the_patch_names_change_in_the_units_own_block() {
+        let unit = [Some(*own_block().bytes()), Some(*known_blocks()[1].bytes())];
+        let plan = FlashPlan::flash(attached(BridgeState::Vendor), unit, None, &sample_image(0), identity).unwrap();
+        let [zero, one] = &plan.blocks;
+        assert_eq!(plan.usb_id, Some(UsbId::PATCHED));
+        assert_eq!((zero.source, one.source), (BlockSource::Unit, BlockSource::Unit));
+        assert!(zero.differs() && !one.differs());
+        let named: Vec<_> = zero.changes.iter().map(|change| (change.field, change.to.as_str())).collect();
+        assert_eq!(named, [("vendor-id", "0xadd1"), ("product-id", "0x0001")]);
+        let changed: Vec<_> = (0..CONFIG_BLOCK_LEN).filter(|at| zero.new[*at] != own_block().bytes()[*at]).collect();
+        assert!(changed.iter().all(|at| (0x74..0x78).contains(at) || *at == 0x7F), "{changed:x?}");
+        assert!(plan.has_own_serial());
+    }
+
+    #[test]
+    fn a_unit_without_a_block_that_holds_gets_the_known_ones_and_the_plan_says_so() {
+        for unit in [[None, None], [Some([0xFF; CONFIG_BLOCK_LEN]); 2]] {
+            let plan =
+                FlashPlan::flash(attached(BridgeState::BootLoader), unit, None, &sample_image(0), identity).unwrap();
+            assert_eq!(plan.blocks[0].source, BlockSource::Known);
+            assert_eq!(plan.blocks.each_ref().map(|block| block.new), known_blocks().map(|block| *block.bytes()));
+            assert!(plan.blocks.iter().all(BlockPlan::differs));
+            assert!(!plan.has_own_serial() && !plan.reads_back());
+        }
+    }
+
+    #[test]
+    fn a_backup_gives_the_blocks_that_the_boot_loader_can_not() {
+        let mut backup = sample_backup();
+        backup.blocks[0] = *own_block().bytes();
+        let plan = FlashPlan::flash(
+            attached(BridgeState::BootLoader),
+            [None, None],
+            Some(&backup),
+            &sample_image(0),
+            identity,
+        )
+        .unwrap();
+        assert_eq!(plan.blocks[0].source, BlockSource::Backup);
+        assert!(plan.has_own_serial());
+    }
+
+    #[test]
+    fn an_edit_that_does_not_fit_makes_no_plan() {
+        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |block| {
+            block.set_text(ConfigField::T10Vendor, "far too long")
+        });
+        assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
+    }
+
+    #[test]
+    fn restoring_plans_every_byte_as_it_was_even_blocks_that_do_not_hold() {
+        let mut backup = sample_backup();
+        backup.blocks[1] = [0xFF; CONFIG_BLOCK_LEN];
+        let image = backup.firmware().unwrap();
+        let unit = [Some(*own_block().bytes()), Some([0xFF; CONFIG_BLOCK_LEN])];
+        let plan = FlashPlan::restore(attached(BridgeState::Vendor), unit, &backup, &image);
+        assert_eq!(plan.blocks.each_ref().map(|block| block.new), backup.blocks);
+        assert!(plan.blocks[0].differs() && !plan.blocks[1].differs());
+        assert_eq!(plan.file, image.to_file());
+    }
+
+    #[test]
+    fn the_parts_are_the_file_split_where_the_flash_splits_it() {
+        let plan =
+            FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |_| Ok(())).unwrap();
+        let parts: Vec<_> = plan.parts().map(|(part, bytes)| (part, bytes.len())).collect();
+        assert_eq!(parts, [(Part::One, 0xFF00), (Part::Two, 98_016 - 0xFF00)]);
+    }
+}

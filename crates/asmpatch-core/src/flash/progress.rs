@@ -1,0 +1,86 @@
+//! The steps of a write and their reports. The library reports to a [`FlashProgress`], and never prints.
+
+use derive_more::Display;
+use serde::Serialize;
+
+use crate::firmware::{BlockIndex, Part};
+use crate::progress::Progress;
+
+/// A step of writing a unit, in the order of execution.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+pub enum FlashStep {
+    /// Opens the unit and checks that it is still the plan's.
+    #[display("open")]
+    Open,
+    /// Reads everything and saves it.
+    #[display("back up")]
+    Backup,
+    /// E1: writes a block. Block 0 erases the slot first.
+    #[display("{}write configuration block {}", if _0.number() == 0 { "erase, " } else { "" }, _0.number())]
+    WriteBlock(BlockIndex),
+    /// E3: writes a part.
+    #[display("write firmware part {}", _0.number())]
+    WritePart(Part),
+    /// Through registers: reads everything and finds the differences.
+    #[display("compare with the flash")]
+    Compare,
+    /// Through registers: clears the old image's length, so that no mixture of two images can start.
+    #[display("clear the old image's length")]
+    Invalidate,
+    /// Through registers: writes every differing sector except the first.
+    #[display("write sectors")]
+    WriteSectors,
+    /// Through registers: writes the sector with the configuration blocks and the image's length.
+    #[display("write the first sector")]
+    WriteFirstSector,
+    /// E0: reads a block back and compares it.
+    #[display("read back configuration block {}", _0.number())]
+    ReadBackBlock(BlockIndex),
+    /// E2: reads a part back and compares it.
+    #[display("read back firmware part {}", _0.number())]
+    ReadBack(Part),
+    /// E8: restarts the unit, if its firmware knows the command.
+    #[display("restart")]
+    Restart,
+    /// The hub power-cycles the unit.
+    #[display("power-cycle")]
+    PowerCycle,
+    /// Waits for the unit to leave the bus and come back.
+    #[display("come back")]
+    Return,
+    /// Compares the unit's behaviour with what was written.
+    #[display("check what runs")]
+    Prove,
+}
+
+/// An event of a backup or a write.
+#[derive(Debug, Clone, Copy)]
+pub enum FlashEvent<'a> {
+    /// Number of bytes that the whole run moves if nothing has to be repeated.
+    Total(u64),
+    /// A step begins.
+    Begin(FlashStep),
+    /// Bytes were moved in the current step.
+    Moved(u64),
+    /// A step has ended, with this result.
+    End(FlashStep, &'a str),
+    /// A problem that asmpatch handles by itself.
+    Trouble(FlashStep, &'a str),
+    /// Only a power cycle can start the unit: the user should unplug it and plug it in again.
+    Replug,
+}
+
+/// Receives the events of a backup or a write.
+pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + 'p;
+
+/// A step and its result, for a report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct StepReport {
+    /// The step, in words.
+    pub step: String,
+    /// The step's result, in words.
+    pub result: String,
+    /// Whether the step is done, as opposed to a problem that was handled.
+    pub done: bool,
+}

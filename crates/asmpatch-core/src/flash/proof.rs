@@ -1,0 +1,211 @@
+//! Proof of what a unit runs, by its behaviour.
+//!
+//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again.
+//! Nor does the version, which is the same for stock and patched firmware. Only behaviour in which the old and the
+//! written code differ is a proof, if it can be tested without harm.
+
+use std::fmt;
+
+use derive_more::Display;
+use serde::Serialize;
+
+use super::access::Access;
+use super::error::FlashError;
+use super::plan::FlashPlan;
+use crate::bridge::{Attached, CommandError};
+use crate::chip::{Data, Ending, boot};
+use crate::firmware::{BridgeState, FirmwareVersion, Image};
+use crate::scsi::{Command, XdataAddress};
+
+/// Source of the test read: 256 bytes of RAM, which reading does not change. Without the extension of E4's length only
+/// the low byte counts, and no byte arrives.
+const LONG_READ_FROM: XdataAddress = XdataAddress::main(0x0700);
+const LONG_READ_LEN: u16 = 256;
+
+/// Observable behaviour of a firmware.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behaviour {
+    /// The unit's state, by its interface.
+    pub state: Option<BridgeState>,
+    /// Open firmware's product string, which contains its build.
+    pub build: Option<String>,
+    /// The version that the firmware reports.
+    pub version: Option<FirmwareVersion>,
+    /// Whether E4 returns 256 bytes at once; `None` if unknown.
+    pub long_e4: Option<bool>,
+}
+
+impl Behaviour {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self { state: None, build: None, version: None, long_e4: None };
+
+    /// Behaviour of the firmware in a plan.
+    pub fn of_plan(plan: &FlashPlan) -> Self {
+        if let Some(open) = &plan.open {
+            return Self { state: Some(plan.becomes()), build: Some(open.product.clone()), ..Self::UNKNOWN };
+        }
+        let no_image = Self { state: Some(plan.becomes()), version: plan.version, ..Self::UNKNOWN };
+        Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))
+    }
+
+    /// Behaviour of `image`, of the vendor's kind, by executing it.
+    pub fn of_image(image: &Image) -> Self {
+        let (state, version) = (Some(BridgeState::Vendor), Some(image.version()));
+        Self { state, version, long_e4: long_e4(image), build: None }
+    }
+
+    /// Behaviour of the unit.
+    ///
+    /// # Errors
+    /// If the unit reports no version, or is gone.
+    pub fn of_unit(access: &mut Access, attached: &Attached) -> Result<Self, CommandError> {
+        let state = Some(attached.state);
+        let Access::Commands(bridge) = access else {
+            return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });
+        };
+        let version = Some(bridge.firmware_version()?);
+        let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
+            Ok(()) => Some(true),
+            Err(CommandError::Short { .. } | CommandError::ShortXdata { .. }) => Some(false),
+            Err(CommandError::Transport(error)) if error.is_gone() => return Err(error.into()),
+            Err(_) => None,
+        };
+        Ok(Self { state, build: None, version, long_e4 })
+    }
+
+    /// The error of a unit that should behave like `self` and behaves like `found`; `None` if nothing contradicts.
+    pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
+        let build = |(expected, found)| FlashError::Build { expected, found };
+        let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
+        differing(state(self), state(found))
+            .or_else(|| differing(self.build.clone(), found.build.clone()))
+            .map(build)
+            .or_else(|| {
+                let (expected, found) = differing(self.version, found.version)?;
+                Some(FlashError::Version { expected, found })
+            })
+            .or_else(|| {
+                let (expected, _) = differing(self.long_e4, found.long_e4)?;
+                Some(FlashError::Behaviour(expected))
+            })
+    }
+}
+
+/// Both values, if they are known and differ.
+pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
+    one.zip(other).filter(|(one, other)| one != other)
+}
+
+/// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.
+fn long_e4(image: &Image) -> Option<bool> {
+    let mut unit = boot::booted(image, 0).ok()?;
+    let cdb = Command::XdataRead { from: LONG_READ_FROM, len: LONG_READ_LEN }.cdb();
+    let answer = unit.command(cdb.as_slice(), Data::In(LONG_READ_LEN.into())).ok()?;
+    (answer.ending == Ending::Good).then(|| answer.data.len() == usize::from(LONG_READ_LEN))
+}
+
+impl fmt::Display for Behaviour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(build) = &self.build {
+            return write!(f, "open firmware {build:?}");
+        }
+        match self.version {
+            Some(version) => write!(f, "version {version}")?,
+            None => f.write_str("no version")?,
+        }
+        match self.long_e4 {
+            Some(true) => f.write_str(", E4 gives 256 bytes"),
+            Some(false) => f.write_str(", E4 gives at most 255 bytes"),
+            None => f.write_str(", E4 of 256 bytes has no answer"),
+        }
+    }
+}
+
+/// Whether a unit runs what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Runs {
+    /// It does.
+    #[display("it runs what was written")]
+    Written,
+    /// It still runs the code from before.
+    #[display("it still runs what it had")]
+    Before,
+    /// No available test can tell.
+    #[display("the same before and after, so it can't be told what runs")]
+    Unknown,
+}
+
+impl Runs {
+    /// Judges a unit that has restarted without a power cycle, from its behaviour `before`, the behaviour of the
+    /// `written` code, and its behaviour `now`.
+    pub fn judge(before: &Behaviour, written: &Behaviour, now: &Behaviour) -> Self {
+        if written.contradiction(now).is_some() {
+            Self::Before
+        } else if before.contradiction(now).is_some() {
+            Self::Written
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::digest::Sha256Digest;
+    use crate::patch::{Library, PatchSet, Selection};
+    use crate::practice;
+
+    fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
+        Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4, ..Behaviour::UNKNOWN }
+    }
+
+    #[test]
+    fn only_what_differs_before_and_after_tells_what_runs() {
+        let (short, long, mute) = (of(1, Some(false)), of(1, Some(true)), of(1, None));
+        let (short, long, mute) = (|| short.clone(), || long.clone(), || mute.clone());
+        let open = |build: &str| {
+            let state = Some(BridgeState::OpenFirmware);
+            Behaviour { state, build: Some(build.to_owned()), ..Behaviour::UNKNOWN }
+        };
+        let vendor = || Behaviour { state: Some(BridgeState::Vendor), ..short() };
+        for (before, written, now, runs) in [
+            (short(), long(), long(), Runs::Written),
+            (short(), long(), short(), Runs::Before),
+            (long(), short(), short(), Runs::Written),
+            (long(), short(), long(), Runs::Before),
+            (short(), short(), short(), Runs::Unknown),
+            (long(), long(), long(), Runs::Unknown),
+            (short(), mute(), short(), Runs::Unknown),
+            (mute(), long(), long(), Runs::Unknown),
+            (vendor(), open("custom 1"), open("custom 1"), Runs::Written),
+            (open("custom 1"), vendor(), vendor(), Runs::Written),
+            (open("custom 1"), vendor(), open("custom 1"), Runs::Before),
+            (open("custom 1"), open("custom 2"), open("custom 2"), Runs::Written),
+            (open("custom 1"), open("custom 1"), open("custom 1"), Runs::Unknown),
+            (of(1, None), of(2, None), of(2, None), Runs::Written),
+            (of(1, None), of(2, None), of(1, None), Runs::Before),
+        ] {
+            assert_eq!(Runs::judge(&before, &written, &now), runs, "{before}; {written}; {now}");
+        }
+    }
+
+    #[test]
+    fn an_images_own_code_says_whether_it_has_the_extension() {
+        let image = practice::image();
+        let library = Library::of_repository().unwrap();
+        let selection = Selection { add: vec!["e4-length-16".to_owned()], ..Selection::default() };
+        let set = PatchSet::resolve(&library, &selection, &image, Sha256Digest(image.sha256())).unwrap();
+        assert_eq!(Behaviour::of_image(&image).long_e4, Some(false));
+        assert_eq!(Behaviour::of_image(&set.apply().unwrap().image).long_e4, Some(true));
+    }
+
+    #[test]
+    fn an_image_whose_routines_are_not_known_tells_nothing_but_its_version() {
+        let image = super::super::backup::tests::sample_image(1);
+        let expected = Behaviour { state: Some(BridgeState::Vendor), ..Behaviour::UNKNOWN };
+        assert_eq!(Behaviour::of_image(&image), Behaviour { version: Some(image.version()), ..expected });
+    }
+}

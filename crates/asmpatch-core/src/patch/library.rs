@@ -1,0 +1,125 @@
+//! The known patches: the embedded ones, and those that the user adds.
+
+use std::collections::BTreeMap;
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::definition::{DefinitionError, Patch};
+use crate::digest::Sha256Digest;
+
+/// Patches, in the order in which they were added, and the known images.
+#[derive(Debug, Clone, Default)]
+pub struct Library {
+    patches: Vec<Patch>,
+    images: BTreeMap<Sha256Digest, String>,
+}
+
+/// Reasons a patch can't be added.
+#[derive(Debug, Error, Diagnostic)]
+pub enum LibraryError {
+    /// The text is no patch.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Definition(#[from] DefinitionError),
+    /// Another patch has its id.
+    #[error("{second}: the id `{id}` is taken by {first}")]
+    #[diagnostic(code(asmpatch::patch::duplicate_id))]
+    DuplicateId {
+        /// The id.
+        id: String,
+        /// The file that has it.
+        first: String,
+        /// The file that repeats it.
+        second: String,
+    },
+}
+
+impl Library {
+    /// Loads patches: the name for messages and the text of each.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn of(files: &[(&str, &str)]) -> Result<Self, LibraryError> {
+        let mut library = Self::default();
+        for (origin, text) in files {
+            library.add(origin, text)?;
+        }
+        Ok(library)
+    }
+
+    /// Loads the repository's patches.
+    #[cfg(test)]
+    pub(crate) fn of_repository() -> Result<Self, LibraryError> {
+        let mut library = Self::default();
+        for (origin, text) in crate::tests::repository("patches") {
+            library.add(&origin, &text)?;
+        }
+        Ok(library)
+    }
+
+    /// Adds one patch. `origin` names its file in errors.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+        let patch = Patch::parse(origin, text)?;
+        if let Some(first) = self.get(&patch.id) {
+            return Err(LibraryError::DuplicateId {
+                id: patch.id.clone(),
+                first: first.origin.clone(),
+                second: origin.to_owned(),
+            });
+        }
+        for image in &patch.images {
+            self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
+        }
+        self.patches.push(patch);
+        Ok(())
+    }
+
+    /// Returns the patch with this id.
+    pub fn get(&self, id: &str) -> Option<&Patch> {
+        self.patches.iter().find(|patch| patch.id == id)
+    }
+
+    /// Returns all patches.
+    pub fn iter(&self) -> std::slice::Iter<'_, Patch> {
+        self.patches.iter()
+    }
+
+    /// Adds an unpatched image, with a name for people. Images that patches have hunks for are known already; other
+    /// images can take patches that change only the configuration.
+    pub fn know(&mut self, sha256: Sha256Digest, name: &str) {
+        self.images.insert(sha256, name.to_owned());
+    }
+
+    /// Returns the known unpatched images, with their names.
+    pub const fn images(&self) -> &BTreeMap<Sha256Digest, String> {
+        &self.images
+    }
+
+    /// Returns a known image's name, or the digest of an unknown one.
+    pub fn image_name(&self, sha256: &Sha256Digest) -> String {
+        self.images.get(sha256).cloned().unwrap_or_else(|| sha256.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_set_is_the_status_fix_and_the_identity() {
+        let library = Library::of_repository().unwrap();
+        let defaults: Vec<_> = library.iter().filter(|patch| patch.default).map(|patch| patch.id.as_str()).collect();
+        assert_eq!(defaults, ["identity-add1-0001", "status-0x2a12"]);
+    }
+
+    #[test]
+    fn an_id_that_repeats_names_both_files() {
+        let mut library = Library::of_repository().unwrap();
+        let message = library.add("mine.toml", &crate::tests::repository("patches")[3].1).unwrap_err().to_string();
+        assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");
+    }
+}

@@ -1,0 +1,113 @@
+//! Tests of what verification accepts and finds.
+
+use super::super::Selection;
+use super::*;
+use crate::practice;
+
+fn patched() -> (Library, Vec<u8>, Receipt) {
+    let library = Library::of_repository().unwrap();
+    let image = practice::image();
+    let digest = Sha256Digest(image.sha256());
+    let patched = PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap();
+    (library, patched.image.to_file(), patched.receipt)
+}
+
+fn practice_original(sha256: &Sha256Digest) -> Option<Image> {
+    let image = practice::image();
+    (image.sha256() == sha256.0).then_some(image)
+}
+
+#[test]
+fn a_patched_image_holds_against_its_receipt_and_its_base() {
+    let (library, file, receipt) = patched();
+    let base = Sha256Digest(practice::image().sha256());
+    let expect = Expectations { receipt: Some(&receipt), image: Some(base), originals: None };
+    let verification = verify(&library, &file, &expect);
+    assert!(verification.holds(), "{:?}", verification.findings);
+    assert_eq!(verification.base, Some(base));
+    assert_eq!(verification.patches.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>(), ["status-0x2a12"]);
+    assert!(verify(&library, &practice::image().to_file(), &Expectations::default()).holds());
+}
+
+#[test]
+fn every_byte_that_differs_is_named_where_the_original_is_to_be_had() {
+    let (library, file, receipt) = patched();
+    let mut image = Image::parse(&file).unwrap();
+    assert!(image.replace(BodyOffset(0x1_0000), &[0x77, 0x88]));
+    let foreign = image.to_file();
+    let expect = Expectations { receipt: Some(&receipt), originals: Some(&practice_original), ..Default::default() };
+    let verification = verify(&library, &foreign, &expect);
+    assert!(verification.findings.contains(&Finding::UnknownBase));
+    assert!(verification.findings.iter().any(|f| matches!(f, Finding::ReceiptDigest { which: "output", .. })));
+    let body: Vec<_> = verification.differences.iter().filter(|d| d.at.0 < image.trailer_offset().0).collect();
+    assert_eq!(body.len(), 2);
+    assert_eq!((body[0].at, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
+    // Without a receipt, the version tells which image it most likely was.
+    let expect = Expectations { originals: Some(&practice_original), ..Default::default() };
+    assert_eq!(verify(&library, &foreign, &expect).differences, verification.differences);
+}
+
+#[test]
+fn a_broken_container_is_a_finding_and_its_bytes_are_compared_still() {
+    let (library, file, _) = patched();
+    let mut broken = file.clone();
+    broken[0x100] ^= 0xFF;
+    let base = Sha256Digest(practice::image().sha256());
+    let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
+    let verification = verify(&library, &broken, &expect);
+    assert!(matches!(verification.findings[..], [Finding::Container(ImageError::Checksum { .. })]));
+    let only = Difference { at: FileOffset(0x100), expected: Some(file[0x100]), found: Some(broken[0x100]) };
+    assert_eq!(verification.differences, [only]);
+    let cut = verify(&library, &file[..file.len() - 1], &expect);
+    assert_eq!(cut.differences.last().map(|d| d.found), Some(None));
+}
+
+#[test]
+fn a_receipt_that_belongs_to_other_bytes_is_told_from_one_that_was_edited() {
+    let (library, file, receipt) = patched();
+    let findings = |file: &[u8], receipt: &Receipt| {
+        verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings
+    };
+    let unpatched = findings(&practice::image().to_file(), &receipt);
+    assert!(unpatched.iter().any(|f| matches!(f, Finding::PatchMissing(id) if id == "status-0x2a12")));
+    let mut edited = receipt.clone();
+    edited.config = toml::from_str("vendor-id = 0x1234").unwrap();
+    assert_eq!(findings(&file, &edited), [Finding::ReceiptConfig]);
+    edited = receipt.clone();
+    edited.patches.retain(|patch| patch.id != "status-0x2a12");
+    assert_eq!(findings(&file, &edited), [Finding::PatchUnlisted("status-0x2a12".to_owned())]);
+    edited = receipt.clone();
+    edited.patches[0].digest = Sha256Digest([0; 32]);
+    assert!(matches!(findings(&file, &edited)[..], [Finding::PatchDigest { .. }]));
+    edited.patches[0].id = "gone".to_owned();
+    assert!(matches!(&findings(&file, &edited)[..], [Finding::UnknownPatch(id)] if id == "gone"));
+}
+
+#[test]
+fn foreign_bytes_at_a_patchs_place_are_found_without_the_original() {
+    let (library, file, _) = patched();
+    let mut image = Image::parse(&file).unwrap();
+    assert!(image.replace(BodyOffset(0x2A0E), &[0x99]));
+    let base = Sha256Digest(practice::image().sha256());
+    let expect = Expectations { image: Some(base), ..Default::default() };
+    let findings = verify(&library, &image.to_file(), &expect).findings;
+    assert!(matches!(&findings[..], [Finding::UnknownBase, Finding::Hunk { id, .. }] if id == "status-0x2a12"));
+}
+
+proptest::proptest! {
+    #[test]
+    fn any_bytes_are_verified_without_a_panic(mut bytes: Vec<u8>, at in 0usize..98_016, cut in 0usize..98_016) {
+        let (library, mut file, receipt) = patched();
+        let expect = Expectations {
+            receipt: Some(&receipt),
+            image: Some(receipt.input.sha256),
+            originals: Some(&practice_original),
+        };
+        proptest::prop_assert!(!verify(&library, &bytes, &expect).holds());
+        bytes.truncate(file.len() - at);
+        let changed = file[at..at + bytes.len()] != bytes[..];
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        proptest::prop_assert_eq!(verify(&library, &file, &expect).holds(), !changed);
+        proptest::prop_assert!(!verify(&library, &file[..cut], &expect).holds());
+    }
+}

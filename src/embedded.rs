@@ -1,0 +1,69 @@
+//! The data files in the binary: known docks, patches, and manifests of the vendor's images.
+
+use std::path::PathBuf;
+
+use asmpatch_core::devices::{Devices, DevicesError};
+use asmpatch_core::fetch::{ManifestError, Manifests};
+use asmpatch_core::patch::{Library, LibraryError};
+
+/// Names a data file for messages, and embeds its text.
+macro_rules! data {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../", $path)))),*]
+    };
+}
+
+const DEVICES: &[(&str, &str)] = data!["devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
+const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
+const PATCHES: &[(&str, &str)] = data![
+    "patches/e4-length-16.toml",
+    "patches/identity-add1-0001.toml",
+    "patches/read16-sram.toml",
+    "patches/status-0x2a12.toml",
+];
+
+/// Loads the embedded patches.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn patches() -> Result<Library, LibraryError> {
+    Library::of(PATCHES)
+}
+
+/// Loads the embedded USB IDs of docks.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn devices() -> Result<Devices, DevicesError> {
+    Devices::of(DEVICES)
+}
+
+/// Loads the embedded manifests, and those in the folders `dirs`.
+///
+/// # Errors
+/// As for [`Manifests::load`].
+pub fn manifests(dirs: &[PathBuf]) -> Result<Manifests, ManifestError> {
+    Manifests::load(MANIFESTS, dirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use asmpatch_files::file::toml_files;
+
+    use super::*;
+
+    #[test]
+    fn every_file_in_the_folders_is_in_the_binary() {
+        for (folder, embedded) in [("devices", DEVICES), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
+            let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
+            assert_eq!(files.len(), embedded.len());
+            for (path, (origin, text)) in files.iter().zip(embedded) {
+                assert!(path.ends_with(origin), "{}", path.display());
+                assert_eq!(fs::read_to_string(path).unwrap(), *text);
+            }
+        }
+    }
+}

@@ -4,7 +4,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use derive_more::Display;
+#[cfg(feature = "digests")]
 use md5::Md5;
+#[cfg(feature = "digests")]
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
@@ -20,6 +22,7 @@ pub struct Sha256Digest(pub [u8; 32]);
 #[display("{}", to_hex(_0, ""))]
 pub struct Md5Digest(pub [u8; 16]);
 
+#[cfg(feature = "digests")]
 impl Sha256Digest {
     /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -27,6 +30,7 @@ impl Sha256Digest {
     }
 }
 
+#[cfg(feature = "digests")]
 impl Md5Digest {
     /// Computes the digest of these bytes.
     pub fn of(bytes: &[u8]) -> Self {
@@ -110,6 +114,7 @@ hexadecimal!(Md5Digest);
 mod tests {
     use super::*;
 
+    #[cfg(feature = "digests")]
     #[test]
     fn digests_of_the_published_test_vectors() {
         // RFC 1321 and FIPS 180-2.

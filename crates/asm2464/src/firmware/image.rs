@@ -1,7 +1,6 @@
 //! The vendor's container: length, body, magic, checksum, CRC-32.
 
 use miette::Diagnostic;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::address::{BodyOffset, CodeAddress, FileOffset};
@@ -158,8 +157,9 @@ impl Image {
     }
 
     /// Returns the file's SHA-256.
+    #[cfg(feature = "digests")]
     pub fn sha256(&self) -> [u8; 32] {
-        Sha256::digest(self.to_file()).into()
+        crate::digest::Sha256Digest::of(&self.to_file()).0
     }
 
     /// Returns the version at CPU address 0x0200.

@@ -1,0 +1,47 @@
+//! Drives a unit that runs open firmware: reads its memory, lists the devices behind it, moves 1 MiB into its SRAM.
+//!
+//! Takes the first unit on this machine's buses; with the argument `virtual`, a unit in software.
+
+#![allow(clippy::print_stdout, reason = "an example shows what it does")]
+
+use std::error::Error;
+use std::sync::Arc;
+
+use asm2464::SRAM_LEN;
+use asm2464::firmware::UsbId;
+use asm2464::scsi::XdataAddress;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::OpenBridge;
+use asm2464_host::pcie::{NoTime, Pcie, Scope, class_name};
+use asm2464_host::usb;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut unit = match std::env::args().nth(1).as_deref() {
+        Some("virtual") => in_software()?,
+        _ => usb::control(usb::discover(&Arc::new([UsbId::PATCHED].into()))?.first().ok_or("no unit is connected")?)?,
+    };
+
+    let mut version = [0; 6];
+    unit.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+    println!("version {version:02x?}");
+
+    for function in Pcie::new(&mut unit, &mut NoTime).survey(Scope::USUAL)?.functions {
+        println!(
+            "{} {:04x}:{:04x} {}",
+            function.at,
+            function.vendor,
+            function.device,
+            class_name(function.class).unwrap_or("device")
+        );
+    }
+
+    // The whole SRAM, twice.
+    unit.sram_write(0, &[0x5A; SRAM_LEN])?;
+    unit.sram_write(0, &[0xA5; SRAM_LEN])?;
+    Ok(())
+}
+
+fn in_software() -> Result<OpenBridge, Box<dyn Error>> {
+    let scenario = Scenario::parse("behind = \"gpu\"\nfactory = \"open\"")?;
+    Ok(VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"serial", None)?).control()?)
+}

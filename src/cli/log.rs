@@ -28,8 +28,8 @@ use crate::file;
 const BACKLOG: usize = 16 << 20;
 /// How long the end of a command waits for its log, and a printed line for the log lines before it.
 const LAST_WRITE: Duration = Duration::from_secs(5);
-/// Prefix of our events' targets. Events of other crates are left out.
-const OURS: &str = env!("CARGO_CRATE_NAME");
+/// Prefixes of our crates' events' targets. Events of other crates are left out.
+const OURS: [&str; 2] = ["asm2464", "asmpatch"];
 
 /// The options for what to log and where.
 #[derive(Debug, clap::Args)]
@@ -226,7 +226,7 @@ struct LineSubscriber {
 
 impl Subscriber for LineSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= self.level && metadata.target().starts_with(OURS)
+        *metadata.level() <= self.level && OURS.iter().any(|ours| metadata.target().starts_with(ours))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {

@@ -12,7 +12,7 @@ use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
-use crate::cli::errors::Exit;
+use crate::cli::errors::{Exit, help};
 use crate::devices::{Devices, KnownDevice};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
@@ -114,7 +114,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if args.json {
             print::json_each(&rows);
         } else if rows.is_empty() {
-            outln!("no ASM2464PD bridge is connected");
+            let error = OpenError::none();
+            outln!("{error}");
+            help(&error).iter().for_each(|help| outln!("  next: {help}"));
         } else {
             rows.iter().for_each(show);
         }

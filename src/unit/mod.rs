@@ -165,11 +165,11 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
 /// Returns the ports of every unit on this machine's buses.
 ///
 /// # Errors
-/// [`OpenError::None`] if no unit is attached.
+/// [`OpenError::None`] or [`OpenError::Tunnelled`] if no unit is attached.
 pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
     let found = usb::discover(known)?;
     if found.is_empty() {
-        return Err(OpenError::None);
+        return Err(OpenError::none());
     }
     Ok(found.iter().map(|found| Box::new(UsbPort::of(found)) as Box<dyn Port>).collect())
 }
@@ -181,7 +181,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
     matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
     match (matching.len(), selector) {
         (1, _) => Ok(matching.remove(0)),
-        (0, None) => Err(OpenError::None),
+        (0, None) => Err(OpenError::none()),
         (0, Some(selector)) => Err(OpenError::NoMatch { selector: selector.clone(), found: all }),
         (_, None) => Err(OpenError::Several { found: all }),
         (_, Some(selector)) => Err(OpenError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),

@@ -5,6 +5,7 @@
 mod mountinfo;
 mod peer;
 mod process;
+mod tunnelled;
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
+pub use self::tunnelled::TunnelledDevice;
 use super::disk_guard::FreeDisk;
 use crate::bridge::PortPath;
 

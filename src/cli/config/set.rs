@@ -84,11 +84,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
-        None => return Err(OpenError::None.into()),
+        None => return Err(OpenError::none().into()),
     };
     let image = match &unit.seen {
         Some((_, plan)) => Image::parse(&plan.file)?,
-        None => return Err(OpenError::None.into()),
+        None => return Err(OpenError::none().into()),
     };
     let job = WritingJob {
         subject: Subject {

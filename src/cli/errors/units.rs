@@ -92,12 +92,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::no_uas", Device,
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::device::none", Device,
-        "plug one in over USB (a Thunderbolt or USB4 tunnel shows none). `asmpatch list --known` shows the USB IDs \
+        "plug one in over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual` works without one";
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::tunnelled", Device,
+        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB          3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md,          \"The unit is not listed\"";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";

@@ -22,7 +22,7 @@ use super::registers::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 use crate::bridge::{Attached, CommandError, Port};
 use crate::failure::fenced;
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use crate::interrupt::Interrupt;
 use crate::scsi::SenseKey;
 
@@ -233,7 +233,7 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::ReadBackBlock(block.index);
             self.begin(step);
-            if reader.block(block.index)? != block.new {
+            if kept_bytes(&reader.block(block.index)?) != kept_bytes(&block.new) {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));

@@ -4,6 +4,7 @@
 
 mod cases;
 mod config;
+mod kept;
 #[cfg(unix)]
 mod log;
 mod program;

@@ -11,11 +11,12 @@ use derive_more::Display;
 
 use super::core::{Chip, Outcome};
 use super::driver::{Data, Driver, Ending, Unanswered};
+use super::flash::FlashDefects;
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image,
-    InterfaceClass, Part, UsbId, interface_classes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CodeAddress, ConfigBlock, ConfigField, FlashAddress,
+    Image, InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
@@ -142,8 +143,13 @@ impl BootReport {
 
 /// Boots `image` on a new chip and makes every check.
 pub fn check(image: &Image) -> BootReport {
+    check_with(image, FlashDefects::default())
+}
+
+/// Boots `image` on a new chip with these defects and makes every check.
+pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
-    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
+    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, defects, &mut report.checks) else { return report };
     report.enumerated = Some(unit.enumerated.clone());
     // The checks on a transport end with the first that fails. Its fault is in the report.
     match unit.enumerated.state {
@@ -152,7 +158,7 @@ pub fn check(image: &Image) -> BootReport {
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
             let _ = unit.vendor_firmware();
-            if let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, &mut report.checks) {
+            if let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, defects, &mut report.checks) {
                 let _ = unit.vendor_firmware();
             }
         }
@@ -162,7 +168,7 @@ pub fn check(image: &Image) -> BootReport {
 
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
-    BootedUnit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
+    BootedUnit::boot(image, Wire::BulkOnly, FlashDefects::default(), &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report holds the fault.
@@ -172,6 +178,7 @@ struct BootedUnit<'a> {
     image: &'a Image,
     blocks: [ConfigBlock; 2],
     driver: Driver<MemoryFlash>,
+    defects: FlashDefects,
     wire: Wire,
     enumerated: Enumerated,
     checks: &'a mut Vec<Check>,
@@ -179,16 +186,17 @@ struct BootedUnit<'a> {
 
 impl<'a> BootedUnit<'a> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
-    fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
+    fn boot(image: &'a Image, wire: Wire, defects: FlashDefects, checks: &'a mut Vec<Check>) -> Option<Self> {
         let blocks = known_blocks();
-        let driver = powered_on(image, Speed::Super);
+        let mut driver = powered_on(image, Speed::Super);
+        driver.chip.set_flash_defects(defects);
         let nothing = Enumerated {
             state: BridgeState::Vendor,
             usb_id: UsbId::STOCK,
             product: String::new(),
             classes: Vec::new(),
         };
-        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, checks };
+        let mut unit = Self { image, blocks, driver, defects, wire, enumerated: nothing, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
@@ -258,7 +266,7 @@ impl<'a> BootedUnit<'a> {
         self.restart()
     }
 
-    /// Writes another block 0 and the image itself with E1 and E3, then compares the whole flash.
+    /// Writes another block 0 and the image itself with E1 and E3, then compares all that the firmware has to keep.
     fn rewrite(&mut self, file: &[u8]) -> Result<(), Failed> {
         let mut blocks = self.blocks;
         // Use another serial number, so that the check sees whether the old bytes are gone.
@@ -276,7 +284,13 @@ impl<'a> BootedUnit<'a> {
         }
         let expected = flash_with(&blocks, self.image);
         let found = &self.driver.chip.flash().cells;
-        let outcome = same(&found[..expected.cells.len().min(FIRST_SLOT)], &expected.cells[..FIRST_SLOT]);
+        let (in_blocks, _) = found.as_chunks::<CONFIG_BLOCK_LEN>();
+        let mut kept =
+            blocks.iter().zip(in_blocks).map(|(block, found)| (kept_bytes(found), kept_bytes(block.bytes())));
+        let rest = blocks.len() * CONFIG_BLOCK_LEN..FIRST_SLOT;
+        let outcome = kept
+            .try_for_each(|(found, expected)| same(found, expected).map(drop))
+            .and_then(|()| same(&found[rest.clone()], &expected.cells[rest]));
         self.note("has in its flash what was written", outcome)?;
         self.blocks = blocks;
         Ok(())
@@ -301,6 +315,7 @@ impl<'a> BootedUnit<'a> {
         };
         let blocks = self.blocks;
         self.driver = Driver::new(Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super));
+        self.driver.chip.set_flash_defects(self.defects);
         self.enumerate()
     }
 

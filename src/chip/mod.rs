@@ -64,6 +64,7 @@ pub use fabric::{
     Answers, BarSpec, Bdf, BlockStore, ConfigAddress, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory, LinkSpec,
     MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
+pub use flash::FlashDefects;
 pub use map::{Block, Register, register_name, registers};
 pub use rom::image_in;
 pub use sram::SRAM_LEN;

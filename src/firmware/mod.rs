@@ -19,7 +19,7 @@ pub use address::{
 };
 pub use code_file::{CodeFileError, CodeFormat, image_of_code};
 pub use config_block::{
-    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, known_blocks,
+    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, kept_bytes, known_blocks,
 };
 pub use elf::{elf_address, from_elf_address};
 pub use elf_file::{ElfFileError, ElfFunction, elf_functions, loaded_pieces};

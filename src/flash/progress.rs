@@ -24,6 +24,9 @@ pub enum FlashStep {
     /// Through registers: reads everything and finds the differences.
     #[display("compare with the flash")]
     Compare,
+    /// Through registers: clears the flash's block protection, if it is set.
+    #[display("clear the block protection")]
+    Unprotect,
     /// Through registers: clears the old image's length, so that no mixture of two images can start.
     #[display("clear the old image's length")]
     Invalidate,
@@ -39,6 +42,9 @@ pub enum FlashStep {
     /// E2: reads a part back and compares it.
     #[display("read back firmware part {}", _0.number())]
     ReadBack(Part),
+    /// Through registers: sets the block protection again, if it was set.
+    #[display("set the block protection again")]
+    Protect,
     /// E8: restarts the unit, if its firmware knows the command.
     #[display("restart")]
     Restart,

@@ -22,7 +22,7 @@ use super::registers::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 use crate::bridge::{Attached, CommandError, Port};
 use crate::failure::fenced;
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use crate::interrupt::Interrupt;
 use crate::scsi::SenseKey;
 
@@ -40,8 +40,8 @@ pub struct FlashOptions {
     pub replug_deadline: Duration,
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
-    /// Time limit of all access through registers, from the first reading to the last:
-    /// [`BUDGET`](super::registers::BUDGET).
+    /// Time limit of all access through registers before the first change:
+    /// [`BUDGET`](super::registers::BUDGET). From then on, the time that each sector may take.
     pub budget: Duration,
 }
 
@@ -105,8 +105,17 @@ pub fn run(
         backup: None,
         steps: Vec::new(),
     };
-    let mut run =
-        Run { plan, options, interrupt, observer, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
+    let mut run = Run {
+        plan,
+        options,
+        interrupt,
+        observer,
+        report,
+        left: Left::Untouched,
+        during: FlashStep::Open,
+        slot: None,
+        protection: None,
+    };
     // A panic fails only this unit, and its state is still reported.
     let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
     let Run { report, left, during, .. } = run;
@@ -126,6 +135,8 @@ struct Run<'a> {
     during: FlashStep,
     /// Contents of a flash behind registers, once the backup has read it.
     slot: Option<Slot>,
+    /// Protection of a flash behind registers that has been cleared.
+    protection: Option<u8>,
 }
 
 impl Run<'_> {
@@ -147,11 +158,11 @@ impl Run<'_> {
         // The last place to stop before the unit is complete again.
         self.interrupt.check()?;
         let mut access = match access {
-            Access::Commands(bridge) => self.write_by_commands(bridge)?,
+            Access::Commands(bridge) => Some(self.write_by_commands(bridge)?),
             Access::Registers(flash) => self.write_through_registers(flash, port)?,
         };
         self.interrupt.check()?;
-        let restart = self.restart(&mut access)?;
+        let restart = self.restart(access.as_mut())?;
         // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
         // its unanswered requests delay the whole host controller.
         let back = self.come_back(port, restart);
@@ -233,7 +244,7 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::ReadBackBlock(block.index);
             self.begin(step);
-            if reader.block(block.index)? != block.new {
+            if kept_bytes(&reader.block(block.index)?) != kept_bytes(&block.new) {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
@@ -262,7 +273,6 @@ fn is_final(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
         FlashError::Command(CommandError::Length { .. }) => true,
-        FlashError::Registers(error) => error.is_final(),
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,

@@ -1,6 +1,7 @@
 //! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
 //! fail.
 
+use asmpatch::chip::FlashDefects;
 use asmpatch::chip::boot::{self, BootFault, Wire};
 use asmpatch::firmware::{BodyOffset, BridgeState, Image};
 
@@ -20,6 +21,14 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     assert!(report.holds(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
     assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
+}
+
+/// docs/firmware.md, "What is assumed": then the first bytes of a configuration block are not those that were sent.
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_holds_even_if_status_and_id_pass_through_the_flash_buffer() {
+    let report = boot::check_with(&vendor(), FlashDefects { status_in_buffer: true, ..FlashDefects::default() });
+    assert!(report.holds(), "{report:#?}");
 }
 
 #[test]

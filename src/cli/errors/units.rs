@@ -170,15 +170,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::busy", Device, "the flash may be worn out; run the command again";
     "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
         "the flash may be worn out there; run the command again";
+    "asmpatch::registers::disagrees" | "asmpatch::registers::unstable", Device,
+        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::no_flash", Device,
         "this can't be the flash's content; unplug the unit, wait five seconds, plug it in again and try once more";
-    "asmpatch::registers::out_of_time", Device,
+    "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time", Device,
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::protected", Device,
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
-    "asmpatch::registers::unstable", Device,
-        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
+    "asmpatch::registers::unprotected", Device,
+        "the new firmware works without the protection; only a write that goes astray could harm it";
     "asmpatch::reset::boot_loader", Device,
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";

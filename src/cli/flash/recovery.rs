@@ -88,7 +88,7 @@ pub fn actions(
         actions.push(REPLUG);
     }
     match left {
-        Left::Untouched => actions.push(again(false)),
+        Left::Untouched | Left::Unprotected => actions.push(again(false)),
         // Only the backup still has the unit's own firmware.
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
             if origin.command == WritingCommand::Config =>
@@ -207,7 +207,7 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
             "the flash may be worn out there. The sector holds what it held, and going back to the old firmware leaves \
              it alone: do that while the unit has its power",
         ),
-        RegisterError::OutOfTime { .. } => Some(
+        RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
             "the unit answers, but too slowly: end what keeps this host or its bus busy. Another cable or port costs it \
              its power",
         ),
@@ -221,7 +221,7 @@ impl Diagnostic for FlashFailure {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let own = errors::help(&self.error).filter(|_| self.left == Left::Untouched);
+        let own = errors::help(&self.error).filter(|_| matches!(self.left, Left::Untouched | Left::Unprotected));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
         Some(Box::new(format!(

@@ -2,6 +2,7 @@
 
 mod cases;
 mod config;
+mod kept;
 #[cfg(unix)]
 mod log;
 mod program;

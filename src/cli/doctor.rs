@@ -117,7 +117,6 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let info = unit::of_port(&mut *port)?;
-    let serial = info.serial.clone();
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
@@ -139,8 +138,8 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = DoctorReport::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
-        atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
+        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref());
+        atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
                 "wrote {}: please send it to the project, since nobody here has met silicon",

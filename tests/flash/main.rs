@@ -4,6 +4,7 @@
 
 mod cases;
 mod config;
+mod identity;
 #[cfg(unix)]
 mod log;
 mod program;

@@ -3,6 +3,7 @@
 pub(super) mod diagnose;
 mod experiments;
 mod metrics;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,8 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use self::diagnose::{Diagnosis, diagnose};
+use self::recovery::Recovery;
+use super::flash::recovery::Action;
 use super::known::{DeviceIds, PatchDirs};
 use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
@@ -87,6 +90,10 @@ pub(super) struct DoctorJson<'a> {
     unit: &'a UnitInfo,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
+    /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
+    /// the order in which to try them.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    recovery: &'a [Action],
     /// What --experiments showed.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     experiments: &'a [Finding],
@@ -101,10 +108,10 @@ impl print::Document for DoctorJson<'_> {}
 /// Ctrl-C. Problems of the unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let named = args.device.as_ref().map(ToString::to_string).unwrap_or_default();
-    args.prometheus.record("doctor", &named, context, |metrics| examined(args, metrics))
+    args.prometheus.record("doctor", &named, context, |metrics| examined(args, context, metrics))
 }
 
-fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
+fn examined(args: &Args, context: &Context, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
@@ -117,11 +124,14 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let info = unit::of_port(&mut *port)?;
-    let serial = info.serial.clone();
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let diagnosis = diagnose(&seen, &device);
+    let mut diagnosis = diagnose(&seen, &device);
+    let recovery = Recovery::of(&seen.unit, &library, &args.ids.suffix(), context);
+    if let Some(recovery) = &recovery {
+        recovery.advise(&mut diagnosis);
+    }
     metrics::add(metrics, &device, &seen, &diagnosis);
     if !args.json {
         show(&seen.unit, &diagnosis);
@@ -132,15 +142,17 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
         (Vec::new(), Ok(()))
     };
     if args.json {
-        print::json(&DoctorJson { unit: &seen.unit, diagnosis: &diagnosis, experiments: &findings });
+        let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
+        let (unit, diagnosis) = (&seen.unit, &diagnosis);
+        print::json(&DoctorJson { unit, diagnosis, recovery: &recovery, experiments: &findings });
     } else {
         experiments::show(&findings);
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = DoctorReport::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
-        atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
+        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref());
+        atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
                 "wrote {}: please send it to the project, since nobody here has met silicon",

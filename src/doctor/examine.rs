@@ -39,9 +39,9 @@ pub struct DoctorOptions {
     pub compare: bool,
 }
 
-/// An error, as its diagnostic describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
+/// a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The error's code.
     pub code: String,

@@ -7,6 +7,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::firmware_kind::{Firmware, Rewritable};
+use super::fitting::FittingBackup;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan, is_readable};
@@ -34,7 +35,7 @@ pub struct Allowed {
     pub no_backup: bool,
     /// Write an image that nobody has seen work.
     pub unproven: bool,
-    /// Give a unit another unit's identity.
+    /// Give a unit another unit's identity, or the known one while a backup may have its own.
     pub clone_identity: bool,
     /// Change the line of the version.
     pub other_line: bool,
@@ -51,6 +52,8 @@ pub struct Candidate<'a> {
     pub seen: &'a Observation,
     /// The unit's plan.
     pub plan: &'a FlashPlan,
+    /// The backups that may be the unit's own.
+    pub backups: &'a [FittingBackup],
 }
 
 /// A unit on the bus that is not part of this run.
@@ -105,6 +108,15 @@ pub enum Refusal {
         device: String,
         /// The unit's state.
         state: BridgeState,
+    },
+    /// The unit would get the known blocks although a backup may have its own, and nobody can be asked.
+    #[error("{device}: the unit would get the known identity, which any unit gets, although {} may have its own", folder.display())]
+    #[diagnostic(code(asmpatch::flash::own_backup))]
+    OwnBackup {
+        /// The port.
+        device: String,
+        /// The backup that fits best.
+        folder: PathBuf,
     },
     /// The unit could never be written again with this image.
     #[error("{device}: the image fails on a model of the chip, where it {failed}")]
@@ -190,6 +202,8 @@ pub struct Terms {
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
     pub twins: Vec<String>,
+    /// The backups that may have the unit's own identity, in place of which it gets the known one.
+    pub own_backups: Vec<FittingBackup>,
     /// The change of the version's line: from the first to the second.
     pub other_line: Option<(FirmwareVersion, FirmwareVersion)>,
 }
@@ -260,6 +274,12 @@ impl Candidate<'_> {
         if !allowed.no_backup && !is_readable(seen.attached.state) {
             return Err(Refusal::NoBackup { device: device(), state: seen.attached.state });
         }
+        let own_backups = if allowed.clone_identity { Vec::new() } else { self.own_backups() };
+        if let Some(backup) = own_backups.first()
+            && allowed.unasked
+        {
+            return Err(Refusal::OwnBackup { device: device(), folder: backup.folder.clone() });
+        }
         let cloned = self.cloned(subject, others);
         if let Some(what) = &cloned
             && !allowed.clone_identity
@@ -277,12 +297,20 @@ impl Candidate<'_> {
             (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
-        Ok(Decision::Write(Terms { unproven, cloned, twins, other_line }))
+        Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, other_line }))
+    }
+
+    /// The backups whose identity would be given away for that of the known blocks.
+    fn own_backups(&self) -> Vec<FittingBackup> {
+        if self.plan.blocks.iter().all(|block| block.source != BlockSource::Known) {
+            return Vec::new();
+        }
+        self.backups.iter().filter(|backup| backup.has_identity).cloned().collect()
     }
 
     /// Whether flash and blocks match the plan, and the unit's behaviour does not contradict it.
     fn is_there_already(&self, subject: &Subject) -> bool {
-        let Self { seen, plan } = self;
+        let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
         let holds = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
         // Without a valid block, the chip gives itself a serial number.
@@ -391,6 +419,30 @@ pub fn carried(
     let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.is_virtual();
     let back = options(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    //! Configuration blocks for tests.
+
+    use super::*;
+    use crate::firmware::known_blocks;
+    use crate::flash::plan::BlockBytes;
+
+    pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
+        let [mut block, _] = known_blocks();
+        block.set_stock_identity().unwrap();
+        block.set_text(ConfigField::Serial, serial).unwrap();
+        *block.bytes()
+    }
+
+    /// Builds a block 1 with its own USB4 identity and a correct checksum.
+    pub(in crate::flash) fn block_one(byte: u8) -> BlockBytes {
+        let mut bytes = *known_blocks()[1].bytes();
+        bytes[0x5A] = byte;
+        bytes[0x7F] = bytes[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
+        bytes
+    }
 }
 
 #[cfg(test)]

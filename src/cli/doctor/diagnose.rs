@@ -73,6 +73,34 @@ pub struct Diagnosis {
     pub runtime: Option<&'static str>,
 }
 
+/// A line's verdict, without its words: they may name files, programs and folders.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TopicVerdict {
+    /// The topic.
+    topic: &'static str,
+    /// The verdict.
+    verdict: Verdict,
+}
+
+/// A diagnosis without its words, for the report.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Verdicts {
+    /// The verdict of each line.
+    lines: Vec<TopicVerdict>,
+    /// The runtime that can start; `None` if none can.
+    runtime: Option<&'static str>,
+}
+
+impl Diagnosis {
+    /// Returns what of the diagnosis goes into a report.
+    pub fn verdicts(&self) -> Verdicts {
+        let of = |line: &TopicLine| TopicVerdict { topic: line.topic, verdict: line.verdict };
+        Verdicts { lines: self.lines.iter().map(of).collect(), runtime: self.runtime }
+    }
+}
+
 const LINK: &str = "PCIe link";
 const GPU: &str = "GPU";
 

@@ -130,6 +130,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::other_line", Refused,
         "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
          whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+    "asmpatch::flash::own_backup", Refused,
+        "the unit's own identity would be gone for good. `--config-from DIR` gives it the backup's blocks. If no backup \
+         there is this unit's, `--clone-identity` writes the known ones. Nothing was written";
     "asmpatch::flash::several", Refused,
         "name one with `--device`, or add `--all` to write all of them. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,

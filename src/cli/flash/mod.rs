@@ -1,6 +1,7 @@
 //! The `asmpatch flash` command: writes an image to one or more bridges.
 
 pub(super) mod ask;
+pub(super) mod own_backup;
 pub mod recovery;
 mod screen;
 mod session;
@@ -108,7 +109,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit another unit's serial number or USB4 identity.
+    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known blocks
+    /// although a backup may have its own.
     #[arg(long)]
     pub clone_identity: bool,
 

@@ -7,19 +7,22 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use super::recovery::{FlashFailure, InvokedCommand};
+use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
 use super::screen::{Screen, UnitProgress};
-use super::{WritingArgs, ask, show};
+use super::{WritingArgs, ask, own_backup, show};
 use crate::bridge::Port;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
 use crate::devices::Devices;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, fenced};
+use crate::flash::backup_folder;
 use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Refusal, Subject, Terms, carried, decide};
+use crate::flash::fitting::{FittingBackup, fitting};
 use crate::flash::observe::Observation;
-use crate::flash::plan::FlashPlan;
+use crate::flash::plan::{BlockSource, FlashPlan, is_readable};
 use crate::flash::registers::BUDGET;
 use crate::flash::run::{self, FlashOptions, FlashReport};
 use crate::interrupt::{self, Interrupt};
@@ -77,6 +80,10 @@ pub struct PreparedUnit {
     pub outcome: UnitOutcome,
     /// What the recovery commands printed later need to repeat.
     pub carried: Carried,
+    /// The earlier backups that may be its own, if its identity is at stake.
+    backups: Vec<FittingBackup>,
+    /// What to do instead of what was refused or is asked about.
+    pub instead: Vec<Action>,
 }
 
 /// The outcome for one unit.
@@ -151,6 +158,7 @@ impl<'a> WritingSession<'a> {
     /// # Errors
     /// As for [`WritingSession::run`].
     pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
+        self.find_backups(&mut units)?;
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -186,8 +194,9 @@ impl<'a> WritingSession<'a> {
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
             log::about(several.then_some(&device));
             let (terms, carried) = (Terms::default(), Carried::default());
-            let mut unit =
-                PreparedUnit { device, port: None, seen: None, terms, outcome: UnitOutcome::Nothing, carried };
+            let (backups, instead) = (Vec::new(), Vec::new());
+            let outcome = UnitOutcome::Nothing;
+            let mut unit = PreparedUnit { device, port: None, seen: None, terms, outcome, carried, backups, instead };
             let seen = found.and_then(|port| {
                 let port = unit.port.insert(port);
                 fenced(|| look_at(&mut **port))?
@@ -200,6 +209,40 @@ impl<'a> WritingSession<'a> {
         })
     }
 
+    /// Finds the earlier backups of units that can't be backed up, or would get the known blocks.
+    fn find_backups(&self, units: &mut [PreparedUnit]) -> Result<(), AnyFailure> {
+        let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
+            self.args.no_backup
+                || !is_readable(seen.attached.state)
+                || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
+        };
+        let at_stake: Vec<&mut PreparedUnit> =
+            units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
+        // Without a place for backups there are none.
+        let folder = self.args.backup_place.folder(self.context).ok();
+        let Some(folder) = folder.filter(|_| !at_stake.is_empty()) else { return Ok(()) };
+        let filed = backup_folder::filed(&folder)?;
+        for unit in at_stake {
+            let Some((seen, _)) = &unit.seen else { continue };
+            unit.backups = fitting(seen.traces(), &filed);
+        }
+        Ok(())
+    }
+
+    /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
+    /// would give the unit's own identity away.
+    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
+        let (origin, options) = (&job.origin, &unit.carried.again);
+        let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
+        let actions = if has_blocks && !is_at_stake {
+            let command = again(origin, options, &unit.device, None, true);
+            vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
+        } else {
+            own_backup::offers(&unit.backups, origin, options, &unit.device, &job.library)
+        };
+        own_backup::with_options(actions, &self.args.ids.suffix())
+    }
+
     fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let allowed = self.args.allowed();
         let connected: Vec<Neighbour> = unit::list(&self.devices)
@@ -208,14 +251,21 @@ impl<'a> WritingSession<'a> {
             .map(|info| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() })
             .filter(|other| units.iter().all(|unit| unit.device != other.device))
             .collect();
+        let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
         let candidates: Vec<Candidate<'_>> =
-            units.iter().filter_map(|unit| unit.seen.as_ref()).map(|(seen, plan)| Candidate { seen, plan }).collect();
+            seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
         let carried: Vec<Carried> =
             (0..candidates.len()).map(|at| carried(&candidates, at, allowed, &connected, &job.library)).collect();
         let decisions = decide(&candidates, &job.subject, allowed, &connected);
         let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
         for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
             unit.carried = carried;
+            unit.instead = match &decision {
+                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
+                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
+                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
+                _ => Vec::new(),
+            };
             let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
             let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
             unit.outcome = match (decision, unlisted) {
@@ -244,10 +294,14 @@ impl<'a> WritingSession<'a> {
         match (&unit.outcome, &unit.seen) {
             (UnitOutcome::Write, Some((seen, plan))) => {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
+                own_backup::lines(&unit.instead).iter().for_each(|line| outln!("            {line}"));
             }
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
-            (UnitOutcome::Refused(failure), _) => self.context.report(failure.diagnostic()),
+            (UnitOutcome::Refused(failure), _) => {
+                self.context.report(failure.diagnostic());
+                own_backup::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
+            }
             _ => {}
         }
     }
@@ -260,6 +314,12 @@ impl<'a> WritingSession<'a> {
         let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
         ask::confirm(&format!("Write {which}?"), self.interrupt)?;
         for unit in units {
+            if let Some(backup) = unit.terms.own_backups.first() {
+                let folder = backup.folder.shown();
+                let question =
+                    format!("{}: give it the known identity, though {folder} may have its own?", unit.device.shown());
+                ask::confirm(&question, self.interrupt)?;
+            }
             if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
                 let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
                 ask::confirm(&question, self.interrupt)?;
@@ -304,7 +364,13 @@ impl<'a> WritingSession<'a> {
                 Ok(report) => UnitOutcome::Written(report),
                 Err(stopped) => {
                     let report = stopped.report.clone();
-                    let failure = FlashFailure::new(*stopped, &job.origin, &unit.carried);
+                    let failure = {
+                        let (options, device) = (&unit.carried.again, unit.device.as_str());
+                        let is_none = report.backup.is_none() && job.origin.config_from.is_none();
+                        let backups = if is_none { &unit.backups[..] } else { &[] };
+                        let offers = own_backup::offers(backups, &job.origin, options, device, &job.library);
+                        FlashFailure::new(*stopped, &job.origin, &unit.carried, &offers)
+                    };
                     UnitOutcome::Stopped(report, failure.with_options(&suffix))
                 }
             };
@@ -325,7 +391,7 @@ impl<'a> WritingSession<'a> {
             UnitOutcome::Refused(failure) => Exit::of(failure.diagnostic()),
             UnitOutcome::Stopped(_, failure) => {
                 self.context.report(failure);
-                failure.way_out().iter().for_each(|line| errln!("        {line}"));
+                own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
             }
         }

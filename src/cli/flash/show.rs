@@ -66,6 +66,9 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
     if let Some(cloned) = &terms.cloned {
         outln!("  clone     the unit gets {cloned}");
     }
+    if let Some(backup) = terms.own_backups.first() {
+        outln!("  identity  the known one, which any unit gets. {} may have its own", backup.folder.shown());
+    }
     let order = match plan.attached.state {
         BridgeState::Vendor => "read back, restart",
         BridgeState::OpenFirmware => "read back, have its power off and on",
@@ -304,7 +307,7 @@ fn unit_json<'a>(
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
-        UnitErrorJson { error, left: Left::Untouched, recovery: &[] }
+        UnitErrorJson { error, left: Left::Untouched, recovery: &unit.instead }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),

@@ -106,3 +106,24 @@ fn a_backup_whose_files_do_not_end_is_refused() {
         assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name}");
     }
 }
+
+#[test]
+fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    assert_eq!(filed(&at("not there")).unwrap(), []);
+    let backup = sample_backup();
+    for name in ["whole", "damaged block", "another format"] {
+        save(&backup, &at(name)).unwrap();
+    }
+    fs::write(at("damaged block").join(CONFIG[0]), [0xFF; CONFIG_BLOCK_LEN]).unwrap();
+    fs::write(at("another format").join(MANIFEST), "format = 2\n").unwrap();
+    fs::write(at("a file"), "x").unwrap();
+    fs::create_dir(at("a folder")).unwrap();
+    let found = filed(home.path()).unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
+    assert!(found[0].written.is_some());
+    // A folder that can't be read is no folder without backups.
+    assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Io { .. })));
+}

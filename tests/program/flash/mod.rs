@@ -2,6 +2,7 @@
 
 mod cases;
 mod config;
+mod identity;
 mod kept;
 #[cfg(unix)]
 mod log;

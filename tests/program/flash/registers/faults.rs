@@ -115,7 +115,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let (command, what) = (WritingCommand::Restore, vec!["other".into()]);
         let origin = InvokedCommand { command, what, config_from: None, backup: Vec::new() };
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let failure = FlashFailure::new(*stopped, &origin, &carried);
+        let failure = FlashFailure::new(*stopped, &origin, &carried, &[]);
         let help = failure.help().unwrap().to_string();
         assert!(help.contains("The sector holds what it held"), "{help}");
         let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };

@@ -4,6 +4,7 @@
 //! checks that it runs.
 
 mod commands;
+mod phases;
 mod power;
 mod registers;
 
@@ -12,16 +13,17 @@ use std::time::Duration;
 
 use tracing::info;
 
-use super::access::{Access, FlashReader};
+pub use phases::{Confirmed, Opened, Prepared, prepare};
+
+use super::access::{Access, FlashReader, read_slot};
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
-use super::proof::{Behaviour, Runs};
-use super::registers::{SLOT_LEN, Slot};
+use super::proof::Runs;
+use super::registers::{RegisterFlash, SLOT_LEN, Slot};
 use super::{backup, backup_folder};
-use crate::bridge::{Attached, CommandError, Port};
-use crate::failure::fenced;
+use crate::bridge::{Attached, CommandError, OpenBridge, Port};
 use crate::firmware::{BridgeState, FirmwareVersion};
 use crate::interrupt::Interrupt;
 use crate::scsi::SenseKey;
@@ -40,8 +42,8 @@ pub struct FlashOptions {
     pub replug_deadline: Duration,
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
-    /// Time limit of all access through registers, from the first reading to the last:
-    /// [`BUDGET`](super::registers::BUDGET).
+    /// Time limit of access through registers, once for all that comes before the write, and once from the write to
+    /// the last reading: [`BUDGET`](super::registers::BUDGET).
     pub budget: Duration,
 }
 
@@ -79,7 +81,7 @@ pub struct Stopped {
     pub report: FlashReport,
 }
 
-/// Carries out `plan` on the unit at `port`.
+/// Carries out `plan` on the unit at `port`: all [phases](Opened), one after the other.
 ///
 /// Reads everything back if the unit's state allows it, otherwise after its return, and writes again what differs.
 ///
@@ -95,25 +97,7 @@ pub fn run(
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<FlashReport, Box<Stopped>> {
-    let report = FlashReport {
-        device: port.device(),
-        before: plan.attached.clone(),
-        after: None,
-        version: None,
-        runs: None,
-        needs_power: false,
-        backup: None,
-        steps: Vec::new(),
-    };
-    let mut run =
-        Run { plan, options, interrupt, observer, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
-    // A panic fails only this unit, and its state is still reported.
-    let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
-    let Run { report, left, during, .. } = run;
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Stopped { error, during, left, report })),
-    }
+    prepare(port, plan, options, observer, interrupt)?.confirm()?.write()
 }
 
 struct Run<'a> {
@@ -124,44 +108,11 @@ struct Run<'a> {
     report: FlashReport,
     left: Left,
     during: FlashStep,
-    /// Contents of a flash behind registers, once the backup has read it.
+    /// Contents of a flash behind registers, once they are read.
     slot: Option<Slot>,
 }
 
 impl Run<'_> {
-    fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
-        self.observer.event(FlashEvent::Total(self.total()));
-        self.interrupt.check()?;
-        let mut access = self.open(port)?;
-        // The unit's behaviour before the write, to detect a difference. Behaviour that it does not show can't differ.
-        let before = match self.plan.attached.state {
-            BridgeState::Vendor | BridgeState::OpenFirmware => {
-                Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
-            }
-            BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
-        };
-        if let Some(into) = &self.options.backup_into {
-            self.interrupt.check()?;
-            self.back_up(&mut access, into)?;
-        }
-        // The last place to stop before the unit is complete again.
-        self.interrupt.check()?;
-        let mut access = match access {
-            Access::Commands(bridge) => self.write_by_commands(bridge)?,
-            Access::Registers(flash) => self.write_through_registers(flash, port)?,
-        };
-        self.interrupt.check()?;
-        let restart = self.restart(&mut access)?;
-        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
-        // its unanswered requests delay the whole host controller.
-        let back = self.come_back(port, restart);
-        drop(access);
-        match back? {
-            Some(is_replugged) => self.prove(port, is_replugged, &before),
-            None => Ok(()),
-        }
-    }
-
     fn begin(&mut self, step: FlashStep) {
         info!("{step}");
         self.during = step;
@@ -196,19 +147,46 @@ impl Run<'_> {
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(FlashStep::Open);
-        if port.attached()? != self.plan.attached {
-            return Err(FlashError::Changed("identity"));
-        }
+        self.check_identity(port)?;
         let mut access = Access::open(port)?;
         if let Access::Registers(flash) = &mut access {
             flash.set_budget(self.options.budget);
         }
-        let blocks = access.blocks(self.plan.attached.state)?;
-        if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
-            return Err(FlashError::Changed("configuration"));
-        }
+        self.check_blocks(&mut access)?;
         self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
         Ok(access)
+    }
+
+    fn check_identity(&self, port: &mut dyn Port) -> Result<(), FlashError> {
+        if port.attached()? == self.plan.attached { Ok(()) } else { Err(FlashError::Changed("identity")) }
+    }
+
+    fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
+        if access.blocks(self.plan.attached.state)? != self.plan.blocks.each_ref().map(|block| block.current) {
+            return Err(FlashError::Changed("configuration"));
+        }
+        Ok(())
+    }
+
+    /// Checks that the block protection of a flash behind registers can be cleared, if there is anything to write.
+    /// Leaves it as it was.
+    fn check_protection(&mut self, flash: &mut RegisterFlash<OpenBridge>) -> Result<(), FlashError> {
+        self.begin(FlashStep::CheckProtection);
+        let old = match self.slot.take() {
+            Some(slot) => slot,
+            None => read_slot(flash)?,
+        };
+        let [zero, one] = &self.plan.blocks;
+        let new = Slot::of([&zero.new, &one.new], &self.plan.file);
+        if !old.changes(&new, self.options.rewrite).is_empty() {
+            let protection = flash.protection()?;
+            if protection != 0 {
+                flash.unprotect()?;
+                flash.protect(protection)?;
+            }
+        }
+        self.slot = Some(old);
+        Ok(())
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {

@@ -10,6 +10,7 @@ mod program;
 mod registers;
 #[path = "../schemas/mod.rs"]
 mod schemas;
+mod several;
 
 /// `TRYCMD=overwrite cargo test --test flash` rewrites the transcripts.
 #[test]

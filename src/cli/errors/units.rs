@@ -118,6 +118,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
          writes it all the same. Nothing was written";
     "asmpatch::flash::declined", Refused, "nothing was written; answer `yes` to write";
+    "asmpatch::flash::neighbours", Refused,
+        "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
+         add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
         "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
          give it the configuration blocks of an earlier backup. Nothing was written";

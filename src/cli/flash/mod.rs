@@ -1,11 +1,13 @@
 //! The `asmpatch flash` command: writes an image to one or more bridges.
 
 pub(super) mod ask;
+mod at_once;
 pub mod recovery;
 mod screen;
 mod session;
 pub(super) mod show;
 mod source;
+mod writing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -51,7 +53,8 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// With --all: write none if one is refused.
+    /// With --all: write none unless all can be written. All are opened, checked and backed up before the first is
+    /// written. A unit that fails while it is written doesn't undo the others.
     #[arg(long, requires = "all")]
     all_or_none: bool,
 

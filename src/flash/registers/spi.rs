@@ -165,6 +165,25 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Ok(())
     }
 
+    /// Reads the bits of the block protection.
+    ///
+    /// # Errors
+    /// [`RegisterError::Control`], [`RegisterError::Controller`].
+    pub fn protection(&mut self) -> Result<u8, RegisterError> {
+        Ok(self.status()? & PROTECTION)
+    }
+
+    /// Sets the block protection to what [`RegisterFlash::protection`] has read before.
+    ///
+    /// # Errors
+    /// [`RegisterError::Busy`], [`RegisterError::Control`], [`RegisterError::Controller`].
+    pub fn protect(&mut self, protection: u8) -> Result<(), RegisterError> {
+        self.enable_write()?;
+        self.write(&[(BUFFER, protection)])?;
+        self.transact(WRITE_STATUS, None, TO_FLASH, 1)?;
+        self.wait_while_busy("its status register", FlashAddress(0), WRITE)
+    }
+
     /// Erases a sector and checks that all of it is FF.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use self::diagnose::{Diagnosis, diagnose};
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
@@ -67,7 +67,7 @@ pub struct Args {
     yes: bool,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,

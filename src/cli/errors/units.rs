@@ -98,6 +98,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::unchecked_disk", Refused,
+        "run asmpatch where the disk's node is in /dev. If you know that nothing uses the disk, add `--unchecked-disk \
+         DISK`, as in sda";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use super::Context;
 use super::backup::BackupPlace;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
@@ -88,7 +88,7 @@ pub struct WritingArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: DeviceIds,
+    pub ids: KnownUnits,
 
     #[command(flatten)]
     /// Where their traffic is recorded.

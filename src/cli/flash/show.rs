@@ -26,7 +26,7 @@ use crate::shell;
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
-    "no use seen; only root can check whether another namespace or a virtual machine uses it"
+    "no use seen; not checked whether another namespace or a virtual machine uses it, which takes root and its node"
 } else {
     "this system does not tell whether it is in use: eject it before you go on"
 };

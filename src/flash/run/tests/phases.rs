@@ -1,6 +1,8 @@
 //! What each phase does, and what it leaves for the next.
 
 use super::*;
+use crate::practice;
+use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 /// Prepares the rig's unit, lets `meanwhile` happen to it, and confirms it.
 fn confirmed(rig: &mut Rig, meanwhile: impl FnOnce(&mut Unit)) -> Result<(), Box<Stopped>> {
@@ -50,4 +52,19 @@ fn a_signal_while_a_unit_waits_for_others_stops_it_before_the_write() {
     let stopped = *confirmed(&mut rig, |_| interrupt.store(true, Ordering::Relaxed)).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
     assert_eq!((stopped.left, writes(&rig)), (Left::Untouched, 0));
+}
+
+#[test]
+fn block_protection_is_as_it_was_until_the_write() {
+    let scenario = Scenario::parse("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n").unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"unit", None).unwrap();
+    let mut port = VirtualPort::new("virtual".to_owned(), unit);
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+    let (options, mut nobody) = (rig(None).options, ());
+    let prepared = prepare(&mut port, &plan, &options, &mut nobody, Interrupt::never()).unwrap();
+    prepared.confirm().unwrap().release();
+    let Access::Registers(mut flash) = Access::open(&mut port).unwrap() else { panic!("open firmware") };
+    assert_eq!(flash.protection().unwrap(), 0x1C);
 }

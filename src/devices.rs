@@ -1,4 +1,5 @@
-//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run.
+//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run. Also the
+//! disks behind them that the user vouches for.
 //!
 //! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
 //! what runs on it.
@@ -54,6 +55,8 @@ pub struct Devices {
     known: BTreeMap<UsbId, (String, KnownDevice)>,
     /// IDs that the user names for this run.
     named: BTreeSet<UsbId>,
+    /// Disks that the user vouches for in this run, as in `sda`.
+    vouched_for: BTreeSet<String>,
 }
 
 /// Reasons a device file can't be used.
@@ -126,6 +129,16 @@ impl Devices {
     /// Also treats devices with this ID as units.
     pub fn name(&mut self, id: UsbId) {
         self.named.insert(id);
+    }
+
+    /// Takes the user's word that nothing uses this disk, as in `sda`, if the system can't tell.
+    pub fn vouch_for_disk(&mut self, name: &str) {
+        self.vouched_for.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
+    }
+
+    /// Whether the user vouches for this disk.
+    pub fn vouches_for_disk(&self, name: &str) -> bool {
+        self.vouched_for.contains(name)
     }
 
     /// Whether a device with this ID counts as a unit.
@@ -208,6 +221,14 @@ mod tests {
         devices.name(dock);
         assert!(devices.contains(other) && devices.get(other).is_none());
         assert_eq!(devices.ids().count(), Devices::embedded().unwrap().ids().count() + 2);
+    }
+
+    #[test]
+    fn a_disk_is_vouched_for_by_its_own_name_or_its_node() {
+        let mut devices = Devices::embedded().unwrap();
+        devices.vouch_for_disk("/dev/sda");
+        devices.vouch_for_disk("sdc");
+        assert_eq!(["sda", "sdb", "sdc", "sd"].map(|disk| devices.vouches_for_disk(disk)), [true, false, true, false]);
     }
 
     #[test]

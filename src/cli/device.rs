@@ -1,6 +1,6 @@
 //! The options that select a unit, shared by every command that talks to one.
 
-use super::known::DeviceIds;
+use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
 use crate::bridge::Port;
 use crate::failure::AnyFailure;
@@ -17,7 +17,7 @@ pub struct PortArgs {
     device: Option<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -51,7 +51,7 @@ pub struct DeviceArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: DeviceIds,
+    pub ids: KnownUnits,
 
     #[command(flatten)]
     /// Where its traffic is recorded.

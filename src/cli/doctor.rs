@@ -15,7 +15,7 @@ use serde::Serialize;
 use self::diagnose::{Diagnosis, diagnose};
 use self::recovery::Recovery;
 use super::flash::recovery::Action;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
@@ -70,7 +70,7 @@ pub struct Args {
     yes: bool,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::flash::SSD_LOST;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::prometheus::PrometheusArgs;
 use super::{Context, print};
@@ -51,7 +51,7 @@ pub struct Args {
     devices: Vec<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,

@@ -14,7 +14,7 @@ use self::execution::Execution;
 use self::unit::Comparison;
 use super::harmless::causes;
 use super::input::{self, ImageFile};
-use super::known::{self, DeviceIds, PatchDirs};
+use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, print, table};
 use crate::cli::errors::{self, Exit};
@@ -80,7 +80,7 @@ pub struct Args {
     device: Option<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     /// Print JSON.
     #[arg(long)]

@@ -164,18 +164,14 @@ pub struct Saved {
 
 /// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
 ///
-/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed.
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. Of
+/// several units with the same content that are saved at once, one makes the folder and the others find it.
 ///
 /// # Errors
 /// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
 pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
-    if folder.symlink_metadata().is_ok() && !is_empty_folder(folder) {
-        return match load(folder) {
-            Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
-                Ok(Saved { folder: folder.to_owned(), is_new: false })
-            }
-            _ => Err(BackupFolderError::Exists(folder.to_owned())),
-        };
+    if is_taken(folder) {
+        return already_saved(backup, folder);
     }
     let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(io_error("create", parent))?;
@@ -196,9 +192,23 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
     open_to_all_as_usual(partial.path())?;
-    partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
+    match partial.persist(folder) {
+        Ok(()) => {}
+        // Another unit or process has made the folder since.
+        Err(_) if is_taken(folder) => return already_saved(backup, folder),
+        Err(error) => return Err(io_error("rename the finished backup to", folder)(error)),
+    }
     sync_folder(parent).map_err(io_error("sync", parent))?;
     Ok(Saved { folder: folder.to_owned(), is_new: true })
+}
+
+fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    match load(folder) {
+        Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
+            Ok(Saved { folder: folder.to_owned(), is_new: false })
+        }
+        _ => Err(BackupFolderError::Exists(folder.to_owned())),
+    }
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
@@ -339,8 +349,10 @@ fn damaged(folder: &Path, name: &str, found: String, expected: String) -> Backup
     BackupFolderError::Damaged { path: folder.join(name), found, expected }
 }
 
-fn is_empty_folder(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+/// Whether there is anything but an empty folder at this path.
+fn is_taken(path: &Path) -> bool {
+    let is_empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    path.symlink_metadata().is_ok() && !is_empty_folder()
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {

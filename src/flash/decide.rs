@@ -65,6 +65,15 @@ pub struct Neighbour {
     pub serial: String,
 }
 
+/// The units on this machine's buses that are not part of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Neighbours {
+    /// All of them.
+    Listed(Vec<Neighbour>),
+    /// The system could not list them, for this reason.
+    Unknown(String),
+}
+
 /// Reasons a write needs `--unproven`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Unproven {
@@ -156,6 +165,15 @@ pub enum Refusal {
         /// The image's version.
         to: FirmwareVersion,
     },
+    /// The units beside this one can't be listed, and nobody can be asked.
+    #[error("{device}: it can't be checked whether another unit has the same serial number: {why}")]
+    #[diagnostic(code(asmpatch::flash::neighbours))]
+    UnknownNeighbours {
+        /// The port.
+        device: String,
+        /// Why they can't be listed.
+        why: String,
+    },
     /// The unit would come back under an ID that is not known.
     #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
     #[diagnostic(code(asmpatch::flash::unlisted_id))]
@@ -204,12 +222,14 @@ pub struct Terms {
     pub twins: Vec<String>,
     /// The backups that may have the unit's own identity, in place of which it gets the known one.
     pub own_backups: Vec<FittingBackup>,
+    /// Why it is not known whether a unit beside this one has its serial number.
+    pub unknown_neighbours: Option<String>,
     /// The change of the version's line: from the first to the second.
     pub other_line: Option<(FirmwareVersion, FirmwareVersion)>,
 }
 
 /// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
-pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &[Neighbour]) -> Vec<Decision> {
+pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &Neighbours) -> Vec<Decision> {
     let decide_one = |(at, unit): (usize, &Candidate<'_>)| {
         let others = Others { units, at, connected };
         unit.decide(subject, allowed, &others).unwrap_or_else(Decision::Refused)
@@ -221,7 +241,7 @@ pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, conn
 struct Others<'a> {
     units: &'a [Candidate<'a>],
     at: usize,
-    connected: &'a [Neighbour],
+    connected: &'a Neighbours,
 }
 
 impl Others<'_> {
@@ -235,8 +255,10 @@ impl Others<'_> {
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
-        if self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual()) {
-            let connected = self.connected.iter().filter(|other| other.serial == serial);
+        if let Neighbours::Listed(connected) = self.connected
+            && self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual())
+        {
+            let connected = connected.iter().filter(|other| other.serial == serial);
             same.extend(connected.map(|other| other.device.clone()));
         }
         same
@@ -293,11 +315,21 @@ impl Candidate<'_> {
         {
             return Err(Refusal::OtherLine { device: device(), from, to });
         }
+        let unknown_neighbours = match others.connected {
+            Neighbours::Unknown(why) if !seen.is_virtual() => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = &unknown_neighbours
+            && allowed.unasked
+            && !allowed.clone_identity
+        {
+            return Err(Refusal::UnknownNeighbours { device: device(), why: why.clone() });
+        }
         let twins = match (&cloned, self.planned().serial) {
             (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
-        Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, other_line }))
+        Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line }))
     }
 
     /// The backups whose identity would be given away for that of the known blocks.
@@ -391,7 +423,7 @@ pub fn carried(
     units: &[Candidate<'_>],
     at: usize,
     allowed: Allowed,
-    connected: &[Neighbour],
+    connected: &Neighbours,
     library: &Library,
 ) -> Carried {
     let Some(unit) = units.get(at) else { return Carried::default() };

@@ -15,6 +15,12 @@ pub enum FlashStep {
     /// Reads everything and saves it.
     #[display("back up")]
     Backup,
+    /// Through registers: checks that the flash's block protection can be cleared.
+    #[display("check the block protection")]
+    CheckProtection,
+    /// Checks that the unit is still the one that was opened.
+    #[display("check that it is still the same unit")]
+    Confirm,
     /// E1: writes a block. Block 0 erases the slot first.
     #[display("{}write configuration block {}", if _0.number() == 0 { "erase, " } else { "" }, _0.number())]
     WriteBlock(BlockIndex),
@@ -77,7 +83,7 @@ pub enum FlashEvent<'a> {
 }
 
 /// Receives the events of a backup or a write.
-pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + 'p;
+pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + Send + 'p;
 
 /// A step and its result, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::selector::Selector;
 use crate::bridge::{Location, UnitInfo};
 use crate::usb::sysfs::{Sysfs, TunnelledDevice};
-use crate::usb::{DescriptorFault, MountedError, UsbError};
+use crate::usb::{DescriptorFault, DiskError, UsbError};
 use crate::virtual_bridge;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
@@ -45,10 +45,10 @@ pub enum OpenError {
         /// The units that match.
         found: Vec<UnitInfo>,
     },
-    /// The unit's disk is in use.
+    /// The unit's disk is in use, or may be.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Mounted(#[from] MountedError),
+    Disk(#[from] DiskError),
     /// UAS was requested, but the unit does not offer it.
     #[error("the unit at {location} offers no UAS: {fault}")]
     #[diagnostic(code(asmpatch::device::no_uas))]

@@ -190,7 +190,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
 
 fn open_found(found: &Found, choice: TransportChoice) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
-    let _disk = usb::refuse_mounted(&found.port)?;
+    let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.vouches_for_disk(disk))?;
     let location = || found.info.location.clone();
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: location(), fault: *fault });

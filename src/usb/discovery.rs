@@ -27,7 +27,7 @@ pub struct Found {
     /// The unit's alternate settings, or the reason nothing can be sent to it.
     pub layout: Result<Layout, UsbError>,
     /// The known USB IDs, under which the unit may come back.
-    pub(super) known: Arc<Devices>,
+    pub(crate) known: Arc<Devices>,
     /// The device to open.
     pub(super) device: rusb::Device<Context>,
 }

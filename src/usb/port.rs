@@ -38,6 +38,9 @@ pub struct UsbPort {
     is_disk_checked: bool,
     /// The unit was awaited, so the system may still be busy with its disk.
     has_come_back: bool,
+    /// Whether the user vouches for the disk behind the unit. If so, they do for the one that appears when the unit
+    /// comes back, whatever its name.
+    is_vouched_for: bool,
 }
 
 impl UsbPort {
@@ -50,6 +53,7 @@ impl UsbPort {
             woken: None,
             is_disk_checked: true,
             has_come_back: false,
+            is_vouched_for: false,
         }
     }
 
@@ -73,7 +77,8 @@ impl UsbPort {
         let until = Instant::now() + SETTLING;
         loop {
             // Held until the unit is taken, so that nobody mounts the disk in between.
-            let disk = match refuse_mounted(&self.port) {
+            let is_vouched_for = |disk: &str| self.known.vouches_for_disk(disk) || self.is_vouched_for;
+            let disk = match refuse_mounted(&self.port, &is_vouched_for) {
                 Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
                     std::thread::sleep(TICK);
                     continue;
@@ -81,6 +86,8 @@ impl UsbPort {
                 disk => disk?,
             };
             self.is_disk_checked = disk.is_checked;
+            self.is_vouched_for |=
+                Sysfs::system().disks(&self.port).iter().any(|disk| self.known.vouches_for_disk(disk));
             match try_open(self) {
                 // These errors pass once udev and the kernel's driver are done with a new unit.
                 Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))

@@ -4,7 +4,13 @@
 //! or for several with the same advice.
 //! docs/errors.md is generated from them.
 
+use std::env;
+use std::ffi::OsString;
+
 use miette::Diagnostic;
+
+use crate::shell;
+use crate::usb::THIS_COMMAND;
 
 /// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {
@@ -63,8 +69,23 @@ impl Exit {
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Diagnostic) -> Option<String> {
-    let own = error.help().map(|help| help.to_string());
+    let own = error.help().map(|help| with_command(help.to_string(), env::args_os()));
     own.or_else(|| entry_of(error).map(|entry| entry.help.to_owned()))
+}
+
+/// Replaces a help text's command, which adds options to the one that was run, by the whole command.
+fn with_command(help: String, run: impl Iterator<Item = OsString>) -> String {
+    let Some((before, options, after)) = help
+        .split_once(THIS_COMMAND)
+        .and_then(|(before, rest)| rest.split_once('`').map(|(options, after)| (before, options, after)))
+    else {
+        return help;
+    };
+    let words: Vec<String> = run.skip(1).map(shell::word).collect();
+    // Only operands may follow `--`.
+    let (own, operands) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
+    let spaced = |words: &[String]| words.iter().map(|word| format!(" {word}")).collect::<String>();
+    format!("{before}asmpatch{}{options}{}`{after}", spaced(own), spaced(operands))
 }
 
 /// Returns what to do about an error with this code.

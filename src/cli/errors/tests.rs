@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use super::{Exit, files, units};
-use crate::usb::RULES_PATH;
+use super::{Exit, files, units, with_command};
+use crate::usb::{DiskError, RULES_PATH};
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -115,4 +115,25 @@ fn the_document_lists_the_table() {
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
     let entry = units::ENTRIES.iter().find(|entry| entry.codes.contains(&"asmpatch::usb::permission")).unwrap();
     assert!(entry.help.contains(RULES_PATH) && entry.exit == Exit::Device);
+}
+
+#[test]
+fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it_all_the_same() {
+    use crate::usb::sysfs::UncheckedDisk;
+
+    let disk = UncheckedDisk { name: "sda".to_owned(), why: "No such file or directory".to_owned() };
+    let error = DiskError::Unchecked { port: "3-1.2".parse().unwrap(), disks: vec![disk] };
+    assert_eq!(
+        error.to_string(),
+        "it can't be checked whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
+    );
+    let help = |words: &[&str]| {
+        let own = miette::Diagnostic::help(&error).unwrap().to_string();
+        with_command(own, words.iter().map(Into::into))
+    };
+    let told = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
+    let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
+    assert!(told.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=sda`")), "{told}");
+    let told = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
+    assert!(told.ends_with("`asmpatch flash --yes --unchecked-disk=sda -- -fw.bin`"), "{told}");
 }

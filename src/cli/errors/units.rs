@@ -99,7 +99,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled", Device,
-        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB          3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md,          \"The unit is not listed\"";
+        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
+         3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \
+         \"The unit is not listed\"";
+    "asmpatch::device::unchecked_disk", Refused,
+        "run asmpatch where the disk's node is in /dev. If you know that nothing uses the disk, add `--unchecked-disk \
+         DISK`, as in sda";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";
@@ -120,6 +125,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
          writes it all the same. Nothing was written";
     "asmpatch::flash::declined", Refused, "nothing was written; answer `yes` to write";
+    "asmpatch::flash::neighbours", Refused,
+        "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
+         add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
         "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
          give it the configuration blocks of an earlier backup. Nothing was written";

@@ -1,19 +1,21 @@
 //! The `asmpatch flash` command: writes an image to one or more bridges.
 
 pub(super) mod ask;
+mod at_once;
 pub(super) mod own_backup;
 pub mod recovery;
 mod screen;
 mod session;
 pub(super) mod show;
 mod source;
+mod writing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::Context;
 use super::backup::BackupPlace;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
@@ -52,7 +54,8 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// With --all: write none if one is refused.
+    /// With --all: write none unless all can be written. All are opened, checked and backed up before the first is
+    /// written. A unit that fails while it is written doesn't undo the others.
     #[arg(long, requires = "all")]
     all_or_none: bool,
 
@@ -86,7 +89,7 @@ pub struct WritingArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: DeviceIds,
+    pub ids: KnownUnits,
 
     #[command(flatten)]
     /// Where their traffic is recorded.

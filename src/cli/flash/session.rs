@@ -4,13 +4,14 @@ use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
+use super::at_once::at_once;
 use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
-use super::screen::{Screen, UnitProgress};
+use super::screen::Screen;
+use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, show};
-use crate::bridge::Port;
+use crate::bridge::{Port, UnitInfo};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
@@ -19,12 +20,14 @@ use crate::devices::Devices;
 use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, fenced};
 use crate::flash::backup_folder;
-use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Refusal, Subject, Terms, carried, decide};
+use crate::flash::decide::{
+    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
+};
 use crate::flash::fitting::{FittingBackup, fitting};
-use crate::flash::observe::Observation;
+use crate::flash::observe::{Observation, is_virtual};
 use crate::flash::plan::{BlockSource, FlashPlan, is_readable};
 use crate::flash::registers::BUDGET;
-use crate::flash::run::{self, FlashOptions, FlashReport};
+use crate::flash::run::{FlashOptions, FlashReport};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
 use crate::unit::{self, OpenError};
@@ -46,7 +49,7 @@ pub struct WritingJob {
 pub struct Choice {
     /// Write every unit.
     pub all: bool,
-    /// Write no unit if one is refused.
+    /// Write no unit unless all can be written.
     pub all_or_none: bool,
 }
 
@@ -94,6 +97,8 @@ pub enum UnitOutcome {
     Nothing,
     /// It was not written.
     Refused(AnyFailure),
+    /// It was prepared, and not written because of another unit.
+    Spared(FlashReport, AnyFailure),
     /// It was written.
     Written(FlashReport),
     /// Writing it stopped.
@@ -192,7 +197,7 @@ impl<'a> WritingSession<'a> {
         };
         let several = self.ports.len() > 1;
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
-            log::about(several.then_some(&device));
+            log::about(several.then_some(device.as_str()));
             let (terms, carried) = (Terms::default(), Carried::default());
             let (backups, instead) = (Vec::new(), Vec::new());
             let outcome = UnitOutcome::Nothing;
@@ -245,12 +250,7 @@ impl<'a> WritingSession<'a> {
 
     fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let allowed = self.args.allowed();
-        let connected: Vec<Neighbour> = unit::list(&self.devices)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|info| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() })
-            .filter(|other| units.iter().all(|unit| unit.device != other.device))
-            .collect();
+        let connected = self.neighbours(units);
         let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
         let candidates: Vec<Candidate<'_>> =
             seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
@@ -290,6 +290,17 @@ impl<'a> WritingSession<'a> {
         }
     }
 
+    /// The units on this machine's buses that are not among `units`.
+    fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
+        let neighbour =
+            |info: UnitInfo| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() };
+        let is_other = |other: &Neighbour| units.iter().all(|unit| unit.device != other.device);
+        match unit::list(&self.devices) {
+            Ok(found) => Neighbours::Listed(found.into_iter().map(neighbour).filter(is_other).collect()),
+            Err(error) => Neighbours::Unknown(error.to_string()),
+        }
+    }
+
     fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
         match (&unit.outcome, &unit.seen) {
             (UnitOutcome::Write, Some((seen, plan))) => {
@@ -320,6 +331,10 @@ impl<'a> WritingSession<'a> {
                     format!("{}: give it the known identity, though {folder} may have its own?", unit.device.shown());
                 ask::confirm(&question, self.interrupt)?;
             }
+            if let Some(why) = unit.terms.unknown_neighbours.as_ref().filter(|_| !self.args.clone_identity) {
+                let unknown = "it can't be checked whether another unit has the same serial number";
+                ask::confirm(&format!("{}: {unknown} ({why}): go on?", unit.device), self.interrupt)?;
+            }
             if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
                 let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
                 ask::confirm(&question, self.interrupt)?;
@@ -340,41 +355,34 @@ impl<'a> WritingSession<'a> {
                  takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
             );
         });
-        let several = writing.len() > 1;
-        let devices = writing.iter().map(|unit| unit.device.clone()).collect();
+        let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
+        let names_units = devices.len() > 1;
         let screen = Screen::start(self.context, !self.args.json, devices);
-        let writing = writing.into_iter().enumerate().map(|(index, unit)| (unit, screen.unit(index)));
-        let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
-        let suffix = self.args.ids.suffix();
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        at_once(writing.collect(), &|(unit, mut progress): (&mut PreparedUnit, UnitProgress)| {
-            log::about(several.then_some(&unit.device));
-            let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) else { return };
+        let options = |device: &str| FlashOptions {
+            backup_into: self.backup_into.as_deref().map(Path::to_owned),
+            return_deadline: come_back,
             // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
-            let is_attended = is_attended && !port.device().starts_with("virtual:");
-            let options = FlashOptions {
-                backup_into: backup_into.map(Path::to_owned),
-                return_deadline: come_back,
-                replug_deadline: if is_attended { replug } else { Duration::ZERO },
-                rewrite: self.args.force,
-                budget: BUDGET,
-            };
-            unit.outcome = match run::run(&mut **port, plan, &options, &mut progress, interrupt) {
-                Ok(report) => UnitOutcome::Written(report),
-                Err(stopped) => {
-                    let report = stopped.report.clone();
-                    let failure = {
-                        let (options, device) = (&unit.carried.again, unit.device.as_str());
-                        let is_none = report.backup.is_none() && job.origin.config_from.is_none();
-                        let backups = if is_none { &unit.backups[..] } else { &[] };
-                        let offers = own_backup::offers(backups, &job.origin, options, device, &job.library);
-                        FlashFailure::new(*stopped, &job.origin, &unit.carried, &offers)
-                    };
-                    UnitOutcome::Stopped(report, failure.with_options(&suffix))
-                }
-            };
-        });
+            replug_deadline: if is_attended && !is_virtual(device) { replug } else { Duration::ZERO },
+            rewrite: self.args.force,
+            budget: BUDGET,
+        };
+        let work = |(index, unit)| {
+            let PreparedUnit { device, port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let ((_, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let work = UnitWork { port, plan, options: options(device), progress: screen.unit(index) };
+            Some((work, UnitEnd { device, carried, backups, outcome }))
+        };
+        let units = writing.into_iter().enumerate().filter_map(work).collect();
+        let suffix = self.args.ids.suffix();
+        let (origin, library) = (&job.origin, &job.library);
+        let run = Writing { origin, library, suffix: &suffix, interrupt: self.interrupt, names_units };
+        if self.choice.all_or_none {
+            run.all_or_none(units)
+        } else {
+            run.each(units)
+        }
         screen.finish();
     }
 
@@ -394,15 +402,10 @@ impl<'a> WritingSession<'a> {
                 own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
             }
+            UnitOutcome::Spared(_, failure) => {
+                self.context.report(failure.diagnostic());
+                Exit::of(failure.diagnostic())
+            }
         }
     }
-}
-
-/// Runs `work` on each item in its own thread. Returns the outcomes in the same order.
-fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
-    thread::scope(|scope| {
-        let running: Vec<_> = all.into_iter().map(|one| scope.spawn(move || work(one))).collect();
-        // A unit's thread should not panic. If it does, pass the panic on.
-        running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
 }

@@ -17,6 +17,27 @@ fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothi
 }
 
 #[test]
+fn units_with_one_serial_number_and_content_that_are_saved_at_once_share_one_backup() {
+    for _ in 0..20 {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("same");
+        let all_are_there = std::sync::Barrier::new(8);
+        let saved = std::thread::scope(|scope| {
+            let save_one = || {
+                all_are_there.wait();
+                save(&sample_backup(), &folder)
+            };
+            let running: Vec<_> = (0..8).map(|_| scope.spawn(save_one)).collect();
+            running.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(saved.iter().all(|saved| saved.folder == folder));
+        assert_eq!(saved.iter().filter(|saved| saved.is_new).count(), 1);
+        assert_eq!(load(&folder).unwrap(), sample_backup());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+}
+
+#[test]
 fn a_backup_never_takes_the_place_of_something_else() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");

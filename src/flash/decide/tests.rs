@@ -11,6 +11,9 @@ use super::*;
 use crate::bridge::{Attached, Behind};
 use crate::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
 
+/// No unit is connected but those of the run.
+const ALONE: Neighbours = Neighbours::Listed(Vec::new());
+
 /// An image of the same version with other code.
 fn another() -> Image {
     let mut image = sample_image(0);
@@ -71,7 +74,7 @@ fn subject() -> Subject {
 }
 
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
-    decide(&[Candidate { seen, plan, backups: &[] }], subject, allowed, &[]).remove(0)
+    decide(&[Candidate { seen, plan, backups: &[] }], subject, allowed, &ALONE).remove(0)
 }
 
 fn written(decision: Decision) -> Terms {
@@ -177,7 +180,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
 #[test]
 fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let image = sample_image(0);
-    let connected = [Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }];
+    let connected = Neighbours::Listed(vec![Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
         decide(&[Candidate { seen, plan, backups: &[] }], &subject(), allowed, &connected).remove(0)
@@ -206,6 +209,24 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
 }
 
 #[test]
+fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin() {
+    let image = sample_image(0);
+    let unknown = Neighbours::Unknown("no bus".to_owned());
+    let decide = |device: &str, allowed: Allowed| {
+        let seen = observed(device, blocks("A"), Some(&another()));
+        decide(&[Candidate { seen: &seen, plan: &kept(&seen, &image) }], &subject(), allowed, &unknown).remove(0)
+    };
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    let refused = decide("1-1", unasked);
+    assert!(matches!(&refused, Decision::Refused(Refusal::UnknownNeighbours { why, .. }) if why == "no bus"));
+    assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
+    let consented = Allowed { clone_identity: true, ..unasked };
+    assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
+    // A unit on this machine's buses is no neighbour of a virtual one.
+    assert_eq!(written(decide("virtual:a", unasked)).unknown_neighbours, None);
+}
+
+#[test]
 fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let image = sample_image(0);
     let known = known_blocks().map(|block| *block.bytes());
@@ -213,7 +234,7 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
     let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    for decision in decide(&units, &subject(), allowed, &[]) {
+    for decision in decide(&units, &subject(), allowed, &ALONE) {
         assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
     }
 }
@@ -294,7 +315,7 @@ proptest! {
             .collect();
         let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
-        let decisions = decide(&candidates, &subject(), allowed, &[]);
+        let decisions = decide(&candidates, &subject(), allowed, &ALONE);
         let changed: Vec<_> = candidates
             .iter()
             .zip(&decisions)

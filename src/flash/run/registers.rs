@@ -33,6 +33,44 @@ struct Unit<'p> {
 }
 
 impl Run<'_> {
+    /// Checks that the block protection can be cleared, if there is anything to write, and leaves it as it was. Returns
+    /// the unit.
+    pub(super) fn check_protection(&mut self, flash: Flash, port: &mut dyn Port) -> Result<Flash, FlashError> {
+        self.begin(FlashStep::CheckProtection);
+        let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
+        let old = match self.slot.take() {
+            Some(slot) => slot,
+            None => self.read_slot(&mut unit)?,
+        };
+        let has_changes = !old.changes(&self.wanted(), self.options.rewrite).is_empty();
+        self.slot = Some(old);
+        if has_changes {
+            self.try_to_unprotect(&mut unit)?;
+        }
+        unit.flash.ok_or(FlashError::NotBack(self.options.return_deadline))
+    }
+
+    /// Clears the block protection, if it is set, and puts it back.
+    fn try_to_unprotect(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+        let protection = self.retried(unit, |_, flash, _| Ok(flash.protection()?))?;
+        if protection == 0 {
+            return Ok(());
+        }
+        self.left = Left::Unprotected;
+        let cleared = self.retried(unit, |_, flash, _| Ok(flash.unprotect()?));
+        let restored = self.retried(unit, |_, flash, _| Ok(flash.protect(protection)?));
+        if restored.is_ok() {
+            self.left = Left::Untouched;
+        }
+        cleared.and(restored)
+    }
+
+    /// What the slot holds after the write.
+    fn wanted(&self) -> Slot {
+        let [zero, one] = &self.plan.blocks;
+        Slot::of([&zero.new, &one.new], &self.plan.file)
+    }
+
     /// Writes until everything reads back correctly, a few times at most, and puts the block protection back. Returns
     /// the unit if it is still there.
     pub(super) fn write_through_registers(
@@ -62,13 +100,12 @@ impl Run<'_> {
 
     fn write_what_differs(&mut self, unit: &mut Unit<'_>, attempt: u32) -> Result<(), FlashError> {
         self.begin(FlashStep::Compare);
-        // The backup has just read this; it need not be read again.
+        // The preparation has read this; it need not be read again.
         let old = match self.slot.take() {
             Some(slot) => slot,
             None => self.read_slot(unit)?,
         };
-        let [zero, one] = &self.plan.blocks;
-        let new = Slot::of([&zero.new, &one.new], &self.plan.file);
+        let new = self.wanted();
         let changes = old.changes(&new, self.options.rewrite && attempt == 1);
         let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
         self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));

@@ -8,6 +8,7 @@ mod kept;
 mod log;
 mod program;
 mod registers;
+mod several;
 
 /// `TRYCMD=overwrite cargo test --test program flash::` rewrites the transcripts.
 #[test]

@@ -86,6 +86,8 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         let FlashError::Registers(error) = &stopped.error else { panic!("{trouble}: {stopped:?}") };
         assert!(is_expected(error), "{trouble}: {error:?}");
         assert_eq!(stopped.left, left, "{trouble}");
+        let again = stopped.report.steps.iter().filter(|step| step.result.contains("again, over a new")).count();
+        assert_eq!(again, if left == Left::Incomplete { 7 } else { 0 }, "{trouble}");
         rig.tell("");
         let found = state(&rig);
         let expected = if left == Left::Untouched { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
@@ -186,6 +188,47 @@ fn at_high_speed_a_unit_with_both_of_its_defects_is_flashed_back_and_forth() {
             assert!(rig.cells()[..SLOT_LEN] == wanted.slot(&before), "{speed} {lands} {stale}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn at_high_speed_tinygrads_firmware_is_flashed_although_both_defects_are_there() {
+    let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").unwrap();
+    let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
+    let tinygrads = Wanted { image, edit: Box::new(|_| ()) };
+    let rig = Rig::new("factory = 'open'\n");
+    let before = rig.cells();
+    flash(&rig, &tinygrads).unwrap();
+    rig.tell("speed = 'high'\n[flash]\nbulk-out-lands = 64\nstale-first-byte = 1\nprotection = 'clearable'\n");
+    for wanted in [&stock().image, &open().image] {
+        let wanted = Wanted { image: wanted.clone(), edit: Box::new(|_| ()) };
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        // The unit keeps its power, and with it tinygrad's firmware.
+        for image in [&wanted.image, &tinygrads.image] {
+            let plan = FlashPlan::flash(attached.clone(), blocks, None, image, |_| Ok(())).unwrap();
+            let report = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
+            let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
+            assert!(trouble.is_empty(), "{trouble:?}");
+            let found = port.unit().lock().flash().get(asmpatch::firmware::FlashAddress(0), SLOT_LEN).unwrap().to_vec();
+            assert!(found == Slot::of([&blocks[0].unwrap(), &blocks[1].unwrap()], &image.to_file()).bytes());
+        }
+    }
+    assert!(rig.cells()[..SLOT_LEN] == tinygrads.slot(&before));
+}
+
+/// About five faults in a sector: no attempt gets through all of it, but each keeps what the earlier ones wrote.
+#[test]
+fn a_sector_whose_every_attempt_gets_further_than_the_last_one_is_written_in_the_end() {
+    let rig = Rig::new("factory = 'open'\n");
+    let before = rig.cells();
+    let fault = |nth| format!("[[fault]]\nkind = 'stall'\nopcode = 0xE5\nnth = {nth}\n");
+    rig.tell(&(3_000..20_000).step_by(500).map(fault).collect::<String>());
+    let report = flash(&rig, &stock()).unwrap();
+    let trouble = report.steps.iter().filter(|step| !step.done && step.step == "write sectors").count();
+    assert!(trouble > 12, "{trouble}");
+    assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub struct DoctorReport<D> {
     link: Option<Link>,
     link_problem: Option<Problem>,
     supply_mv_ma: Option<(u16, i16)>,
+    /// Whether the board's fault line is active, if the firmware tells.
+    supply_fault: Option<bool>,
     tree: Option<Survey>,
     tree_problem: Option<Problem>,
     timings: Vec<Timing>,
@@ -100,7 +102,8 @@ impl<D: Serialize> DoctorReport<D> {
             behind: seen.behind.map(|behind| behind.to_string()),
             link,
             link_problem,
-            supply_mv_ma: supply.map(|supply| (supply.voltage_mv, supply.current_ma)),
+            supply_mv_ma: supply.and_then(|supply| supply.measured).map(|found| (found.voltage_mv, found.current_ma)),
+            supply_fault: supply.map(|supply| supply.has_fault),
             tree,
             tree_problem,
             timings: seen.timings,

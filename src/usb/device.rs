@@ -43,6 +43,14 @@ impl Device {
     /// # Errors
     /// [`UsbError`].
     pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
+        match Self::try_open(found, alternate) {
+            // The kernel's driver of a unit that was just plugged in may come between the look for it and the claim.
+            Err(UsbError::Busy { users, .. }) if users.is_empty() => Self::try_open(found, alternate),
+            other => other,
+        }
+    }
+
+    fn try_open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         stay_away_at_the_end();
         let port = &found.port;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;

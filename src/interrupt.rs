@@ -41,6 +41,11 @@ impl<'a> Interrupt<'a> {
         Self(flag)
     }
 
+    /// Whether this view can ask to stop at all: it is not [`Interrupt::never`].
+    pub fn can_ask(self) -> bool {
+        !std::ptr::eq(self.0, Interrupt::never().0)
+    }
+
     /// Whether to stop.
     pub fn is_requested(self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -137,5 +142,6 @@ mod tests {
         flag.store(true, Ordering::Relaxed);
         assert_eq!(interrupt.check(), Err(Interrupted));
         assert_eq!(Interrupt::never().check(), Ok(()));
+        assert!(interrupt.can_ask() && Interrupt::of_process().can_ask() && !Interrupt::never().can_ask());
     }
 }

@@ -42,6 +42,7 @@ mod map;
 mod msc;
 mod nvme;
 mod peripherals;
+mod proof_budget;
 mod rom;
 mod sram;
 #[cfg(test)]
@@ -66,6 +67,7 @@ pub use fabric::{
 };
 pub use flash::FlashDefects;
 pub use map::{Block, Register, register_name, registers};
+pub use proof_budget::ProofBudget;
 pub use rom::image_in;
 pub use sram::SRAM_LEN;
 pub use timing::{CLOCK_MHZ, Simulated, Work, cycles as instruction_cycles};

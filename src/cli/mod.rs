@@ -41,6 +41,7 @@ mod pcap;
 mod pcie;
 mod plan;
 mod prometheus;
+mod proof;
 mod reset;
 mod restore;
 mod run;

@@ -111,7 +111,7 @@ pub struct Examination {
     pub behind: Option<Behind>,
     /// State of the PCIe link.
     pub link: Option<Result<Link, Problem>>,
-    /// Its supply; the inner `None` stands for boards that don't measure it.
+    /// Its supply; the inner `None` stands for builds that don't know the request.
     pub supply: Option<Result<Option<Supply>, Problem>>,
     /// The PCIe tree behind it.
     pub tree: Option<Result<Survey, Problem>>,

@@ -42,6 +42,8 @@ pub struct DoctorReport<'a, V> {
     link: Option<&'a Link>,
     link_problem: Option<ErrorCode<'a>>,
     supply_mv_ma: Option<(u16, i16)>,
+    /// Whether the board's fault line is active, if the firmware tells.
+    supply_fault: Option<bool>,
     tree: Option<&'a Survey>,
     tree_problem: Option<ErrorCode<'a>>,
     timings: &'a [Timing],
@@ -126,7 +128,8 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             behind: seen.behind.as_ref().map(behind),
             link,
             link_problem,
-            supply_mv_ma: supply.map(|supply| (supply.voltage_mv, supply.current_ma)),
+            supply_mv_ma: supply.and_then(|supply| supply.measured).map(|found| (found.voltage_mv, found.current_ma)),
+            supply_fault: supply.map(|supply| supply.has_fault),
             tree,
             tree_problem,
             timings: &seen.timings,

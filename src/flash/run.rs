@@ -164,10 +164,10 @@ impl Run<'_> {
     }
 
     fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
-        if access.blocks(self.plan.attached.state)? != self.plan.blocks.each_ref().map(|block| block.current) {
-            return Err(FlashError::Changed("configuration"));
-        }
-        Ok(())
+        let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
+        let found = access.blocks(self.plan.attached.state)?;
+        let is_same = found.iter().zip(&self.plan.blocks).all(|(found, block)| kept(found) == kept(&block.current));
+        if is_same { Ok(()) } else { Err(FlashError::Changed("configuration")) }
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {

@@ -3,7 +3,7 @@
 
 use asmpatch::chip::FlashDefects;
 use asmpatch::chip::boot::{self, BootFault, Wire};
-use asmpatch::firmware::{BodyOffset, BridgeState, Image};
+use asmpatch::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
@@ -50,6 +50,20 @@ fn an_image_whose_configuration_write_hangs_fails_there() {
     let (check, fault) = report.failure().unwrap();
     assert_eq!(check.what, "takes a configuration block (E1)", "{report:#?}");
     assert!(matches!(fault, BootFault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");
+}
+
+/// A patch gone wrong, after which the firmware enumerates, and halts its data endpoint whatever the host does.
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn an_image_that_never_ends_a_command_fails_at_its_first_dead_answer() {
+    let mut image = vendor();
+    assert!(image.replace(FileOffset(0x16841).body_offset().unwrap(), &[0xAE; 256]));
+    let report = boot::check(&image);
+    let (check, fault) = report.failure().unwrap();
+    let dead = report.checks.iter().filter(|check| check.outcome.is_err()).count();
+    assert!(report.state().is_some() && dead == 1 && check.instructions < 50_000_000, "{report:#?}");
+    let said = fault.to_string();
+    assert!(said.starts_with("no answer: ") && said.contains(":0x"), "{said}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! `doctor` on units that run the vendor's image and the open one, which `ASMPATCH_VENDOR_IMAGE` and
-//! `ASMPATCH_OPEN_IMAGE` name.
+//! `doctor` on units that run the vendor's image, the open one, and a newer build of it, which `ASMPATCH_VENDOR_IMAGE`,
+//! `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -73,6 +74,24 @@ fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
         hangs.status.code() == Some(1) && said.contains("nothing moves") && said.contains("power: unplug"),
         "{said}"
     );
+}
+
+/// Build ed4e39b: its C0 answers zeros on a board without a sensor, and it switches PCIe on at boot.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_its_supply() {
+    let home = tempfile::tempdir().unwrap();
+    let open = image("ASMPATCH_OPEN_NEW_IMAGE");
+    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
+    let line = |topic| page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == topic).unwrap();
+    assert_eq!((&line("12 V")["verdict"], &line("PCIe link")["verdict"]), (&"note".into(), &"good".into()), "{page:#}");
+    assert_eq!(report["supply_mv_ma"], serde_json::Value::Null, "{report:#}");
+    let shown = run(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
+    let shown = schemas::parse(&["pcie"], &shown.stdout);
+    assert_eq!(shown["supply"], serde_json::Value::Null, "{shown:#}");
+    assert!(shown["supply_fault"].is_boolean(), "{shown:#}");
 }
 
 #[test]

@@ -1,14 +1,16 @@
 //! `bench` on a unit that runs the vendor's code: patched 240417 with a GPU behind it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
+use asmpatch::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
 use asmpatch::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
 use asmpatch::firmware::{BodyOffset, Image};
 use asmpatch::interrupt::Interrupt;
+use asmpatch::pcie::{Bdf, NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::scsi::{ResetMode, XdataAddress};
 use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
 
@@ -272,6 +274,62 @@ fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer
         "{error}"
     );
     assert!(bridge.inquiry().is_ok());
+}
+
+/// The GPU's memory before and after `spoiled` runs a bench that writes to it.
+fn memory_around(scenario: &str, spoiled: impl FnOnce(&mut Bridge<AnyTransport>)) -> [Vec<u8>; 2] {
+    let mut port = port_of(&patched(), scenario);
+    let memory = |port: &mut VirtualPort, data: Option<&[u8]>| {
+        let bridge = &mut uas(port);
+        let (engine, patience) = (&mut VendorTlp::new(bridge), &mut NoTime);
+        let mut pcie = Pcie::new(engine, patience);
+        if data.is_some() {
+            let mut survey = pcie.survey(Scope::USUAL).unwrap();
+            pcie.assign(&mut survey).unwrap();
+        }
+        let mut half = |at| pcie.config_read(Bdf::new(1, 0, 0), at).unwrap();
+        let bar = u64::from(half(0x14)) << 32 | u64::from(half(0x10) & !0x0F);
+        let mut found = vec![0; 1024];
+        data.map_or(Ok(()), |data| pcie.memory_write(bar, data)).unwrap();
+        pcie.memory_read(bar, &mut found).unwrap();
+        found
+    };
+    let pattern: Vec<u8> = (0..1024_usize).map(|at| (at * 7 % 251) as u8).collect();
+    let before = memory(&mut port, Some(&pattern));
+    spoiled(&mut uas(&mut port));
+    [before, memory(&mut port, None)]
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory_after_ctrl_c() {
+    let flag = AtomicBool::new(false);
+    let [before, after] = memory_around("", |bridge| {
+        let ends = bench::run(
+            bridge,
+            nobody(),
+            &plan(&[Path::TlpWrite], Vec::new()),
+            Interrupt::watching(&flag),
+            &mut |progress: BenchEvent| flag.store(matches!(progress, BenchEvent::Row { .. }), Ordering::Relaxed),
+        );
+        assert!(matches!(ends, Err(BenchError::Interrupted(_))), "{ends:?}");
+    });
+    assert!(before == after);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
+    // It strikes while the rows are measured: the check before them takes some thousand E5s.
+    let fault = "[[fault]]\nkind = \"bad-tag\"\nopcode = 0xE5\nnth = 30000\n";
+    let [before, after] = memory_around(fault, |bridge| {
+        let moment = Duration::from_secs(2);
+        let mut plan = plan(&[Path::TlpWrite], Vec::new());
+        plan.effort = Effort { warm_up: moment, repetition: moment, ..plan.effort };
+        let ends = bench::run(bridge, nobody(), &plan, Interrupt::never(), &mut |_| {});
+        assert!(matches!(ends, Err(BenchError::Transport(_))), "{ends:?}");
+    });
+    assert!(before == after);
 }
 
 #[test]

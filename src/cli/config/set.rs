@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::{ConfigError, block};
-use crate::cli::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
+use crate::cli::{Context, proof};
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -93,7 +93,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::of(&image),
+            rewritable: Rewritable::within(&image, &proof::budget(context))?,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },

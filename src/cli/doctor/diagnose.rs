@@ -6,6 +6,7 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
+use crate::bridge::open::{Supply, SupplyMeasurement};
 use crate::bridge::{Behind, Speed};
 use crate::cli::{errors, pcie};
 use crate::doctor::{Examination, PipeState, Problem, Timing};
@@ -280,7 +281,8 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
     }
     let switched_off = match seen.unit.state {
         BridgeState::OpenFirmware => {
-            "newer builds switch PCIe on only when a runtime asks (F3): `asmpatch pcie` tells more. Else "
+            "some builds of mid-2026 switch PCIe on only when a runtime asks (F3), ed4e39b at boot: `asmpatch pcie reset` \
+             asks too. Else "
         }
         _ => "",
     };
@@ -293,16 +295,27 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
 
 fn supply(seen: &Examination) -> Option<Told> {
     Some(match seen.supply.as_ref()? {
-        Ok(Some(supply)) => {
-            let (volts, amperes) = (f64::from(supply.voltage_mv) / 1e3, f64::from(supply.current_ma) / 1e3);
+        Ok(Some(Supply { measured: Some(SupplyMeasurement { voltage_mv, current_ma }), has_fault })) => {
+            let (volts, amperes) = (f64::from(*voltage_mv) / 1e3, f64::from(*current_ma) / 1e3);
             let found = format!("{volts:.2} V, {amperes:.2} A");
-            if supply.voltage_mv < SUPPLY_MIN_MV {
+            if *has_fault {
+                let advice = "unplug the unit and its supply, wait five seconds, plug both in again; if it stays, try \
+                              another supply, and the unit without its card";
+                advise(Bad, format!("{found}; the board reports a fault of its supply"), advice)
+            } else if *voltage_mv < SUPPLY_MIN_MV {
                 advise(Bad, found, "connect the unit's supply: PCIe needs 12 V")
             } else {
                 line(Good, found)
             }
         }
-        Ok(None) => line(Note, "this board does not measure its supply"),
+        // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
+        Ok(Some(Supply { measured: None, has_fault: true })) => advise(
+            Note,
+            "this board does not measure its supply; its fault line (GPIO 1) is active",
+            "if the card is not found, check the unit's supply; a board without the sensor may leave the line open",
+        ),
+        Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board does not measure its supply"),
+        Ok(None) => line(Note, "this build does not tell the state of the supply"),
         Err(trouble) => problem(Note, trouble),
     })
 }

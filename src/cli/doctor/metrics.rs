@@ -21,7 +21,15 @@ pub fn add(metrics: &mut Exposition, device: &str, seen: &Examination, diagnosis
             })
         }),
     );
-    if let Some(Ok(Some(supply))) = &seen.supply {
+    let supply = seen.supply.as_ref().and_then(|supply| supply.as_ref().ok()?.as_ref());
+    if let Some(supply) = supply {
+        metrics.gauge(
+            "asmpatch_doctor_supply_fault",
+            "Whether the bridge's board reports a fault of its supply.",
+            [Sample::from(supply.has_fault).with("device", device)],
+        );
+    }
+    if let Some(supply) = supply.and_then(|supply| supply.measured) {
         metrics.gauge(
             "asmpatch_doctor_supply_volts",
             "Voltage of the bridge's 12 V supply.",

@@ -1,6 +1,7 @@
 //! Diagnoses of units in memory.
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
+use crate::bridge::open::{Supply, SupplyMeasurement};
 use crate::bridge::{Behind, Location, Port as _};
 use crate::digest::Sha256Digest;
 use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
@@ -75,6 +76,25 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
     let link = line(&page, "PCIe link");
     assert_eq!((page.runtime, link.verdict), (None, Verdict::Bad));
     assert!(link.advice.as_ref().unwrap().contains("12 V"), "{link:?}");
+}
+
+#[test]
+fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_fault_does() {
+    let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
+    for (measured, has_fault, verdict, found) in [
+        (None, false, Verdict::Note, "does not measure"),
+        (None, true, Verdict::Note, "fault line (GPIO 1)"),
+        (measured(12_000), false, Verdict::Good, "12.00 V, 0.10 A"),
+        (measured(12_000), true, Verdict::Bad, "fault"),
+        (measured(300), false, Verdict::Bad, "0.30 V"),
+    ] {
+        let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+        seen.supply = Some(Ok(Some(Supply { measured, has_fault })));
+        let page = diagnose(&seen, "virtual:u");
+        let supply = line(&page, "12 V");
+        assert!(supply.verdict == verdict && supply.found.contains(found), "{page:#?}");
+        assert_eq!(page.runtime.is_some(), verdict != Verdict::Bad, "{page:#?}");
+    }
 }
 
 #[test]

@@ -173,6 +173,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          other's requests, and with them the SSD's data. Nothing was sent to the PCIe side";
     "asmpatch::pcie::stopped", Device,
         "devices answer slowly, or the tree has no end: `asmpatch pcie reset` resets what is behind the bridge";
+    "asmpatch::pcie::unclaimed", Refused,
+        "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
+         sends the bytes without looking";
     "asmpatch::pcie::unknown_behind", Refused,
         "nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again";
     "asmpatch::pcie::unsupported", Device,

@@ -13,10 +13,10 @@ mod writing;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::Context;
 use super::backup::BackupPlace;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
+use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
@@ -163,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: Subject {
             firmware: source.firmware.clone(),
-            rewritable: Rewritable::of(&source.image),
+            rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
             from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
             serial_given: args.serial.is_some(),
         },

@@ -111,9 +111,6 @@ impl Run<'_> {
         self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
         self.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
         if sectors > 0 {
-            if self.left == Left::Untouched {
-                self.interrupt.check()?;
-            }
             self.unprotect(unit)?;
         }
         let mut written = 0;

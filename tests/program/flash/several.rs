@@ -6,8 +6,8 @@ use std::path::Path;
 use asmpatch::virtual_bridge::VirtualPort;
 use serde_json::Value;
 
-use crate::schemas;
 use crate::flash::cases::{asmpatch, patched, write_image};
+use crate::schemas;
 
 /// Makes units with these scenarios in the folders `unit0`, `unit1` and so on.
 fn units(home: &Path, scenarios: &[&str]) {

@@ -110,13 +110,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          room";
     "asmpatch::http::connect", BadInput,
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
-    "asmpatch::http::cut_off", BadInput, "run the command again: it resumes where it stopped if the server allows";
+    "asmpatch::http::cut_off", BadInput, "run the command again, or use another mirror with `--from URL`";
     "asmpatch::http::deadline", BadInput,
-        "run the command again: it resumes where it stopped if the server allows; or use another mirror with `--from \
-         URL`";
+        "the connection is slow, or the server trickles: use another mirror with `--from URL`";
+    "asmpatch::http::malformed", BadInput,
+        "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
+         another mirror with `--from URL`";
     "asmpatch::http::proxy", BadInput,
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
-    "asmpatch::http::range", BadInput, "the bytes so far were discarded; run the command again, which starts over";
     "asmpatch::http::redirects", BadInput,
         "the server redirects in a circle; download with a browser and use `--from FILE`";
     "asmpatch::http::request", BadInput, "an address is http://HOST/PATH or https://HOST/PATH";
@@ -124,13 +125,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "use another mirror with `--from URL`, or download with a browser and use `--from FILE`; after 429 wait some \
          minutes, and after 500 and above try again later";
     "asmpatch::http::timeout", BadInput,
-        "run the command again: it resumes where it stopped if the server allows; `--timeout` sets how long to wait";
+        "run the command again, or use another mirror with `--from URL`; `--timeout` sets how long to wait";
     "asmpatch::http::tls", BadInput,
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
          (package ca-certificates); or download with a browser and use `--from FILE`";
     "asmpatch::http::too_large", BadInput, "no firmware is that large, so this is another file; check the address";
-    "asmpatch::http::write", BadInput,
-        "free some space there, or name another folder with `--cache-dir`; the partial file was removed";
     "asmpatch::image::checksum" | "asmpatch::image::crc", BadInput,
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";

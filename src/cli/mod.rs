@@ -40,7 +40,6 @@ mod patch_elf;
 mod pcap;
 mod pcie;
 mod plan;
-mod prometheus;
 mod reset;
 mod restore;
 mod run;

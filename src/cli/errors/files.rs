@@ -181,11 +181,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
-    "asmpatch::prometheus::foreign", Refused,
-        "name a new file, or an earlier metrics file of asmpatch, which is replaced";
-    "asmpatch::prometheus::name", Usage,
-        "node_exporter's textfile collector reads only such files; choose a name like asmpatch.prom";
-    "asmpatch::prometheus::read", BadInput, "check that you may read and write it, or name a new file";
     "asmpatch::receipt::format", BadInput,
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
     "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";

@@ -221,7 +221,7 @@ impl Diagnostic for FlashFailure {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let own = errors::help(&self.error).filter(|_| self.left == Left::Untouched);
+        let own = (self.left == Left::Untouched).then(|| errors::help(&self.error));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
         Some(Box::new(format!(

@@ -46,7 +46,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::malformed", BadInput,
         "link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`";
     "asmpatch::elf::no_image", Usage,
-        "the expected bytes come from the image: name it before --elf, or fetch it with `asmpatch download`";
+        "the expected bytes come from the image: name it with `--image`, or fetch it with `asmpatch download`";
     "asmpatch::elf::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); \
          the image must be long enough, too";
@@ -216,8 +216,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
     "asmpatch::wrap::no_reset_vector", BadInput,
-        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch patch \
-         --elf`";
+        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
+         make-patch`";
     "asmpatch::wrap::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
 ];

@@ -279,7 +279,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
          flash.bin for a new unit";
     "asmpatch::virtual_bridge::not_replugged", Device,
-        "only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end";
+        "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_bridge::not_served", Refused,
         "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
          command begins";

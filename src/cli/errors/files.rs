@@ -183,7 +183,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
     "asmpatch::receipt::format", BadInput,
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
+    "asmpatch::run::data_out_left", Usage, "give one --data-out for each --cdb that sends data, in the same order";
     "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
+    "asmpatch::run::no_scsi", Usage,
+        "send control requests with `--control`: `--control \"c0 e4 00 70 00 00 04 00\"` reads four bytes of XDATA at \
+         0x7000";
     "asmpatch::run::same_output", Usage, "give --profile, --timeline and --coverage a file each";
     "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
     "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";

@@ -206,7 +206,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
-        "run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+        "run `asmpatch virtual` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
     "asmpatch::serve::not_a_socket", BadInput, "name a path that does not exist yet";
     "asmpatch::serve::pairs", Usage, "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol", Device,

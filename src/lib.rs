@@ -129,7 +129,6 @@ pub mod pcie;
 pub mod practice;
 pub mod profile;
 pub mod progress;
-pub mod prometheus;
 #[cfg(test)]
 mod schema_types;
 pub mod scsi;

@@ -2,7 +2,6 @@
 
 pub(super) mod diagnose;
 mod experiments;
-mod metrics;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -17,7 +16,6 @@ use self::recovery::Recovery;
 use super::flash::recovery::Action;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
@@ -27,7 +25,6 @@ use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::interrupt;
-use crate::prometheus::Exposition;
 use crate::shell;
 use crate::unit::{self, Selector};
 
@@ -38,7 +35,7 @@ use crate::unit::{self, Selector};
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json"
 )]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
@@ -75,9 +72,6 @@ pub struct Args {
     #[command(flatten)]
     pcap: PcapArgs,
 
-    #[command(flatten)]
-    prometheus: PrometheusArgs,
-
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -104,14 +98,9 @@ impl print::Document for DoctorJson<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, several are found and none is selected, a report or metrics can't be written, or on
-/// Ctrl-C. Problems of the unit are results, not errors.
+/// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
+/// of the unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let named = args.device.as_ref().map(ToString::to_string).unwrap_or_default();
-    args.prometheus.record("doctor", &named, context, |metrics| examined(args, context, metrics))
-}
-
-fn examined(args: &Args, context: &Context, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
@@ -132,7 +121,6 @@ fn examined(args: &Args, context: &Context, metrics: &mut Exposition) -> Result<
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
-    metrics::add(metrics, &device, &seen, &diagnosis);
     if !args.json {
         show(&seen.unit, &diagnosis);
     }

@@ -279,9 +279,7 @@ fn print(
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
         outln!("  {}{code}", finding.to_string().shown());
-        if let Some(help) = errors::help(finding) {
-            outln!("    {help}");
-        }
+        outln!("    {}", errors::help(finding));
     }
     if !verification.differences.is_empty() {
         print_differences(&verification.differences);

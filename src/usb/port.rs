@@ -221,6 +221,7 @@ mod tests {
             seen: None,
             woken: None,
             is_disk_checked: true,
+            is_vouched_for: false,
             settles_until,
             interrupt,
         }

@@ -202,7 +202,7 @@ fn results_go_to_regular_files_alone() {
     for out in [link, fifo] {
         for arguments in [
             vec!["patch", "practice.bin", "--force", "-o", out],
-            vec!["export", "practice.bin", "--force", "--elf", out],
+            vec!["disasm", "practice.bin", "--force", "--elf", out],
             vec!["download", "practice", "--from", "practice.bin", "--manifest-dir", ".", "--force", "-o", out],
             vec!["bench", "--device", "virtual:unit", "--svg", out],
         ] {

@@ -44,11 +44,6 @@ pub enum Verdict {
     Bad,
 }
 
-impl Verdict {
-    /// All verdicts, with their names in metrics.
-    pub const ALL: [(Self, &'static str); 4] = [(Good, "good"), (Note, "note"), (Unknown, "unknown"), (Bad, "bad")];
-}
-
 /// One line of the diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Line"))]

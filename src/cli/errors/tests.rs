@@ -80,6 +80,35 @@ fn each_code_in_the_sources_has_exactly_one_entry() {
     assert!(unlisted.is_empty() && unused.is_empty(), "without an entry: {unlisted:?}; without an error: {unused:?}");
 }
 
+/// Lists the errors of a source that have a message and no code: items that derive `Diagnostic`.
+fn uncoded(text: &str) -> Vec<&str> {
+    let derived = text.match_indices("#[derive(").map(|(at, _)| &text[at..]);
+    let errors = derived.filter(|item| item.split(")]").next().is_some_and(|derives| derives.contains("Diagnostic")));
+    errors
+        .filter_map(|item| {
+            let name = item.lines().find(|line| line.contains("struct ") || line.contains("enum "))?;
+            let end = if name.ends_with([';', '}']) { name } else { "\n}\n" };
+            let item = item.split(end).next()?;
+            let messages = item.matches("#[error(").count();
+            let kinds = ["#[diagnostic(code(asmpatch::", "#[diagnostic(transparent", "#[diagnostic(forward("];
+            let codes: usize = kinds.iter().map(|kind| item.matches(kind).count()).sum();
+            (messages == 0 || messages != codes).then_some(name)
+        })
+        .collect()
+}
+
+#[test]
+fn each_error_has_a_code() {
+    for (path, text) in sources() {
+        assert_eq!(uncoded(&text), [""; 0], "{}", path.display());
+    }
+    let complete =
+        "#[derive(Debug, Error, Diagnostic)]\n#[error(\"a\")]\n#[diagnostic(code(asmpatch::a))]\nstruct A;\n";
+    let variant = "#[derive(Error, Diagnostic)]\nenum B {\n #[error(\"b\")]\n #[diagnostic(code(asmpatch::b))]\n B,\n #[error(\"c\")]\n C,\n}\n";
+    let bare = "#[derive(Error, Diagnostic)]\n#[error(\"d\")]\nstruct D {\n a: u8,\n}\n";
+    assert_eq!(uncoded(&[complete, variant, complete, bare].concat()), ["enum B {", "struct D {"]);
+}
+
 #[test]
 fn no_error_of_the_library_names_a_flag_or_a_command() {
     for (path, text) in sources() {

@@ -224,7 +224,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
-        "run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+        "run `asmpatch virtual` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
     "asmpatch::serve::not_a_socket", BadInput, "name a path that does not exist yet";
     "asmpatch::serve::pairs", Usage, "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol", Device,
@@ -297,7 +297,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
          flash.bin for a new unit";
     "asmpatch::virtual_bridge::not_replugged", Device,
-        "only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end";
+        "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_bridge::not_served", Refused,
         "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
          command begins";

@@ -248,7 +248,8 @@ impl Diagnostic for FlashFailure {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let own = errors::help(&self.error).filter(|_| matches!(self.left, Left::Untouched | Left::Unprotected));
+        let is_unchanged = matches!(self.left, Left::Untouched | Left::Unprotected);
+        let own = is_unchanged.then(|| errors::help(&self.error));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
         Some(Box::new(format!(

@@ -214,7 +214,8 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     let unknown = Neighbours::Unknown("no bus".to_owned());
     let decide = |device: &str, allowed: Allowed| {
         let seen = observed(device, blocks("A"), Some(&another()));
-        decide(&[Candidate { seen: &seen, plan: &kept(&seen, &image) }], &subject(), allowed, &unknown).remove(0)
+        decide(&[Candidate { seen: &seen, plan: &kept(&seen, &image), backups: &[] }], &subject(), allowed, &unknown)
+            .remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let refused = decide("1-1", unasked);
@@ -265,7 +266,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
         let allowed = Allowed { no_backup: true, ..allowed };
         let plan = planned(&seen, known, source, &image);
-        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &[]).remove(0)
+        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
     };
     let unasked = Allowed { unasked: true, ..Allowed::default() };
     let (own, nobodys) = ([backup(true)], [backup(false)]);

@@ -1,7 +1,6 @@
 //! Downloads over HTTP, from servers that behave and from servers that don't.
 
 mod process;
-mod resume;
 mod server;
 mod tls;
 
@@ -108,7 +107,6 @@ fn files(folder: &Path) -> Vec<String> {
 
 fn nothing_is_kept(cache: &Path) {
     assert_eq!(files(&cache.join("images")), [""; 0]);
-    assert_eq!(files(&cache.join("partial")), [""; 0]);
 }
 
 #[test]
@@ -122,7 +120,6 @@ fn an_image_comes_out_of_a_mirrors_zip_and_the_second_time_out_of_the_cache() {
     assert_eq!(fs::read(&first.path).unwrap(), image());
     assert_eq!(first.source, Some(Source::Url(urls[0].clone())));
     assert!(first.place.unwrap().contains("fw/image.bin"));
-    assert_eq!(files(&cache.path().join("partial")), [""; 0]);
     let second = fetch(cache.path(), &urls).unwrap();
     assert_eq!((second.source, second.bytes), (None, image()));
     assert_eq!(server.requests().len(), 1);
@@ -281,15 +278,109 @@ fn a_server_that_trickles_for_ever_meets_the_deadline() {
 }
 
 #[test]
-fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
+fn headers_that_trickle_and_redirects_that_dawdle_count_as_silence() {
+    use std::io::Write;
+    let trickle = Server::start(|_, stream| {
+        let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n");
+        while stream.write_all(b"X: y\r\n").and_then(|()| stream.flush()).is_ok() {
+            thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let dawdle = Server::start(|_, stream| {
+        thread::sleep(Duration::from_millis(100));
+        send(stream, "302 Found\r\nLocation: /loop\r\nContent-Length: 0", b"");
+    });
+    for server in [trickle, dawdle] {
+        let cache = tempfile::tempdir().unwrap();
+        let limits = Limits { silence: Duration::from_millis(400), retries: 0, ..limits() };
+        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
+        assert!(matches!(error, HttpError::Timeout { received: 0, .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_redirect_with_an_endless_body_is_followed_without_it() {
+    use std::io::Write;
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(|request, stream| match request.path.as_str() {
+        "/here" => send_file(stream, &image()),
+        _ => {
+            send(stream, "302 Found\r\nLocation: /here", b"");
+            while stream.write_all(&[0; 4096]).is_ok() {}
+        }
+    });
+    assert_eq!(fetch_url(cache.path(), &server.url("/"), &limits()).unwrap().bytes, image());
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_is_the_servers_fault_and_not_the_addresss() {
+    for answer in [
+        "220 ftp.example.org ready\r\n",
+        "HTTP/1.1 2000 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nmany\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: ftp://me:secret@127.0.0.1/\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 302 Found\r\nLocation: http://[\r\nContent-Length: 0\r\n\r\n",
+    ] {
+        use std::io::Write;
+        let cache = tempfile::tempdir().unwrap();
+        let server = Server::start(move |_, stream| {
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits()));
+        assert!(matches!(error, HttpError::Malformed { .. }), "{answer:?}: {error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn a_server_that_speaks_first_is_not_a_web_server() {
+    use std::io::Write;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.write_all(b"220 ready\r\n");
+            let _ = stream.read(&mut [0; 4096]);
+        }
+    });
+    let cache = tempfile::tempdir().unwrap();
+    let error = http_error(fetch_url(cache.path(), &format!("http://{address}/"), &limits()));
+    assert!(matches!(error, HttpError::Malformed { .. }), "{error}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused_without_its_password() {
+    for (address, shown) in [
+        ("ftp://me:secret@127.0.0.1/fw.zip", "ftp://***@127.0.0.1/fw.zip"),
+        ("http://me:secret@127.0.0.1:port/", "http://***@127.0.0.1:port/"),
+        ("http://", "http://"),
+    ] {
+        let cache = tempfile::tempdir().unwrap();
+        let error = http_error(fetch_url(cache.path(), address, &limits()));
+        assert!(matches!(&error, HttpError::Request { url, .. } if url == shown), "{error}");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+}
+
+#[test]
+fn a_cut_transfer_starts_over() {
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(|request, stream| {
-        let start = request.range_start().unwrap_or(0);
-        let status = if start == 0 { "200 OK" } else { "206 Partial" };
-        let range = format!("Content-Range: bytes {start}-59999999/60000000");
-        let length = 60_000_000 - start;
-        send(stream, &format!("{status}\r\n{range}\r\nETag: \"v1\"\r\nContent-Length: {length}"), b"x");
+        let bytes = image();
+        let end = if request.number == 0 { 50_000 } else { bytes.len() };
+        send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes[..end]);
     });
+    assert_eq!(fetch_url(cache.path(), &server.url("/"), &limits()).unwrap().bytes, image());
+    assert_eq!(server.requests().len(), 2);
+}
+
+#[test]
+fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
+    let cache = tempfile::tempdir().unwrap();
+    let server = Server::start(|_, stream| send(stream, "200 OK\r\nContent-Length: 60000000", b"x"));
     // Each attempt yields a byte, so neither silence nor the number of attempts ends the download.
     let limits = Limits { deadline: Duration::from_millis(400), retries: u32::MAX, ..limits() };
     let urls = [server.url("/one"), server.url("/two")];
@@ -319,29 +410,26 @@ fn a_download_over_the_size_limit_is_refused_with_or_without_a_content_length() 
 }
 
 #[test]
-fn ctrl_c_ends_a_transfer_and_leaves_only_what_can_be_taken_up() {
-    for (etag, kept) in [("ETag: \"v1\"", 2), ("X-None: 1", 0)] {
-        let cache = tempfile::tempdir().unwrap();
-        let (release, wait) = std::sync::mpsc::channel::<()>();
-        let wait = std::sync::Mutex::new(wait);
-        let server = Server::start(move |_, stream| {
-            send(stream, &format!("200 OK\r\n{etag}\r\nContent-Length: 60000"), &image()[..20_000]);
-            let _ = wait.lock().unwrap().recv();
-        });
-        let stop = AtomicBool::new(false);
-        let source = Source::Url(server.url("/"));
-        let interrupt = Interrupt::watching(&stop);
-        let mut progress = |event: FetchEvent<'_>| {
-            if matches!(event, FetchEvent::Advance(_)) {
-                stop.store(true, Ordering::Relaxed);
-            }
-        };
-        let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
-        assert_eq!(Exit::of(&result.unwrap_err()), Exit::Interrupted);
-        assert_eq!(files(&cache.path().join("partial")).len(), kept);
-        assert_eq!(files(&cache.path().join("images")), [""; 0]);
-        drop(release);
-    }
+fn ctrl_c_ends_a_transfer_and_nothing_is_kept() {
+    let cache = tempfile::tempdir().unwrap();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let server = Server::start(move |_, stream| {
+        send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
+        let _ = wait.lock().unwrap().recv();
+    });
+    let stop = AtomicBool::new(false);
+    let source = Source::Url(server.url("/"));
+    let interrupt = Interrupt::watching(&stop);
+    let mut progress = |event: FetchEvent<'_>| {
+        if matches!(event, FetchEvent::Advance(_)) {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
+    assert_eq!(Exit::of(&result.unwrap_err()), Exit::Interrupted);
+    nothing_is_kept(cache.path());
+    drop(release);
 }
 
 #[test]

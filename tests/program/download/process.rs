@@ -1,10 +1,9 @@
 //! Downloads as a user sees them: exit statuses, and the files left behind.
 use std::fs;
-use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::download::server::{Server, read_request, send_file};
+use crate::download::server::{Server, send, send_file};
 use crate::download::{image, manifest, zip_of};
 use crate::schemas;
 
@@ -67,28 +66,93 @@ fn an_out_that_holds_something_else_is_only_replaced_with_force() {
     assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
 }
 
+/// Downloads from an address with `HTTP_PROXY` and `NO_PROXY` set.
+fn through_proxy(folder: &Path, proxy: &Server, no_proxy: &str, url: &str) -> Output {
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder);
+    command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy);
+    command.args(["--from", url]).output().unwrap()
+}
+
 #[test]
 fn a_proxy_from_the_environment_carries_the_download_unless_no_proxy_names_the_host() {
     let proxy = Server::start(|request, stream| {
-        assert_eq!(request.path, "mirror.invalid:80");
-        stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        assert_eq!(read_request(stream).unwrap().path, "/fw.bin");
+        assert_eq!(request.path, "http://mirror.invalid/fw.bin");
         send_file(stream, &image());
     });
     let folder = workspace(&[]);
-    let through_proxy = |no_proxy: &str| {
-        let mut command = Command::new(PROGRAM);
-        arguments(&mut command, folder.path());
-        command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy);
-        command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap()
-    };
-    let output = through_proxy("invalid");
+    let output = through_proxy(folder.path(), &proxy, "invalid", "http://mirror.invalid/fw.bin");
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("asmpatch::http::connect"), "{}", stderr(&output));
     assert_eq!(proxy.requests().len(), 0);
-    let output = through_proxy("");
+    let output = through_proxy(folder.path(), &proxy, "", "http://mirror.invalid/fw.bin");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(proxy.requests().len(), 1);
+}
+
+#[test]
+fn loopback_needs_no_proxy_and_every_hop_of_a_redirect_decides_for_itself() {
+    let mirror = Server::start(|request, stream| match request.path.as_str() {
+        "/out" => send(stream, "302 Found\r\nLocation: http://mirror.invalid/fw.bin\r\nContent-Length: 0", b""),
+        _ => send_file(stream, &image()),
+    });
+    let here = mirror.url("/fw.bin");
+    let proxy = Server::start(move |request, stream| match request.path.as_str() {
+        "http://mirror.invalid/in" => send(stream, &format!("302 Found\r\nLocation: {here}\r\nContent-Length: 0"), b""),
+        "http://mirror.invalid/fw.bin" => send_file(stream, &image()),
+        other => panic!("the proxy is asked for {other}"),
+    });
+    for (url, through) in [(&*mirror.url("/fw.bin"), 0), (&mirror.url("/out"), 1), ("http://mirror.invalid/in", 2)] {
+        let folder = workspace(&[]);
+        let output = through_proxy(folder.path(), &proxy, "", url);
+        assert_eq!(output.status.code(), Some(0), "{url}: {}", stderr(&output));
+        assert_eq!(proxy.requests().len(), through, "{url}");
+    }
+}
+
+#[test]
+fn a_scheme_in_capitals_is_an_address() {
+    let server = Server::start(|_, stream| send_file(stream, &image()));
+    let folder = workspace(&[]);
+    let output = download(folder.path(), &["--from", &server.url("/fw.bin").replace("http", "HTTP")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_password_is_sent_and_never_printed() {
+    let server = Server::start(|request, stream| {
+        // me:secret
+        assert_eq!(request.header("authorization"), Some("Basic bWU6c2VjcmV0"));
+        match request.path.as_str() {
+            "/fw.bin" => send_file(stream, &image()),
+            "/other.bin" => send_file(stream, b"other"),
+            "/moved" => send(stream, "301 Moved\r\nLocation: /gone\r\nContent-Length: 0", b""),
+            "/cut" => send(stream, "200 OK\r\nContent-Length: 9", b""),
+            _ => send(stream, "404 Not Found\r\nContent-Length: 0", b""),
+        }
+    });
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let of = |path: &str| server.url(path).replace("://", "://me:secret@");
+    let elsewhere = format!("http://me:secret@{nobody}/fw.bin");
+    for url in [of("/other.bin"), of("/gone"), of("/moved"), of("/cut"), elsewhere, of("/fw.bin")] {
+        let folder = workspace(&[]);
+        for more in [&["-vv"][..], &["--json", "-vv"], &["--json", "--offline"]] {
+            let output = download(folder.path(), &[&["--from", &url], more].concat());
+            let text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("***@") && !text.contains("secret"), "{url} {more:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_over_long_address_is_not_printed_back() {
+    let server = Server::start(|_, stream| send(stream, "404 Not Found\r\nContent-Length: 0", b""));
+    let folder = workspace(&[]);
+    for length in [5_000, 100_000] {
+        let output = download(folder.path(), &["--from", &server.url(&format!("/{}", "a".repeat(length)))]);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).len() < 1000, "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -111,7 +175,6 @@ mod unix {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::download::server::send;
     use crate::download::{files, nothing_is_kept};
 
     #[test]
@@ -128,7 +191,7 @@ mod unix {
         arguments(&mut command, folder.path());
         let output = command.args(["--from", &server.url("/")]).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-        assert!(stderr(&output).contains("asmpatch::http::write"), "{}", stderr(&output));
+        assert!(stderr(&output).contains("asmpatch::file::write"), "{}", stderr(&output));
         nothing_is_kept(&folder.path().join("cache"));
     }
 

@@ -19,11 +19,6 @@ impl Request {
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
-
-    /// First byte that a Range header requests.
-    pub fn range_start(&self) -> Option<usize> {
-        self.header("range")?.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok()
-    }
 }
 
 pub struct Server {
@@ -78,7 +73,7 @@ impl Drop for Server {
 }
 
 /// Reads one request's head. Returns `None` if the client hangs up.
-pub fn read_request(stream: &TcpStream) -> Option<Request> {
+fn read_request(stream: &TcpStream) -> Option<Request> {
     let mut lines = BufReader::new(stream).lines();
     let first = lines.next()?.ok()?;
     let path = first.split(' ').nth(1)?.to_owned();

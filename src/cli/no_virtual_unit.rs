@@ -1,4 +1,4 @@
-//! `asmpatch bridge` on systems without Unix sockets.
+//! `asmpatch virtual` on systems without Unix sockets.
 
 use miette::Diagnostic;
 use thiserror::Error;

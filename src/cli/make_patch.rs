@@ -1,4 +1,4 @@
-//! `asmpatch patch --elf`: makes a patch file from code that you linked.
+//! The `asmpatch make-patch` command: makes a patch file from code that you linked.
 
 use std::path::{Path, PathBuf};
 
@@ -6,32 +6,40 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
-use super::{AnyFailure, Context, Exit, known};
+use super::known::{self, PatchDirs};
+use super::{AnyFailure, Context, Exit};
 use crate::digest::{Sha256Digest, to_hex};
 use crate::escape;
 use crate::fetch::{DEFAULT_IMAGE, Manifests};
 use crate::firmware::{CodeAddress, Image};
-use crate::patch::{ElfError, Hunk, Library, PatchError, hunks_from_elf};
+use crate::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
 
-/// The options that make a patch from an ELF file.
+/// Make a patch file from code that you linked.
+///
+/// Prints it, with the bytes that the image has there now and those of the code. Fill in what it is for, and put it
+/// into a folder for `asmpatch patch --patch-dir DIR --patch ID`. docs/formats.md shows how SDCC's output becomes an
+/// ELF file.
 #[derive(Debug, clap::Args)]
-pub struct ElfArgs {
-    /// Print a patch file made from this ELF file (8051, linked for its place) instead of patching. FILE is then the
-    /// image that it is for; without FILE, the default image from the cache.
-    #[arg(
-        long,
-        value_name = "ELF",
-        requires = "site",
-        conflicts_with_all = ["output", "add", "no_defaults", "dry_run", "force", "json"]
-    )]
-    pub elf: Option<PathBuf>,
+#[command(
+    after_help = "Examples:\n  asmpatch make-patch code.elf --site b1:0xEF4F > patches/code.toml\n  asmpatch make-patch code.elf --site c:0x2A0D --image stock.bin"
+)]
+pub struct Args {
+    /// The code: an ELF file for the 8051, linked for its place.
+    elf: PathBuf,
 
-    /// Where the ELF's code begins, such as b1:0xC98D.
-    #[arg(long, value_name = "BANK:ADDRESS", requires = "elf")]
-    pub site: Option<CodeAddress>,
+    /// Where the code begins, such as b1:0xC98D.
+    #[arg(long, value_name = "BANK:ADDRESS")]
+    site: CodeAddress,
+
+    /// The image that the patch is for; by default the default image from the cache.
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+
+    #[command(flatten)]
+    patches: PatchDirs,
 }
 
 #[derive(Debug, Error, Diagnostic)]
@@ -39,25 +47,21 @@ pub struct ElfArgs {
 #[diagnostic(code(asmpatch::elf::no_image))]
 struct NoImage;
 
-/// Prints the patch file.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if the ELF file yields no hunks, or if the image is unknown.
-pub fn run(
-    elf: &Path,
-    site: CodeAddress,
-    image: Option<&Path>,
-    manifests: &Manifests,
-    library: &Library,
-    context: &Context,
-) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let Args { elf, site, image, patches } = args;
+    let manifests = Manifests::load(&[])?;
+    let library = patches.load(&manifests)?;
     let (image, sha256) = match image {
         Some(path) => {
             let file = ImageFile::read(path)?;
             if !library.images().contains_key(&file.sha256) {
                 // Say whether the image is patched already or unknown: hunks made for it would fit no other image.
-                let cause = PatchError::not_a_base(library, &file.image, file.sha256);
-                return Err(InFile { path: path.to_owned(), cause }.into());
+                let cause = PatchError::not_a_base(&library, &file.image, file.sha256);
+                return Err(InFile { path: path.clone(), cause }.into());
             }
             (file.image, file.sha256)
         }
@@ -68,8 +72,8 @@ pub fn run(
         }
     };
     let bytes = input::read(elf, MAX_ELF_LEN)?;
-    let hunks = hunks_from_elf(&bytes, site, &image).map_err(InFile::<ElfError>::named(elf))?;
-    out!("{}", patch_file(elf, site, &library.image_name(&sha256), &sha256, &hunks));
+    let hunks = hunks_from_elf(&bytes, *site, &image).map_err(InFile::<ElfError>::named(elf))?;
+    out!("{}", patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
     Ok(Exit::Done)
 }
 
@@ -110,7 +114,7 @@ fn hex_value(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::patch::{Patch, PatchSet, Selection};
+    use crate::patch::{Library, Patch, PatchSet, Selection};
     use crate::practice;
 
     #[test]

@@ -1,4 +1,4 @@
-//! The `asmpatch bridge` command: serves virtual bridges over usbredir and cycles their power.
+//! The `asmpatch virtual` command: serves virtual bridges over usbredir and cycles their power.
 
 use std::path::Path;
 use std::thread;
@@ -20,20 +20,20 @@ use crate::virtual_bridge::{VirtualBridge, replug};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    command: BridgeCommand,
+    command: VirtualCommand,
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum BridgeCommand {
+enum VirtualCommand {
     Serve(ServeArgs),
     /// Cycle a served unit's power.
     ///
     /// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
     /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command
     /// runs, and needs no replugging.
-    #[command(after_help = "Examples:\n  asmpatch bridge replug --device virtual:u")]
+    #[command(after_help = "Examples:\n  asmpatch virtual replug --device virtual:u")]
     Replug {
-        /// The folder of a unit that `asmpatch bridge serve` serves.
+        /// The folder of a unit that `asmpatch virtual serve` serves.
         #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
         device: Box<Path>,
     },
@@ -48,7 +48,7 @@ enum BridgeCommand {
 ///
 /// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch bridge serve --listen unix:/tmp/bridge.sock --device virtual:u")]
+#[command(after_help = "Examples:\n  asmpatch virtual serve --listen unix:/tmp/bridge.sock --device virtual:u")]
 struct ServeArgs {
     /// Where to listen. Several, each with its own --device, serve several units.
     #[arg(long, value_name = "unix:PATH", required = true)]
@@ -88,8 +88,8 @@ struct PairError {
 /// reported, and the server waits for the next guest.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     match &args.command {
-        BridgeCommand::Serve(args) => serve_units(args, context),
-        BridgeCommand::Replug { device } => {
+        VirtualCommand::Serve(args) => serve_units(args, context),
+        VirtualCommand::Replug { device } => {
             replug(device, interrupt::install())?;
             outln!("virtual:{}: replugged", device.display());
             Ok(Exit::Done)

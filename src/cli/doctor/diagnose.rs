@@ -175,11 +175,8 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
     let told = match (&seen.runs, seen.unit.state) {
-        (_, BridgeState::BootLoader) => advise(
-            Bad,
-            format!("the boot loader in ROM, under {id}"),
-            format!("{}, with the image of your choice", flash("IMAGE --no-backup")),
-        ),
+        // Its backups decide what to advise: `Recovery`.
+        (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
             return (line(Good, format!("open firmware {product}, under {id}: {OPEN}")), Some(OPEN));

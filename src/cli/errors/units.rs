@@ -129,8 +129,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
-        "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
-         give it the configuration blocks of an earlier backup. Nothing was written";
+        "what its flash holds will be lost. An earlier backup gives it its own configuration blocks: `--config-from DIR \
+         --no-backup`. `--no-backup` alone gives it those that any unit gets. Nothing was written";
     "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \

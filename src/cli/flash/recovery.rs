@@ -67,9 +67,10 @@ const REPLUG: Action =
 /// Purpose of restoring the backup when it is the second choice.
 const OR_BACK: &str = "or go back to what it was";
 
-/// What is left for a unit of which there is no backup: it gets the known blocks.
+/// What is left for a unit of which no backup is known for certain.
 const FLASH: Action = Action {
-    purpose: "give the unit firmware: `asmpatch flash FILE --no-backup`, docs/recovery.md",
+    purpose: "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
+              identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md",
     question: None,
     command: None,
 };

@@ -321,8 +321,8 @@ fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells
     for (wire, speed, costs) in [
         (Wire::BulkOnly, Speed::Super, [(1, 5_150), (8, 32_450), (64, 247_960)]),
         (Wire::Uas, Speed::Super, [(1, 5_250), (8, 32_630), (64, 249_040)]),
-        (Wire::BulkOnly, Speed::High, [(1, 5_150), (8, 33_560), (64, 272_410)]),
-        (Wire::Uas, Speed::High, [(1, 5_250), (8, 35_140), (64, 274_550)]),
+        (Wire::BulkOnly, Speed::High, [(1, 5_150), (8, 33_560), (64, 261_400)]),
+        (Wire::Uas, Speed::High, [(1, 5_250), (8, 33_890), (64, 263_540)]),
     ] {
         let mut unit = patched_unit(wire, speed);
         for (sectors, expected) in costs {

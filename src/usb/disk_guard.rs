@@ -8,9 +8,6 @@ use thiserror::Error;
 use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
-/// How help texts name the command that is running, so that a program can put in its own.
-pub const THIS_COMMAND: &str = "asmpatch ...";
-
 /// A unit is not taken from the system because of the disk behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
 pub enum DiskError {
@@ -25,15 +22,7 @@ pub enum DiskError {
     },
     /// The system doesn't tell whether the disk is in use.
     #[error("it can't be checked whether the disk behind the unit at {port} is in use: {}", listed(disks))]
-    #[diagnostic(
-        code(asmpatch::device::unchecked_disk),
-        help(
-            "no use is seen, but a container without the disk's node in /dev doesn't see what its host does: run \
-             asmpatch on the host, or give the container the node. If you know that nothing uses the disk: \
-             `{THIS_COMMAND}{}`",
-            disks.iter().map(|disk| format!(" --unchecked-disk={}", disk.name)).collect::<String>()
-        )
-    )]
+    #[diagnostic(code(asmpatch::device::unchecked_disk))]
     Unchecked {
         /// The unit's port.
         port: PortPath,

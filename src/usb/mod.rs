@@ -22,7 +22,7 @@ mod transfers;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{Found, discover};
-pub use disk_guard::{DiskError, FreeDisk, THIS_COMMAND, refuse_mounted};
+pub use disk_guard::{DiskError, FreeDisk, refuse_mounted};
 pub use error::UsbError;
 pub use hotplug::HotplugWatch;
 pub use port::UsbPort;

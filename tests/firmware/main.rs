@@ -24,6 +24,7 @@ mod vendor_chip_errors;
 mod vendor_drive;
 mod vendor_e4;
 mod vendor_e4_chip;
+mod vendor_early_ends;
 mod vendor_firmware;
 mod vendor_patch;
 mod vendor_read16;

@@ -5,7 +5,7 @@ use asmpatch::firmware::CodeAddress;
 use asmpatch::scsi::XdataAddress;
 
 use crate::chip_images::vendor;
-use crate::chip_wire::{INQUIRY, RECOVERIES, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
+use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
 use crate::schemas;
 
 /// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
@@ -151,27 +151,6 @@ fn short_reads_look_like_stocks_on_the_wire() {
                 let lengths = [&stock, &extended]
                     .map(|unit| [0x9007, 0x9008].map(|at| unit.driver.chip.peek(XdataAddress::main(at))));
                 assert_eq!(lengths[0], lengths[1], "{wire:?} {mode:#x} {host} for {len}");
-            }
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_unit_whose_host_stops_reading_answers_again_when_it_is_asked_to() {
-    for (wire, speed) in everywhere() {
-        let packets = 4096 / speed.bulk_packet();
-        for (name, way) in RECOVERIES {
-            let mut unit = extended(wire, speed);
-            for taken in 0..packets {
-                let came = unit.begin(&read(0x50, 0xF000, 4096), 4096, taken);
-                assert_eq!(came, sram(0, taken * speed.bulk_packet()));
-                unit.driver.settle();
-                unit.driver.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[]).unwrap();
-                way(&mut unit);
-                let what = format!("{wire:?} {speed:?}: {name} after {taken} packets");
-                assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{what}");
-                assert_eq!(unit.read_e4(0x50, 0xF000, 4096).data, sram(0, 4096), "{what}");
             }
         }
     }

@@ -10,7 +10,6 @@ use std::ffi::OsString;
 use miette::Diagnostic;
 
 use crate::shell;
-use crate::usb::THIS_COMMAND;
 
 /// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {
@@ -80,9 +79,12 @@ impl Exit {
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Diagnostic) -> String {
-    let own = error.help().map(|help| with_command(help.to_string(), env::args_os()));
-    own.unwrap_or_else(|| entry_of(error).help.to_owned())
+    let help = error.help().map_or_else(|| entry_of(error).help.to_owned(), |help| help.to_string());
+    with_command(help, env::args_os())
 }
+
+/// How help texts name the command that is running.
+const THIS_COMMAND: &str = "asmpatch ...";
 
 /// Replaces a help text's command, which adds options to the one that was run, by the whole command.
 fn with_command(help: String, run: impl Iterator<Item = OsString>) -> String {

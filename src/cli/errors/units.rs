@@ -103,8 +103,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \
          \"The unit is not listed\"";
     "asmpatch::device::unchecked_disk", Refused,
-        "run asmpatch where the disk's node is in /dev. If you know that nothing uses the disk, add `--unchecked-disk \
-         DISK`, as in sda";
+        "no use is seen, but a container without the disk's node in /dev doesn't see what its host does: run asmpatch on \
+         the host, or give the container the node. If you know that nothing uses the disk, name it as the error does: \
+         `asmpatch ... --unchecked-disk=DISK`";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";

@@ -5,6 +5,8 @@
 use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
 use asmpatch::firmware::Image;
 use asmpatch::mcu::MemoryFlash;
+use asmpatch::scsi::XdataAddress;
+use asmpatch::scsi::runtime::INITIALISATION;
 
 use crate::chip_images::powered_on;
 
@@ -93,6 +95,21 @@ impl Unit {
         })
     }
 
+    /// Runs a command with data from the host.
+    pub fn write(&mut self, cdb: &[u8], data: &[u8]) -> Result<Reply, Unanswered> {
+        Ok(match self.wire {
+            Wire::BulkOnly => {
+                let reply = self.driver.bulk_only(cdb, Data::Out(data))?;
+                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                let reply = self.driver.uas(self.tag, cdb, data)?;
+                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
+            }
+        })
+    }
+
     pub fn command(&mut self, cdb: &[u8], host_len: usize) -> Reply {
         self.attempt(cdb, host_len).unwrap()
     }
@@ -108,7 +125,15 @@ impl Unit {
 
     /// Sends a command for which the host expects `host_len` bytes, and takes only `packets` packets of the answer.
     pub fn begin(&mut self, cdb: &[u8], host_len: u32, packets: usize) -> Vec<u8> {
-        let stream = match self.wire {
+        self.send(cdb, host_len);
+        let what = (self.wire, self.driver.chip.speed(), packets);
+        let mut receive = |packet| self.packet().unwrap_or_else(|error| panic!("{what:?} packet {packet}: {error:?}"));
+        (0..packets).flat_map(&mut receive).collect()
+    }
+
+    /// Sends a command for which the host expects `host_len` bytes.
+    pub fn send(&mut self, cdb: &[u8], host_len: u32) {
+        match self.wire {
             Wire::BulkOnly => {
                 let mut cbw = b"USBC\xE4\xE4\xE4\xE4".to_vec();
                 cbw.extend(host_len.to_le_bytes());
@@ -116,18 +141,31 @@ impl Unit {
                 cbw.extend(cdb);
                 cbw.resize(31, 0);
                 self.driver.send(DATA_OUT, 0, &cbw).unwrap();
-                0
             }
             Wire::Uas => {
                 self.tag = self.tag % 100 + 1;
                 self.driver.send_command(self.tag, cdb).unwrap();
-                if self.driver.chip.speed() == Speed::Super { self.tag } else { 0 }
             }
-        };
-        let what = (self.wire, self.driver.chip.speed(), packets);
-        let mut receive = |packet| {
-            self.driver.receive(DATA_IN, stream).unwrap_or_else(|error| panic!("{what:?} packet {packet}: {error:?}"))
-        };
-        (0..packets).flat_map(&mut receive).collect()
+        }
+    }
+
+    /// Takes the next packet of the last command's data.
+    pub fn packet(&mut self) -> Result<Vec<u8>, Unanswered> {
+        let has_streams = self.wire == Wire::Uas && self.driver.chip.speed() == Speed::Super;
+        self.driver.receive(DATA_IN, if has_streams { self.tag } else { 0 })
+    }
+
+    /// Initialises the unit as a GPU runtime does.
+    pub fn initialise(&mut self) {
+        INITIALISATION.iter().for_each(|(at, value)| self.poke(*at, *value));
+    }
+
+    pub fn poke(&mut self, at: u16, value: u8) {
+        let [high, low] = at.to_be_bytes();
+        assert!(self.command(&[0xE5, value, 0x50, high, low, 0], 0).good, "E5 {at:#06x}");
+    }
+
+    pub fn peek(&self, at: u16) -> u8 {
+        self.driver.chip.peek(XdataAddress::main(at))
     }
 }

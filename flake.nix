@@ -24,6 +24,7 @@
           inherit (manifest) version;
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
+          buildType = "dist";
           nativeBuildInputs = [ pkgs.installShellFiles ];
           # Not here: the tests need Unix tools at their usual paths. .ci/run runs them.
           doCheck = false;

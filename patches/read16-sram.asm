@@ -5,9 +5,9 @@
 ; SRAM's first bytes. They go in packets, as the firmware sends every long reply: R7 = 8, and an interrupt for each sent
 ; packet. The LBA has no effect, as for WRITE(16). The vendor's code handles any other READ(16).
 ;
-; Scratch: A, B, DPTR, PSW's flags, R0 to R7, IDATA 0x3B to 0x3F. The interrupt for a sent packet saves and restores
-; IDATA 0x3B to 0x3F.
-; State between packets: only the firmware's own variables for a long reply, 0x0AF9 to 0x0AFE.
+; Scratch: A, B, DPTR, PSW's flags, R0 to R7, IDATA 0x3C to 0x3F. The interrupt for a sent packet saves and restores
+; IDATA 0x3C to 0x3F. The window's page changes only while a packet is copied.
+; State between packets: only the firmware's own variables for a long reply, 0x0AFA to 0x0AFE.
 	.module	read16_sram
 
 ; 240417's variables and routines.
@@ -17,9 +17,9 @@ SECTORS_A_SLOT	= 0x054B	; XDATA: 0x20 after the runtime's initialisation, 0 with
 DRIVE		= 0x05A8	; XDATA: 2 after the initialisation: number of the record that describes the drive
 DRIVE_STATE	= 0x05F8	; XDATA: 4 after the initialisation: record 2's state, ready
 READ_KIND	= 0x0A83	; XDATA: bit 0: a 10-byte CDB, bit 1: a READ
-NEXT_FROM	= 0x0A7D	; XDATA: word, big-endian: source of the next packet
-KIND		= 0x0AF9	; XDATA: where a long reply comes from: 1 is the SRAM's window
 PACKET		= 0x0AFA	; XDATA: word, big-endian: bytes of a full packet, 0x40, 0x200 or 0x400
+POSITION	= 0x0AFC	; XDATA: word, big-endian: position in a long reply
+WINDOW_COUNT	= 0x0AFE	; XDATA: the vendor's replies count the window's pages here
 PARTS_AT_ONCE	= 0x0AFF	; XDATA: 0 unless an SSD was started
 USB_MODE	= 0x9000	; XDATA: bit 0 is set over UAS
 WINDOW_PAGE	= 0xC8D9	; XDATA: bits 2:0: which 4 KiB of the SRAM are at 0xF000
@@ -32,16 +32,17 @@ COUNT		= 0x1C9F	; R7 as READ_KIND: R4:R5 = the CDB's number of sectors
 QUEUE_BULK	= 0x2BEA	; READ and WRITE over Bulk-Only
 QUEUE_UAS	= 0x3CFE	; READ and WRITE over UAS
 IN_TURN		= 0x3D19	; every other command over UAS: waits for its turn, then is dispatched
-BEGIN_REPLY	= 0x425F	; kind R7: sets up KIND, PACKET, LENGTH and the residue; R7 = 8
-ARM		= 0x40D0	; in NEXT_PACKET, after its copy
+FIRST_PAGE	= 0x3298	; WINDOW_PAGE's address and value, with page 0
+OTHERS		= 0x4016	; the routine for the next packet, after its first instruction
+BEGIN_REPLY	= 0x425F	; kind R7: clears POSITION and WINDOW_COUNT, sets PACKET, LENGTH and the residue; R7 = 8
+SEND_IN		= 0x5216	; arms the lesser of LENGTH and PACKET
 SET_SENSE	= 0x523C	; sense key R7, additional code R5, qualifier R3
 
 READ_16		= 0x88
-KIND_WINDOW	= 1
+OURS		= 0x80		; WINDOW_COUNT of a READ(16)'s reply. The vendor's longest reply, 4 KiB, leaves 1 there
 MOST		= 64		; maximum sectors: the window's eight pages
 
 ; IDATA
-BLOCKS		= 0x3B
 TO_HIGH		= 0x3C
 TO_LOW		= 0x3D
 FROM_HIGH	= 0x3E
@@ -57,10 +58,10 @@ FROM_LOW	= 0x3F
 	.org	0x3908
 	lcall	read_or_write
 
-; In NEXT_PACKET, instead of CLR A; MOV R7,A; MOV R6,A, with which the copy of the next packet begins.
-	.area	COPY (ABS,CODE)
-	.org	0x40AF
-	lcall	next_packet
+; The routine for the next packet of a long reply, instead of LCALL FIRST_PAGE.
+	.area	PACKET_OUT (ABS,CODE)
+	.org	0x4013
+	ljmp	next_packet
 
 	.area	CAVE (ABS,CODE)
 	.org	0x6C00
@@ -136,15 +137,9 @@ read_or_write:
 	jz	data_in
 	mov	r7, #0
 	lcall	BEGIN_REPLY
-	mov	dptr, #WINDOW_PAGE
-	movx	a, @dptr
-	anl	a, #0xF8
+	mov	dptr, #WINDOW_COUNT
+	mov	a, #OURS
 	movx	@dptr, a
-	mov	dptr, #KIND
-	mov	a, #KIND_WINDOW
-	movx	@dptr, a
-	mov	FROM_HIGH, #>WINDOW
-	mov	FROM_LOW, #<WINDOW
 	acall	copy
 	mov	r7, #8
 out:	ret
@@ -158,48 +153,67 @@ refuse:	mov	r3, #0x00
 	mov	r7, #5
 	ret
 
-; --- Copies the next packet of a long reply. Copies READ(16)'s here; all others continue in the vendor's code.
+; --- A packet of a long reply was sent. R7 = 1: the next is armed; 0: none is left. Other replies continue in the
+; vendor's code.
 next_packet:
-	mov	dptr, #OPCODE
+	mov	dptr, #WINDOW_COUNT
 	movx	a, @dptr
-	cjne	a, #READ_16, 1$
-	mov	dptr, #KIND
+	jb	acc.7, 1$
+	lcall	FIRST_PAGE
+	ljmp	OTHERS
+1$:	acall	load_packet
+	mov	dptr, #POSITION + 1
 	movx	a, @dptr
-	cjne	a, #KIND_WINDOW, 1$
-	; This copy replaces the one after the call.
-	dec	sp
-	dec	sp
-	push	BLOCKS
+	add	a, r7
+	movx	@dptr, a
+	mov	dptr, #POSITION
+	movx	a, @dptr
+	addc	a, r6
+	movx	@dptr, a
+	clr	c
+	mov	a, LENGTH + 3
+	subb	a, r7
+	mov	r7, a
+	mov	a, LENGTH + 2
+	subb	a, r6
+	mov	r6, a
+	jc	2$
+	orl	a, r7
+	jnz	3$
+2$:	clr	a
+	mov	LENGTH + 2, a
+	mov	LENGTH + 3, a
+	mov	r7, a
+	ret
+3$:	mov	LENGTH + 2, r6
+	mov	LENGTH + 3, r7
 	push	TO_HIGH
 	push	TO_LOW
 	push	FROM_HIGH
 	push	FROM_LOW
-	mov	dptr, #NEXT_FROM
-	movx	a, @dptr
-	mov	FROM_HIGH, a
-	inc	dptr
-	movx	a, @dptr
-	mov	FROM_LOW, a
 	acall	copy
 	pop	FROM_LOW
 	pop	FROM_HIGH
 	pop	TO_LOW
 	pop	TO_HIGH
-	pop	BLOCKS
-	ljmp	ARM
-1$:	clr	a
-	mov	r7, a
-	mov	r6, a
+	; Arming comes last: the interrupt acknowledges the old packet at 0x106E, before which the new one must not be sent.
+	lcall	SEND_IN
+	mov	r7, #1
 	ret
 
-; --- Copies the lesser of LENGTH and PACKET, rounded up to eight bytes, from FROM to the data buffer. Reads each byte
-; once, in ascending order. It never passes the window's end, because packets divide the window.
-copy:	mov	dptr, #PACKET
+load_packet:
+	mov	dptr, #PACKET
 	movx	a, @dptr
 	mov	r6, a
 	inc	dptr
 	movx	a, @dptr
 	mov	r7, a
+	ret
+
+; --- Copies the lesser of LENGTH and PACKET, rounded up to eight bytes, from POSITION in the SRAM to the data buffer.
+; Reads each byte once, in ascending order. It never passes the page's end, because packets divide the page. The window
+; is back on the page that it found when this returns: the host may never ask for another packet.
+copy:	acall	load_packet
 	clr	c
 	mov	a, LENGTH + 3
 	subb	a, r7
@@ -208,7 +222,7 @@ copy:	mov	dptr, #PACKET
 	jnc	1$
 	mov	r6, LENGTH + 2
 	mov	r7, LENGTH + 3
-; At most 0x400 bytes, so at most 128 blocks.
+; At most 0x400 bytes, so B = at most 128 blocks.
 1$:	mov	a, r7
 	add	a, #7
 	mov	r7, a
@@ -219,12 +233,30 @@ copy:	mov	dptr, #PACKET
 	swap	a
 	rl	a
 	anl	a, #0x1F
-	mov	r7, a
+	mov	b, a
 	mov	a, r6
 	swap	a
 	rl	a
-	orl	a, r7
-	mov	BLOCKS, a
+	orl	b, a
+	mov	dptr, #POSITION
+	movx	a, @dptr
+	mov	r6, a
+	inc	dptr
+	movx	a, @dptr
+	mov	FROM_LOW, a
+	mov	a, r6
+	orl	a, #>WINDOW
+	mov	FROM_HIGH, a
+	mov	a, r6
+	swap	a
+	anl	a, #0x07
+	mov	r6, a
+	mov	dptr, #WINDOW_PAGE
+	movx	a, @dptr
+	push	acc
+	anl	a, #0xF8
+	orl	a, r6
+	movx	@dptr, a
 	mov	TO_HIGH, #>DATA_BUFFER
 	mov	TO_LOW, #<DATA_BUFFER
 ; Window and buffer share one data pointer, so copy eight bytes for each switch.
@@ -285,5 +317,8 @@ next_block:
 	inc	dptr
 	mov	TO_LOW, dpl
 	mov	TO_HIGH, dph
-	djnz	BLOCKS, next_block
+	djnz	b, next_block
+	mov	dptr, #WINDOW_PAGE
+	pop	acc
+	movx	@dptr, a
 	ret

@@ -1,14 +1,13 @@
 //! Ctrl-C: the process's flag and its signal handler.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use asm2464::interrupt::request;
 pub use asm2464::interrupt::{Interrupt, Interrupted};
 
-static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// Prints the message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();
 
@@ -16,11 +15,6 @@ static FIRST: OnceLock<fn()> = OnceLock::new();
 const INTERRUPTED: i32 = 130;
 /// How long the release of devices may take: a hanging host controller must not keep the process alive.
 const LAST_TIMEOUT: Duration = Duration::from_secs(3);
-
-/// Watches the process's flag, which is only set after [`install`] was called: without it, Ctrl-C ends the process.
-pub fn of_process() -> Interrupt<'static> {
-    Interrupt::watching(&REQUESTED)
-}
 
 /// Sets the function that reports the first Ctrl-C, and that a second one would do harm. It runs on a separate thread.
 /// Later calls have no effect.
@@ -37,7 +31,7 @@ pub fn install() -> Interrupt<'static> {
     INSTALLED.get_or_init(|| {
         // If no handler can be set, Ctrl-C ends the process at once, as it would anyway.
         let _ = ctrlc::set_handler(|| {
-            if REQUESTED.swap(true, Ordering::Relaxed) {
+            if request() {
                 let _ = aside(asm2464_host::usb::release_all).recv_timeout(LAST_TIMEOUT);
                 std::process::exit(INTERRUPTED);
             }
@@ -46,7 +40,7 @@ pub fn install() -> Interrupt<'static> {
             }
         });
     });
-    of_process()
+    Interrupt::of_process()
 }
 
 /// Works on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.

@@ -107,7 +107,6 @@ pub mod cli;
 mod demo;
 pub mod embedded;
 pub mod interrupt;
-pub mod prometheus;
 
 pub use asm2464::{digest, escape, progress, scsi};
 pub use asm2464_chip::{chip, mcu, practice, profile, symbols};

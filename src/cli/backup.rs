@@ -45,7 +45,7 @@ pub struct Args {
 }
 
 /// The option that says where backups go.
-#[derive(Debug, Clone, clap::Args)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct BackupPlace {
     /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR or the configuration file
     /// names, or in asmpatch/backups in the platform's data folder.

@@ -66,7 +66,7 @@ impl ErrorJson {
         Self {
             code: diagnostic.code().map(|code| code.to_string()).unwrap_or_default(),
             message: causes(diagnostic).fold(diagnostic.to_string(), |text, cause| format!("{text}: {cause}")),
-            help: errors::help(diagnostic),
+            help: Some(errors::help(diagnostic)),
             unit: None,
         }
     }

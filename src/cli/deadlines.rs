@@ -4,7 +4,8 @@ use std::env;
 use std::time::Duration;
 
 /// Divides every deadline by this whole number. For tests only, so that waiting for thousands of lost units takes
-/// minutes.
+/// minutes. Only a build with debug assertions reads it: a variable in a user's environment must not make `flash` give
+/// up on a unit that is still starting.
 const SHORTEN: &str = "ASMPATCH_TEST_SHORTEN_DEADLINES";
 
 /// How long a run waits.
@@ -19,8 +20,9 @@ pub struct Deadlines {
 impl Deadlines {
     /// Returns the deadlines, shortened if a test asks for it.
     pub fn of_this_run() -> Self {
-        let divisor = env::var(SHORTEN).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-        Self { come_back: Duration::from_secs(15), replug: Duration::from_secs(120) }.shortened(divisor)
+        let asked = env::var(SHORTEN).ok();
+        Self { come_back: Duration::from_secs(15), replug: Duration::from_secs(120) }
+            .shortened(divisor(asked.as_deref(), cfg!(debug_assertions)))
     }
 
     fn shortened(self, divisor: u32) -> Self {
@@ -29,9 +31,20 @@ impl Deadlines {
     }
 }
 
+fn divisor(asked: Option<&str>, is_test_build: bool) -> u32 {
+    asked.filter(|_| is_test_build).and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_waits_as_long_as_it_says_whatever_the_environment_asks_for() {
+        assert_eq!(divisor(Some("100"), true), 100);
+        assert_eq!(divisor(Some("100"), false), 1);
+        assert_eq!((divisor(None, true), divisor(Some("much"), true)), (1, 1));
+    }
 
     #[test]
     fn deadlines_shrink_in_proportion_and_no_divisor_is_zero() {

@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::known::DeviceIds;
+use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
 use crate::bridge::Port;
 use crate::failure::AnyFailure;
@@ -19,7 +19,7 @@ pub struct PortArgs {
     device: Option<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,
@@ -75,7 +75,7 @@ pub struct DeviceArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: DeviceIds,
+    pub ids: KnownUnits,
 
     #[command(flatten)]
     /// Where its traffic is recorded.

@@ -1,30 +1,36 @@
-//! The `asmpatch disasm` command: disassembles an image's code.
+//! The `asmpatch disasm` command: disassembles an image's code, or writes it as an ELF file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
 use super::input::ImageFile;
 use super::names::{LoadedSymbols, SymbolsReport};
-use super::{AnyFailure, Context, Exit, print};
-use crate::firmware::CodeAddress;
+use super::{AnyFailure, Context, Exit, output, print};
+use crate::atomic;
+use crate::escape::Escape as _;
+use crate::firmware::{CodeAddress, Image, elf_of_image, known_routines};
 use crate::mcu::{self, Line};
 
 /// Disassemble an image's code.
 ///
 /// Knows the banks, the compiler's case tables, the bank-switch stubs, and the names of known routines; with --symbols,
 /// also those of your firmware. SDCC's assembler accepts the instructions.
+///
+/// With --elf it writes the whole image for other disassemblers instead: the common area and both banks are sections,
+/// the known routines are symbols. Bank 1 is at 0x18000, as SDCC writes banked addresses: the bank's number in bits 16
+/// to 23.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map"
+    after_help = "Examples:\n  asmpatch disasm stock.bin c:0x2814\n  asmpatch disasm stock.bin b1:0xE89B -n 64\n  asmpatch disasm fw.bin c:0x0200 --symbols fw.map\n  asmpatch disasm stock.bin --elf stock.elf"
 )]
 pub struct Args {
     /// The image.
     file: PathBuf,
 
     /// Where to begin: c:0x2A0D in the common area, b0:0xE975 in bank 0, b1:0xC98D in bank 1.
-    #[arg(value_name = "ADDRESS")]
-    at: CodeAddress,
+    #[arg(value_name = "ADDRESS", required_unless_present = "elf")]
+    at: Option<CodeAddress>,
 
     /// Number of lines.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 32)]
@@ -33,6 +39,14 @@ pub struct Args {
     /// Take names from SDCC's NAME.map or NAME.cdb, or from an ELF; may be given more than once.
     #[arg(long, value_name = "FILE")]
     symbols: Vec<PathBuf>,
+
+    /// Write the image as an ELF file to OUT instead.
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["at", "count", "symbols", "json"])]
+    elf: Option<PathBuf>,
+
+    /// Replace OUT if it exists.
+    #[arg(long, requires = "elf")]
+    force: bool,
 
     /// Print JSON.
     #[arg(long)]
@@ -57,11 +71,29 @@ impl print::Document for DisasmReport<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file can't be read or is no image.
+/// Fails if the file can't be read or is no image, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let image = ImageFile::read(&args.file)?.image;
-    let names = LoadedSymbols::read(&args.symbols, &image)?;
-    let lines = mcu::listing(&image, &names.names, args.at, args.count);
+    match (&args.elf, args.at) {
+        (Some(elf), _) => write_elf(args, &image, elf)?,
+        (None, Some(at)) => list(args, &image, at)?,
+        // clap requires one of them.
+        (None, None) => return Ok(Exit::Usage),
+    }
+    Ok(Exit::Done)
+}
+
+fn write_elf(args: &Args, image: &Image, elf: &Path) -> Result<(), AnyFailure> {
+    output::check(elf, &args.file, args.force)?;
+    atomic::write(elf, &elf_of_image(image))?;
+    let symbols = known_routines(image.version()).filter(|routine| image.code(routine.at).is_some()).count();
+    outln!("wrote {}: version {}, {symbols} symbols", elf.shown(), image.version());
+    Ok(())
+}
+
+fn list(args: &Args, image: &Image, at: CodeAddress) -> Result<(), AnyFailure> {
+    let names = LoadedSymbols::read(&args.symbols, image)?;
+    let lines = mcu::listing(image, &names.names, at, args.count);
     if args.json {
         let (file, version) = (args.file.display().to_string(), image.version().to_string());
         print::json(&DisasmReport { file, version, symbols: &names.files, lines: &lines });
@@ -73,5 +105,5 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             outln!("{line}");
         }
     }
-    Ok(Exit::Done)
+    Ok(())
 }

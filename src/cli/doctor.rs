@@ -2,7 +2,7 @@
 
 pub(super) mod diagnose;
 mod experiments;
-mod metrics;
+mod recovery;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +12,10 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use self::diagnose::{Diagnosis, diagnose};
-use super::known::{DeviceIds, PatchDirs};
+use self::recovery::Recovery;
+use super::flash::recovery::Action;
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::prometheus::PrometheusArgs;
 use super::{Context, output, print};
 use crate::atomic;
 use crate::bridge::UnitInfo;
@@ -23,7 +24,6 @@ use crate::doctor::{DoctorOptions, DoctorReport, Finding, examine};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::interrupt;
-use crate::prometheus::Exposition;
 use crate::shell;
 use crate::unit::{self, Selector};
 
@@ -34,7 +34,7 @@ use crate::unit::{self, Selector};
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device 3-1.2 --prometheus /var/lib/prometheus/node-exporter/asmpatch-3-1.2.prom"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json"
 )]
 pub struct Args {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
@@ -66,13 +66,10 @@ pub struct Args {
     yes: bool,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,
-
-    #[command(flatten)]
-    prometheus: PrometheusArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -86,6 +83,10 @@ pub(super) struct DoctorJson<'a> {
     unit: &'a UnitInfo,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
+    /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
+    /// the order in which to try them.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    recovery: &'a [Action],
     /// What --experiments showed.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     experiments: &'a [Finding],
@@ -96,14 +97,9 @@ impl print::Document for DoctorJson<'_> {}
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, several are found and none is selected, a report or metrics can't be written, or on
-/// Ctrl-C. Problems of the unit are results, not errors.
+/// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
+/// of the unit are results, not errors.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let named = args.device.as_ref().map(ToString::to_string).unwrap_or_default();
-    args.prometheus.record("doctor", &named, context, |metrics| examined(args, metrics))
-}
-
-fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
@@ -116,12 +112,14 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
     let device = port.device();
     let info = unit::of_port(&mut *port)?;
-    let serial = info.serial.clone();
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let diagnosis = diagnose(&seen, &device);
-    metrics::add(metrics, &device, &seen, &diagnosis);
+    let mut diagnosis = diagnose(&seen, &device);
+    let recovery = Recovery::of(&seen.unit, &library, &args.ids.suffix(), context);
+    if let Some(recovery) = &recovery {
+        recovery.advise(&mut diagnosis);
+    }
     if !args.json {
         show(&seen.unit, &diagnosis);
     }
@@ -131,15 +129,17 @@ fn examined(args: &Args, metrics: &mut Exposition) -> Result<Exit, AnyFailure> {
         (Vec::new(), Ok(()))
     };
     if args.json {
-        print::json(&DoctorJson { unit: &seen.unit, diagnosis: &diagnosis, experiments: &findings });
+        let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
+        let (unit, diagnosis) = (&seen.unit, &diagnosis);
+        print::json(&DoctorJson { unit, diagnosis, recovery: &recovery, experiments: &findings });
     } else {
         experiments::show(&findings);
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = DoctorReport::new(seen, diagnosis, findings, kernel.as_deref().map(str::trim));
-        atomic::write(path, report.to_json(serial.as_deref(), &device).as_bytes())?;
+        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref());
+        atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
                 "wrote {}: please send it to the project, since nobody here has met silicon",

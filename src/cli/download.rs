@@ -25,8 +25,8 @@ pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
 /// Download a vendor image and verify it.
 ///
 /// Tries the mirrors of the image's manifest in order, extracts the image, and keeps it in the cache only if its size
-/// and SHA-256 match the manifest. Resumes interrupted transfers. Uses an image from the cache if it verifies. Prints
-/// the image's path: `asmpatch patch "$(asmpatch download)"`.
+/// and SHA-256 match the manifest. Starts an interrupted transfer over. Uses an image from the cache if it verifies.
+/// Prints the image's path: `asmpatch patch "$(asmpatch download)"`.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download --list\n  asmpatch download 240417 --from updater.exe"
@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long)]
     offline: bool,
 
-    /// Give up on a server that is silent for this long.
+    /// Give up on a server that doesn't answer for this long, or falls silent.
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(TIMEOUT_S))]
     timeout: u64,
 
@@ -219,7 +219,7 @@ fn summary(manifest: &Manifest, acquired: &Acquired) -> String {
         (None, _) => "already in the cache".to_owned(),
         (_, Some(place)) => format!("taken from {}", place.shown()),
         (Some(Source::File(file)), None) => format!("taken from {}", file.shown()),
-        (Some(Source::Url(url)), None) => format!("fetched from {}", url.shown()),
+        (Some(source @ Source::Url(_)), None) => format!("fetched from {}", source.to_string().shown()),
     };
     let Manifest { id, version, chip, size, sha256, .. } = manifest;
     format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())
@@ -229,12 +229,10 @@ fn summary(manifest: &Manifest, acquired: &Acquired) -> String {
 fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
     let mut bar = ProgressBar::hidden();
     move |event| match event {
-        FetchEvent::Begin { url, already, total } => {
-            let of = total.map_or("?".to_owned(), |total| total.to_string());
-            info!("fetching {url} from byte {already} on, of {of}");
+        FetchEvent::Begin { url, total } => {
+            let length = total.map_or("an unknown number of".to_owned(), |total| total.to_string());
+            info!("fetching {url}: {length} bytes");
             bar = terminal::bars(context).add(transfer_bar(url, total));
-            bar.set_position(already);
-            bar.reset_eta();
         }
         FetchEvent::Advance(bytes) => bar.inc(bytes),
         FetchEvent::Retry(reason) => {

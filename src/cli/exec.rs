@@ -23,7 +23,7 @@ use crate::scsi::bot::Direction;
 use crate::scsi::{Cdb, DataLength, XdataAddress, XdataPage, opcode};
 
 /// The longest data-out of any command: E3 of part 2.
-const MAX_DATA_OUT: usize = 0x1_0000;
+pub(super) const MAX_DATA_OUT: usize = 0x1_0000;
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 pub(super) const TRACE_KEPT: usize = 20_000;
 /// Default number of instructions for each step of a command. E2 of 64 KiB takes about 100,000.
@@ -111,7 +111,7 @@ fn preset(text: &str) -> Result<Preset, String> {
 }
 
 #[derive(Debug, Error, Diagnostic)]
-enum ExecError {
+pub(super) enum ExecError {
     #[error("the CDB has {found} bytes; {}", cdb_length_words(*opcode))]
     #[diagnostic(code(asmpatch::exec::cdb_length))]
     CdbLength { found: usize, opcode: Option<u8> },

@@ -54,7 +54,7 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        errors::help(self.original).map(|help| Box::new(escape::lines(&help)) as _)
+        Some(Box::new(escape::lines(&errors::help(self.original))))
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {

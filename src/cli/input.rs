@@ -7,10 +7,13 @@ use std::path::{Path, PathBuf};
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::output;
 use crate::digest::Sha256Digest;
+use crate::failure::AnyFailure;
 use crate::file;
 use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
-use crate::interrupt::{self, Interrupted};
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::patch::Receipt;
 
 /// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -85,7 +88,7 @@ impl<E: Diagnostic + 'static> InFile<E> {
 /// [`InputError`].
 pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, InputError> {
     let path_buf = || path.to_owned();
-    file::read(path, max, interrupt::of_process()).map_err(|source| match source.kind() {
+    file::read(path, max, Interrupt::of_process()).map_err(|source| match source.kind() {
         io::ErrorKind::IsADirectory => InputError::Folder { path: path_buf() },
         io::ErrorKind::FileTooLarge => {
             let found = fs::metadata(path).ok().map(|metadata| metadata.len()).filter(|len| *len > max as u64);
@@ -104,6 +107,23 @@ pub fn read_text(path: &Path) -> Result<String, InputError> {
     let bytes = read(path, MAX_TEXT)?;
     String::from_utf8(bytes)
         .map_err(|error| InputError::NotText { path: path.to_owned(), offset: error.utf8_error().valid_up_to() })
+}
+
+/// Reads the receipt of an image: `named`, or else `FILE.toml` beside it, if there is one. What is there must be a receipt:
+/// the commands that check an image and those that write it must not differ about that.
+///
+/// # Errors
+/// [`InputError`], and [`crate::patch::ReceiptError`].
+pub fn receipt_of(image: &Path, named: Option<&Path>) -> Result<Option<Receipt>, AnyFailure> {
+    let beside = output::receipt_path(image);
+    let path = match named {
+        Some(named) => named,
+        None if beside.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) => {
+            return Ok(None);
+        }
+        None => &beside,
+    };
+    Ok(Some(Receipt::parse(&path.display().to_string(), &read_text(path)?)?))
 }
 
 /// Reads every `.toml` file in these folders, sorted by name in each, with its path. Each must be a regular file of at
@@ -142,7 +162,7 @@ impl ImageFile {
     ///
     /// # Errors
     /// [`InputError`], and [`ImageError`] with the file's name.
-    pub fn read(path: &Path) -> Result<Self, crate::failure::AnyFailure> {
+    pub fn read(path: &Path) -> Result<Self, AnyFailure> {
         let bytes = read(path, MAX_FILE_LEN)?;
         let image = Image::parse(&bytes).map_err(InFile::<ImageError>::named(path))?;
         Ok(Self { len: bytes.len(), image, sha256: Sha256Digest::of(&bytes) })

@@ -57,12 +57,16 @@ impl DeviceIds {
     /// # Errors
     /// Fails if a folder or file can't be read or an entry is wrong. Errors name the file.
     pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
+        Ok(Arc::new(self.load_own()?))
+    }
+
+    fn load_own(&self) -> Result<Devices, AnyFailure> {
         let mut devices = crate::embedded::devices()?;
         for (origin, text) in input::read_toml_files(&self.device_dirs)? {
             devices.add(&origin, &text)?;
         }
         self.usb_ids.iter().for_each(|id| devices.name(*id));
-        Ok(Arc::new(devices))
+        Ok(devices)
     }
 
     /// Returns the options that a printed command needs to find the same units, each after a space.
@@ -74,6 +78,38 @@ impl DeviceIds {
             format!(" {}", shell::word(option))
         });
         ids.chain(dirs).collect()
+    }
+}
+
+/// What the user says about the units of a command that opens them.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Device")]
+pub struct KnownUnits {
+    #[command(flatten)]
+    ids: DeviceIds,
+
+    /// Take the unit although it can't be checked whether this disk behind it, as in sda, is in use: in a container
+    /// that doesn't have the disk's node. Repeatable.
+    #[arg(long = "unchecked-disk", value_name = "DISK")]
+    unchecked_disks: Vec<String>,
+}
+
+impl KnownUnits {
+    /// Loads the IDs, as [`DeviceIds::load`], and the disks that the user vouches for.
+    ///
+    /// # Errors
+    /// As for [`DeviceIds::load`].
+    pub fn load(&self) -> Result<Arc<Devices>, AnyFailure> {
+        let mut devices = self.ids.load_own()?;
+        self.unchecked_disks.iter().for_each(|disk| devices.vouch_for_disk(disk));
+        Ok(Arc::new(devices))
+    }
+
+    /// Returns the options that a printed command needs to find and open the same units, each after a space.
+    pub fn suffix(&self) -> String {
+        let disks = self.unchecked_disks.iter();
+        let disks = disks.map(|disk| format!(" {}", shell::word(format!("--unchecked-disk={disk}"))));
+        self.ids.suffix() + &disks.collect::<String>()
     }
 }
 

@@ -1,18 +1,15 @@
 //! The `asmpatch list` command: lists every bridge on the system.
 
-mod metrics;
-
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::flash::SSD_LOST;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::prometheus::PrometheusArgs;
 use super::{Context, print};
 use crate::bridge::{Behind, Speed, UnitInfo};
-use crate::cli::errors::Exit;
+use crate::cli::errors::{Exit, help};
 use crate::devices::{Devices, KnownDevice};
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
@@ -32,16 +29,14 @@ use crate::unit::{self, OpenError, Selector};
 /// or, with --probe, if nothing uses its disk. Neither lists nor opens a device with an unknown USB ID: --usb-id adds
 /// one.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known\n  asmpatch list --prometheus /var/lib/prometheus/node-exporter/asmpatch.prom"
-)]
+#[command(after_help = "Examples:\n  asmpatch list\n  asmpatch list --probe --json\n  asmpatch list --known")]
 pub struct Args {
     /// Take units from their kernel driver for a moment to read their firmware.
     #[arg(long)]
     probe: bool,
 
     /// List the known USB IDs of ASM2464PD units instead, and what is known of each.
-    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap", "prometheus"])]
+    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
     known: bool,
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
@@ -50,13 +45,10 @@ pub struct Args {
     devices: Vec<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     #[command(flatten)]
     pcap: PcapArgs,
-
-    #[command(flatten)]
-    prometheus: PrometheusArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -101,24 +93,23 @@ struct KnownAs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if USB can't be used, a named unit is not found, a device file is wrong, or metrics can't be written.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+/// Fails if USB can't be used, a named unit is not found, or a device file is wrong.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if args.known {
         show_known(&*args.ids.load()?, args.json);
         return Ok(Exit::Done);
     }
-    args.prometheus.record("list", "", context, |metrics| {
-        let rows = rows(args)?;
-        metrics::add(metrics, &rows);
-        if args.json {
-            print::json_each(&rows);
-        } else if rows.is_empty() {
-            outln!("no ASM2464PD bridge is connected");
-        } else {
-            rows.iter().for_each(show);
-        }
-        Ok(Exit::Done)
-    })
+    let rows = rows(args)?;
+    if args.json {
+        print::json_each(&rows);
+    } else if rows.is_empty() {
+        let error = OpenError::none();
+        outln!("{error}");
+        outln!("  next: {}", help(&error));
+    } else {
+        rows.iter().for_each(show);
+    }
+    Ok(Exit::Done)
 }
 
 fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {

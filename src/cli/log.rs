@@ -111,8 +111,8 @@ thread_local! {
 }
 
 /// Sets which of several units the thread works on. Its log lines begin with the unit.
-pub fn about(unit: Option<&String>) {
-    UNIT.set(unit.cloned());
+pub fn about(unit: Option<&str>) {
+    UNIT.set(unit.map(str::to_owned));
 }
 
 /// Waits until earlier log lines are on stderr, so that what is printed next comes after them.
@@ -288,7 +288,7 @@ mod tests {
         let queue = Arc::new(LineQueue::default());
         let lines = LineSubscriber { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
         tracing::subscriber::with_default(lines, || {
-            about(Some(&"virtual:a\nb".to_owned()));
+            about(Some("virtual:a\nb"));
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
             tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");

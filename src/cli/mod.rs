@@ -8,11 +8,6 @@ mod print;
 
 mod backup;
 mod bench;
-#[cfg(unix)]
-mod bridge;
-#[cfg(not(unix))]
-#[path = "no_bridge.rs"]
-mod bridge;
 mod completions;
 mod config;
 mod context;
@@ -24,7 +19,6 @@ mod doctor;
 mod download;
 pub mod errors;
 mod exec;
-mod export;
 mod flash;
 mod harmless;
 mod info;
@@ -32,15 +26,15 @@ mod input;
 mod known;
 mod list;
 mod log;
+mod make_patch;
 mod man;
 mod names;
 mod output;
 mod patch;
-mod patch_elf;
 mod pcap;
 mod pcie;
 mod plan;
-mod prometheus;
+mod proof;
 mod reset;
 mod restore;
 mod run;
@@ -50,6 +44,11 @@ mod terminal;
 mod udev;
 mod unpatch;
 mod verify;
+#[cfg(unix)]
+mod virtual_unit;
+#[cfg(not(unix))]
+#[path = "no_virtual_unit.rs"]
+mod virtual_unit;
 mod wrap;
 
 use std::process::ExitCode;
@@ -114,11 +113,11 @@ enum CliCommand {
     Pcie(pcie::Args),
     Bench(bench::Args),
     Wrap(wrap::Args),
+    MakePatch(make_patch::Args),
     Run(run::Args),
     Exec(exec::Args),
     Disasm(disasm::Args),
-    Export(export::Args),
-    Bridge(bridge::Args),
+    Virtual(virtual_unit::Args),
     Demo(demo::Args),
     Udev(udev::Args),
     Man(man::Args),
@@ -142,11 +141,11 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Pcie(args) => pcie::run(&args, context),
         CliCommand::Bench(args) => bench::run(&args, context),
         CliCommand::Wrap(args) => wrap::run(&args, context),
+        CliCommand::MakePatch(args) => make_patch::run(&args, context),
         CliCommand::Run(args) => run::run(&args, context),
         CliCommand::Exec(args) => exec::run(&args, context),
         CliCommand::Disasm(args) => disasm::run(&args, context),
-        CliCommand::Export(args) => export::run(&args, context),
-        CliCommand::Bridge(args) => bridge::run(&args, context),
+        CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),
         CliCommand::Udev(args) => udev::run(&args, context),
         CliCommand::Man(args) => man::run(&args, context),
@@ -253,7 +252,7 @@ mod tests {
             let lines: Vec<&str> =
                 commands.flat_map(|line| line.split("; ")).filter(|l| l.starts_with("asmpatch")).collect();
             // It needs Unix sockets, and says so.
-            let is_missing = cfg!(not(unix)) && path == "asmpatch bridge";
+            let is_missing = cfg!(not(unix)) && path == "asmpatch virtual";
             assert!(is_missing || !lines.is_empty(), "`{path} --help` has no examples");
             for line in lines {
                 assert!(line.starts_with(path), "{line:?} is no example of `{path}`");

@@ -7,7 +7,6 @@ use serde::Serialize;
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
-use super::patch_elf::{self, ElfArgs};
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, Exit, print, table};
 use crate::atomic;
@@ -25,11 +24,11 @@ use crate::shell;
 )]
 pub struct Args {
     /// The unpatched image, as `asmpatch download` fetches it.
-    #[arg(required_unless_present_any = ["elf", "list"])]
+    #[arg(required_unless_present = "list")]
     file: Option<PathBuf>,
 
     /// Where the patched image goes; its receipt goes to OUT.toml.
-    #[arg(short, long, value_name = "OUT", required_unless_present_any = ["dry_run", "elf", "list"])]
+    #[arg(short, long, value_name = "OUT", required_unless_present_any = ["dry_run", "list"])]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -44,7 +43,7 @@ pub struct Args {
     no_defaults: bool,
 
     /// List the known patches, and what each is for.
-    #[arg(long, conflicts_with_all = ["file", "output", "add", "no_defaults", "dry_run", "force", "elf"])]
+    #[arg(long, conflicts_with_all = ["file", "output", "add", "no_defaults", "dry_run", "force"])]
     list: bool,
 
     /// Show what would change, and write nothing.
@@ -54,9 +53,6 @@ pub struct Args {
     /// Replace OUT and its receipt if they exist.
     #[arg(long)]
     force: bool,
-
-    #[command(flatten)]
-    elf: ElfArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -86,17 +82,14 @@ impl print::Document for PatchedJson<'_> {}
 ///
 /// # Errors
 /// Fails if the file is no image, the patches don't fit it or each other, or OUT exists or can't be written.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;
     if args.list {
         list(&library, args.json);
         return Ok(Exit::Done);
     }
-    if let ElfArgs { elf: Some(elf), site: Some(site) } = &args.elf {
-        return patch_elf::run(elf, *site, args.file.as_deref(), &manifests, &library, context);
-    }
-    // clap allows FILE to be missing only with --elf and --list.
+    // clap allows FILE to be missing only with --list.
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let input = ImageFile::read(file)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use super::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
+use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::escape::Escape as _;
@@ -45,7 +45,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::of(&image),
+            rewritable: Rewritable::within(&image, &proof::budget(context))?,
             from_virtual: is_virtual(&unit.device),
             serial_given: false,
         },

@@ -1,6 +1,7 @@
 //! The `asmpatch run` command: boots an image on a model of the chip, and traces it.
 
 mod author;
+mod commands;
 mod events;
 mod report;
 
@@ -11,6 +12,7 @@ use std::rc::Rc;
 use clap::ValueEnum;
 
 use self::author::AuthorArgs;
+use self::commands::PlannedCommand;
 use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{CommandReport, RequestReport, show, unknown};
@@ -18,8 +20,8 @@ use super::exec::{ExecTransport, TRACE_KEPT, hex_bytes};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit, print};
-use crate::chip::boot::{self, Enumerated};
-use crate::chip::{Bdf, Chip, Data, Driver, MemoryFunction, Outcome, Speed, Unanswered};
+use crate::chip::boot;
+use crate::chip::{Bdf, Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
 use crate::digest::to_hex;
 use crate::firmware::CodeAddress;
 use crate::mcu::{MemoryFlash, Observer, Step, Trace};
@@ -35,7 +37,7 @@ use crate::scsi::{Cdb, XdataAddress};
 #[command(after_help = "Examples:
   asmpatch run fw.bin                                     boot, enumerate, summary
   asmpatch run fw.bin --events usb,registers              the same, with every packet and register access
-  asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00' --in 6    read the version over Bulk-Only
+  asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00'           read the version
   asmpatch run fw.bin --until c:0x2814 --trace            stop at an address, show the way there
   asmpatch run fw.bin --symbols fw.map --profile fw.folded    where the time goes; flamegraph.pl fw.folded > fw.svg")]
 pub struct Args {
@@ -52,13 +54,18 @@ pub struct Args {
     #[arg(long, value_name = "HEX", value_parser = hex_bytes)]
     cdb: Vec<Box<[u8]>>,
 
-    /// How many bytes the host asks for with each --cdb.
-    #[arg(long = "in", value_name = "N", default_value_t = 0)]
-    data_in: u32,
+    /// How many bytes the host asks for with each --cdb that returns data; by default what the CDB says.
+    #[arg(long = "in", value_name = "N")]
+    data_in: Option<u32>,
 
-    /// The transport of --cdb.
-    #[arg(long, value_enum, default_value_t = ExecTransport::Bot)]
-    transport: ExecTransport,
+    /// A file with the data that the host sends with a --cdb; may be given more than once, in the order of the commands
+    /// that take data.
+    #[arg(long, value_name = "FILE", requires = "cdb")]
+    data_out: Vec<PathBuf>,
+
+    /// The transport of --cdb; by default the one that the image speaks, and Bulk-Only if it speaks both.
+    #[arg(long, value_enum)]
+    transport: Option<ExecTransport>,
 
     /// The speed of the link.
     #[arg(long, value_enum, default_value_t = SpeedArg::Super)]
@@ -123,9 +130,11 @@ pub(super) enum EventKind {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file is no image, or if a capture can't be written.
+/// Fails if the file is no image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't be
+/// written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
+    let commands = commands::planned(args)?;
     let symbols = args.author.symbols(&args.file, &file.image)?;
     let speed = match args.speed {
         SpeedArg::Super => Speed::Super,
@@ -163,7 +172,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         version: file.image.version().to_string(),
         ..RunReport::default()
     };
-    let told = host(args, &mut driver, &mut report);
+    let told = match host(args, &commands, &mut driver, &mut report) {
+        Ok(()) => Ok(()),
+        Err(Stop::Unanswered(why)) => Err(why),
+        Err(Stop::Refused(failure)) => return Err(failure),
+    };
     for line in eyes.borrow().trace.lines() {
         errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
     }
@@ -197,6 +210,15 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(if hangs { Exit::CheckFailed } else { Exit::Done })
 }
 
+/// Reasons the host stops before it has sent everything.
+#[derive(derive_more::From)]
+enum Stop {
+    /// The firmware gave no answer.
+    Unanswered(Unanswered),
+    /// The unit can't take what the user wants to send.
+    Refused(AnyFailure),
+}
+
 /// A SETUP packet, with the data of a write.
 type ControlRequest = ([u8; 8], Vec<u8>);
 
@@ -209,16 +231,22 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
 }
 
 /// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands. Reports the answers.
-fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -> Result<(), Unanswered> {
+fn host(
+    args: &Args,
+    commands: &[PlannedCommand<'_>],
+    driver: &mut Driver<MemoryFlash>,
+    report: &mut RunReport,
+) -> Result<(), Stop> {
     let settle = |driver: &mut Driver<MemoryFlash>| match driver.settle() {
         Outcome::Parked => Ok(()),
         outcome => Err(Unanswered::Silent(outcome)),
     };
     settle(driver)?;
     driver.enumerate()?;
-    let Enumerated { state, product, .. } = boot::described(driver)?;
-    (report.state, report.product) = (Some(state), Some(product));
-    if args.transport == ExecTransport::Uas && !args.cdb.is_empty() {
+    let unit = boot::described(driver)?;
+    let transport = if commands.is_empty() { ExecTransport::Bot } else { commands::transport(args, &unit)? };
+    (report.state, report.product) = (Some(unit.state), Some(unit.product));
+    if transport == ExecTransport::Uas {
         driver.set_alternate(1)?;
     }
     if args.suspend {
@@ -232,41 +260,22 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -
         let (answer, data) = match driver.control(*setup, data) {
             Ok(data) => ("done", data),
             Err(Unanswered::Stall) => ("stall", Vec::new()),
-            Err(why) => return Err(why),
+            Err(why) => return Err(why.into()),
         };
         let instructions = driver.chip.instructions() - before;
         report.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
     }
-    for (index, cdb) in args.cdb.iter().enumerate() {
+    for (index, command) in commands.iter().enumerate() {
         let before = driver.chip.instructions();
-        let (status, data) = command(args, driver, index as u16 + 1, cdb)?;
+        let (status, data) = commands::send(transport, driver, index as u16 + 1, command)?;
         report.commands.push(CommandReport {
-            cdb: Cdb::new(cdb).map_or_else(|_| hex(cdb), |cdb| cdb.to_string()),
+            cdb: Cdb::new(command.cdb).map_or_else(|_| hex(command.cdb), |cdb| cdb.to_string()),
             status,
             data: hex(&data),
             instructions: driver.chip.instructions() - before,
         });
     }
     Ok(())
-}
-
-fn command(
-    args: &Args,
-    driver: &mut Driver<MemoryFlash>,
-    tag: u16,
-    cdb: &[u8],
-) -> Result<(String, Vec<u8>), Unanswered> {
-    match args.transport {
-        ExecTransport::Bot => {
-            let data = if args.data_in == 0 { Data::None } else { Data::In(args.data_in as usize) };
-            let reply = driver.bulk_only(cdb, data)?;
-            Ok((format!("CSW status {}, residue {}", reply.status, reply.residue), reply.data))
-        }
-        ExecTransport::Uas => {
-            let reply = driver.uas(tag.clamp(1, 31), cdb, &[])?;
-            Ok((format!("unit {}", hex(&reply.status)), reply.data))
-        }
-    }
 }
 
 impl Observer for InstructionObserver {

@@ -12,8 +12,9 @@ use serde::Serialize;
 use self::booting::Booting;
 use self::execution::Execution;
 use self::unit::Comparison;
+use super::harmless::causes;
 use super::input::{self, ImageFile};
-use super::known::{self, DeviceIds, PatchDirs};
+use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, print, table};
 use crate::cli::errors::{self, Exit};
@@ -22,7 +23,7 @@ use crate::escape::Escape as _;
 use crate::fetch::Manifests;
 use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
+use crate::patch::{self, Difference, Expectations, Library, Verification};
 use crate::practice;
 use crate::unit::Selector;
 
@@ -43,7 +44,8 @@ pub struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The receipt that the images must agree with, as `asmpatch patch` writes it.
+    /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml, if
+    /// it exists.
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
@@ -78,7 +80,7 @@ pub struct Args {
     device: Option<Selector>,
 
     #[command(flatten)]
-    ids: DeviceIds,
+    ids: KnownUnits,
 
     /// Print JSON.
     #[arg(long)]
@@ -92,8 +94,9 @@ pub(super) struct VerifyJson<'a> {
     file: String,
     /// Whether every requested check passes.
     ok: bool,
-    /// Its SHA-256.
-    sha256: Sha256Digest,
+    /// Its SHA-256; missing if it, or its receipt, can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<Sha256Digest>,
     /// The version in it; nothing for open firmware and for a file that is no image.
     version: Option<FirmwareVersion>,
     /// The known image that it is made from.
@@ -103,7 +106,7 @@ pub(super) struct VerifyJson<'a> {
     open: Option<OpenImage>,
     /// The patches in it.
     patches: Vec<PatchJson<'a>>,
-    /// What is wrong with the file.
+    /// What is wrong with the file, or why it or its receipt can't be read.
     findings: Vec<FindingJson>,
     /// The bytes that differ from what they should be, if an original is available.
     differences: Vec<DifferenceJson>,
@@ -147,31 +150,36 @@ struct DifferenceJson {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if a receipt, an original or a patch can't be used, or an image id is unknown. A file that can't be read is
-/// reported, and the other files are still verified.
+/// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose receipt
+/// can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;
-    let receipt = args.receipt.as_deref().map(read_receipt).transpose()?;
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);
-    let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
     let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
     let mut reports = Vec::new();
     for path in &args.files {
-        let bytes = match read_image(path) {
-            Ok(bytes) => bytes,
+        let receipt = || input::receipt_of(path, args.receipt.as_deref());
+        let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
+            Ok(read) => read,
             Err(failure) => {
-                context.report(failure.diagnostic());
                 exit = exit.max(Exit::of(failure.diagnostic()));
+                if args.json {
+                    reports.push(VerifyJson::unread(path, failure.diagnostic()));
+                } else {
+                    outln!("{}: FAILED: not verified", path.shown());
+                    context.report(failure.diagnostic());
+                }
                 continue;
             }
         };
+        let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
         let verification = patch::verify(&library, &bytes, &expect);
-        let booted = args.boot.then(|| Booting::of(&verification));
+        let booted = args.boot.then(|| Booting::of(&verification, context)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
@@ -189,7 +197,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             reports.push(VerifyJson { ok, executed, booted, unit, ..report });
             continue;
         }
-        print(path, &library, &verification, open.as_ref(), args.hunks || args.files.len() == 1);
+        print(path, &library, &verification, open.as_ref(), ok, args.hunks || args.files.len() == 1);
         match &booted {
             Some(booted) => booted.print(),
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
@@ -211,11 +219,6 @@ fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
         return Err(input::InFile { path: path.to_owned(), cause: crate::firmware::ImageError::Empty }.into());
     }
     Ok(bytes)
-}
-
-fn read_receipt(path: &Path) -> Result<Receipt, AnyFailure> {
-    let text = input::read_text(path)?;
-    Ok(Receipt::parse(&path.display().to_string(), &text)?)
 }
 
 #[derive(Debug, thiserror::Error, Diagnostic)]
@@ -255,9 +258,16 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     format!("{}, {patches}", library.image_name(base))
 }
 
-fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: Option<&OpenImage>, show_hunks: bool) {
-    let holds = verification.holds() || open.is_some();
-    let verdict = if holds { "ok" } else { "FAILED" };
+/// Prints what is known of a file. `ok` is the verdict of every requested check, those printed below included.
+fn print(
+    path: &Path,
+    library: &Library,
+    verification: &Verification<'_>,
+    open: Option<&OpenImage>,
+    ok: bool,
+    show_hunks: bool,
+) {
+    let verdict = if ok { "ok" } else { "FAILED" };
     outln!("{}: {verdict}: {}", path.shown(), summary(library, verification, open).shown());
     if show_hunks
         && let (Some(base), Some(original), Some(image)) =
@@ -266,12 +276,10 @@ fn print(path: &Path, library: &Library, verification: &Verification<'_>, open: 
         let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
         plan::print_hunks(hunks, original, image);
     }
-    for finding in verification.findings.iter().filter(|_| !holds) {
+    for finding in verification.findings.iter().filter(|_| open.is_none()) {
         let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
         outln!("  {}{code}", finding.to_string().shown());
-        if let Some(help) = errors::help(finding) {
-            outln!("    {help}");
-        }
+        outln!("    {}", errors::help(finding));
     }
     if !verification.differences.is_empty() {
         print_differences(&verification.differences);
@@ -328,7 +336,7 @@ fn json<'a>(
     VerifyJson {
         file: path.display().to_string(),
         ok: verification.holds() || open.is_some(),
-        sha256: verification.sha256,
+        sha256: Some(verification.sha256),
         version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
         open: open.cloned(),
         image: verification.base.map(|base| library.image_name(&base)),
@@ -339,5 +347,28 @@ fn json<'a>(
         executed: None,
         booted: None,
         unit: None,
+    }
+}
+
+impl VerifyJson<'_> {
+    /// The report on a file that was not verified.
+    fn unread(path: &Path, failure: &dyn Diagnostic) -> Self {
+        Self {
+            file: path.display().to_string(),
+            ok: false,
+            sha256: None,
+            version: None,
+            image: None,
+            open: None,
+            patches: Vec::new(),
+            findings: vec![FindingJson {
+                code: failure.code().map_or_else(String::new, |code| code.to_string()),
+                message: causes(failure).fold(failure.to_string(), |text, cause| format!("{text}: {cause}")),
+            }],
+            differences: Vec::new(),
+            executed: None,
+            booted: None,
+            unit: None,
+        }
     }
 }

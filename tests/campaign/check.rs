@@ -191,7 +191,7 @@ impl Around<'_> {
         // If a unit can't be read back, its state is known only after it returns.
         let was_read_back = world::image_in(self.before).is_some();
         let holds = match left {
-            Left::Untouched => self.before == self.after,
+            Left::Untouched | Left::Unprotected => self.before == self.after,
             Left::Verified => is_new,
             Left::Restarted => is_new || !was_read_back,
             Left::BootLoader => !starts,

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fastrand::Rng;
 
 use crate::history::{
-    Blow, Class, Config, Firmware, History, Job, Kind, Moment, Output, Signal, Start, Trouble, WireFault,
+    Blow, Class, Companion, Config, Firmware, History, Job, Kind, Moment, Output, Signal, Start, Trouble, WireFault,
 };
 
 /// Bytes that a flash programs: two configuration blocks and the practice image.
@@ -31,7 +31,8 @@ impl History {
         let first = trouble(rng, class, job, start == Start::OpenFirmware);
         let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
         let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
-        let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..6) == 0;
+        let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..4) == 0;
+        let companion = has_companion.then(|| pick(rng, &[Companion::Own, Companion::Same]));
         let during_recovery = (0..recoveries)
             .map(|_| {
                 let class = writing_class(rng);
@@ -52,7 +53,7 @@ impl History {
             backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
             backup_dir_by_env: rng.bool(),
             keeps_code: rng.u8(..4) == 0,
-            has_companion,
+            companion,
             // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,

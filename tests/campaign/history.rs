@@ -206,6 +206,15 @@ pub struct Trouble {
     pub file_limit: Option<u64>,
 }
 
+/// A second unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Companion {
+    /// It has its own serial number.
+    Own,
+    /// It has the first unit's serial number and, if that is stock, its content.
+    Same,
+}
+
 /// One history.
 #[derive(Debug, Clone)]
 pub struct History {
@@ -230,8 +239,8 @@ pub struct History {
     pub backup_dir_by_env: bool,
     /// Whether the unit's CPU reset keeps the running code.
     pub keeps_code: bool,
-    /// Whether a second unit without faults is written at the same time.
-    pub has_companion: bool,
+    /// A second unit without faults that is written at the same time.
+    pub companion: Option<Companion>,
     /// Whether an SSD is behind the bridge.
     pub has_ssd: bool,
     pub is_high_speed: bool,

@@ -105,8 +105,8 @@ impl Player<'_> {
         if self.folder.join(EARLIER).exists() {
             self.seen.insert(world::backup_digest(&self.world.flash(Start::Stock)));
         }
-        if self.history.has_companion {
-            self.seen.insert(world::backup_digest(&self.world.companion()));
+        if let Some(companion) = self.history.companion {
+            self.seen.insert(world::backup_digest(&self.world.companion(companion)));
         }
         let mut by = By::Itself;
         let first = self.first_command();
@@ -138,12 +138,10 @@ impl Player<'_> {
 
     /// Checks that one unit's faults don't affect the other unit.
     fn companion(&mut self) -> Result<(), String> {
-        if !self.history.has_companion {
-            return Ok(());
-        }
+        let Some(companion) = self.history.companion else { return Ok(()) };
         let flash = fs::read(self.folder.join(COMPANION).join("flash.bin")).map_err(|error| error.to_string())?;
-        let is_written =
-            flash[..SLOT] == self.world.companion_asked_for() && flash[SLOT..] == self.world.companion()[SLOT..];
+        let is_written = flash[..SLOT] == self.world.companion_asked_for(companion)
+            && flash[SLOT..] == self.world.companion(companion)[SLOT..];
         self.seen.insert(world::backup_digest(&flash));
         if is_written { Ok(()) } else { Err("the second unit, with which nothing is wrong, is not written".into()) }
     }
@@ -350,7 +348,7 @@ impl Player<'_> {
             }
             Job::List => is_json = false,
         }
-        if self.history.has_companion {
+        if self.history.companion.is_some() {
             options.extend(["--all".as_ref(), "--device".as_ref(), "virtual:companion".as_ref() as &OsStr]);
         }
         if self.history.job.writes() {

@@ -29,8 +29,9 @@ pub struct Told {
 }
 
 /// Every state that a stopped run can report.
-const STATES: [Left; 8] = [
+const STATES: [Left; 9] = [
     Left::Untouched,
+    Left::Unprotected,
     Left::Incomplete,
     Left::Complete,
     Left::Verified,

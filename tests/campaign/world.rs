@@ -13,7 +13,7 @@ use asmpatch::patch::{PatchSet, Patched, Selection};
 use asmpatch::practice;
 use asmpatch::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
 
-use crate::history::{Config, Firmware, History, Job, Start};
+use crate::history::{Companion, Config, Firmware, History, Job, Start};
 
 /// Bytes of the flash that a write replaces.
 pub const SLOT: usize = 0x2_0000;
@@ -89,9 +89,9 @@ impl World {
         if history.has_ssd {
             fs::write(unit.join("ssd.bin"), ssd())?;
         }
-        if history.has_companion {
+        if let Some(companion) = history.companion {
             fs::create_dir(folder.join(COMPANION))?;
-            fs::write(folder.join(COMPANION).join("flash.bin"), self.companion())?;
+            fs::write(folder.join(COMPANION).join("flash.bin"), self.companion(companion))?;
         }
         let image = folder.join(history.image_name);
         match history.job {
@@ -116,22 +116,24 @@ impl World {
         Ok(())
     }
 
-    /// The second unit's initial flash: stock, under its own serial number.
-    pub fn companion(&self) -> Vec<u8> {
+    /// The second unit's initial flash: stock.
+    pub fn companion(&self, companion: Companion) -> Vec<u8> {
         let mut flash = self.stock.clone();
-        flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(), &self.practice));
+        flash[..SLOT].copy_from_slice(&slot(&self.companion_blocks(companion), &self.practice));
         flash
     }
 
     /// The second unit's slot after a `flash`.
-    pub fn companion_asked_for(&self) -> Vec<u8> {
-        slot(&self.edited(self.companion_blocks(), Firmware::Patched), &self.patched.image)
+    pub fn companion_asked_for(&self, companion: Companion) -> Vec<u8> {
+        slot(&self.edited(self.companion_blocks(companion), Firmware::Patched), &self.patched.image)
     }
 
-    fn companion_blocks(&self) -> Blocks {
+    fn companion_blocks(&self, companion: Companion) -> Blocks {
         let mut blocks = self.stock_blocks();
-        // Eight characters fit the field.
-        let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
+        if companion == Companion::Own {
+            // Eight characters fit the field.
+            let _ = blocks[0].set_text(ConfigField::Serial, "DOCK0008");
+        }
         blocks
     }
 

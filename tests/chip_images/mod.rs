@@ -5,7 +5,9 @@
 pub mod drive;
 
 pub use asmpatch::chip::boot::powered_on;
+use asmpatch::digest::Sha256Digest;
 use asmpatch::firmware::{BodyOffset, Image};
+use asmpatch::patch::{PatchSet, Selection};
 
 /// Reads the file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {
@@ -23,6 +25,18 @@ pub fn patched() -> Image {
     let mut image = vendor();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
     image
+}
+
+/// The vendor's image with the status patch and these.
+pub fn with(patches: &[&str]) -> Image {
+    let image = vendor();
+    let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
+    let digest = Sha256Digest::of(&image.to_file());
+    PatchSet::resolve(&asmpatch::embedded::patches().unwrap(), &selection, &image, digest)
+        .unwrap()
+        .apply()
+        .unwrap()
+        .image
 }
 
 /// The open image.

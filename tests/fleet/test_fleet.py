@@ -209,7 +209,7 @@ class BadInput(unittest.TestCase):
             for unit in host.get("asmpatch_units", []):
                 subprocess.run([BINARY, "list", "--device", unit["device"]], capture_output=True)
         socket = fleet.folder / "socket"
-        command = [BINARY, "bridge", "serve", "--listen", f"unix:{socket}", "--device", busy["device"]]
+        command = [BINARY, "virtual", "serve", "--listen", f"unix:{socket}", "--device", busy["device"]]
         with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
             try:
                 while not socket.exists() and server.poll() is None:

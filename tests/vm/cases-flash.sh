@@ -94,6 +94,15 @@ flash_refuses_a_unit_whose_disk_is_mounted_in_another_namespace() {
   unplug 2
 }
 
+# Runs the first command that a stopped flash printed into file $1, with the options after it.
+go_on() {
+  local printed
+  printed=$(sed -n 's/^ *asmpatch \(flash .*\)$/\1/p' "$1" | head -n 1)
+  [ -n "$printed" ]
+  shift
+  eval "\"\$asmpatch\" $printed --yes \"\$@\""
+}
+
 a_unit_that_loses_its_power_during_e3_comes_back_as_the_boot_loader_and_is_recovered() {
   unit torn 'power-loss-after = 40000
 back-after-ms = 500
@@ -108,7 +117,7 @@ back-after-ms = 500
   # Block 0 is valid, so the boot loader has its identity.
   until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup --json >flash.json
+  go_on flash.err --json >flash.json
   cat flash.json
   grep -q '"needs": "power"' flash.json
   # The unit was told to halt, and stays away until its power goes.
@@ -129,11 +138,12 @@ nth = 2
   plug 5 pulled
   until_true 20 is_bound 5 uas
   local status=0
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven || status=$?
+  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven 2>flash.err || status=$?
+  cat flash.err
   [ "$status" = 4 ]
   until_true 20 in_boot_loader pulled
   until_true 20 has_id 5 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 5)" --yes --unproven --no-backup
+  go_on flash.err
   replug 5 pulled
   unplug 5
 }
@@ -161,7 +171,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
   plug 4 torn
   until_true 20 in_boot_loader torn
   until_true 20 has_id 4 add1:0001
-  "$asmpatch" flash patched.bin --device "$(port_path 4)" --yes --unproven --no-backup
+  go_on flash.err
   replug 4 torn
   [ "$(sum <(head -c 65280 patched.bin))" = "$(host sum torn flash.bin 256 65280)" ]
   unplug 4

@@ -70,8 +70,7 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
   done
 }
 
-# The first command holds the unit for 20 s and more. The second waits as long as a unit may take to settle, and no
-# longer.
+# The first command holds the unit for 20 s and more. The second says so at once.
 a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte() {
   local first status=0
   chip_unit shared open '[timing]

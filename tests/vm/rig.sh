@@ -220,7 +220,7 @@ host_plug() {
   local port=$1 unit=$2
   shift 2
   serve "$port" "$work/units/$unit.server.log" \
-    "$asmpatch" bridge serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@"
+    "$asmpatch" virtual serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@"
 }
 
 # plain PORT [COMMAND_US]: starts the plain responder at the port.
@@ -251,7 +251,7 @@ host_unplug() {
 }
 
 # replug UNIT: cycles the power of a served unit.
-host_replug() { "$asmpatch" bridge replug --device "virtual:$work/units/$1"; }
+host_replug() { "$asmpatch" virtual replug --device "virtual:$work/units/$1"; }
 
 # serverlog UNIT: prints the log of a unit's server.
 host_serverlog() { cat "$work/units/$1.server.log"; }

@@ -1,6 +1,6 @@
 //! Checks that hold for every parser on any input: nothing panics, and parsed data serialises to the same bytes.
 //!
-//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/fuzz_corpus.rs` runs the
+//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs the
 //! corpus through the same functions.
 
 use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};

@@ -13,12 +13,14 @@ use asm2464::scsi::XdataAddress;
 use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::OpenBridge;
 use asm2464_host::pcie::{NoTime, Pcie, Scope, class_name};
-use asm2464_host::usb;
+use asm2464_host::usb::{self, KnownUnits};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut unit = match std::env::args().nth(1).as_deref() {
         Some("virtual") => in_software()?,
-        _ => usb::control(usb::discover(&Arc::new([UsbId::PATCHED].into()))?.first().ok_or("no unit is connected")?)?,
+        _ => usb::control(
+            usb::discover(&Arc::new(KnownUnits::of([UsbId::PATCHED])))?.first().ok_or("no unit is connected")?,
+        )?,
     };
 
     let mut version = [0; 6];

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use miette::Diagnostic;
 use thiserror::Error;
 
+/// The flag of the process.
+static REQUESTED: AtomicBool = AtomicBool::new(false);
+
 /// The error of an operation that Ctrl-C stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
 #[error("stopped by Ctrl-C")]
@@ -24,6 +27,11 @@ impl<'a> Interrupt<'a> {
         Self(flag)
     }
 
+    /// Whether this view can ask to stop at all: it is not [`Interrupt::never`].
+    pub fn can_ask(self) -> bool {
+        !std::ptr::eq(self.0, Interrupt::never().0)
+    }
+
     /// Whether to stop.
     pub fn is_requested(self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -39,11 +47,21 @@ impl<'a> Interrupt<'a> {
 }
 
 impl Interrupt<'static> {
+    /// Watches the process's flag, which [`request`] sets.
+    pub const fn of_process() -> Self {
+        Self(&REQUESTED)
+    }
+
     /// Returns a view that never asks to stop.
     pub fn never() -> Self {
         static NEVER: AtomicBool = AtomicBool::new(false);
         Self(&NEVER)
     }
+}
+
+/// Sets the process's flag, and returns whether it was set before. For a program's signal handler.
+pub fn request() -> bool {
+    REQUESTED.swap(true, Ordering::Relaxed)
 }
 
 #[cfg(test)]
@@ -58,5 +76,6 @@ mod tests {
         flag.store(true, Ordering::Relaxed);
         assert_eq!(interrupt.check(), Err(Interrupted));
         assert_eq!(Interrupt::never().check(), Ok(()));
+        assert!(interrupt.can_ask() && !Interrupt::never().can_ask());
     }
 }

@@ -1,4 +1,5 @@
-//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run.
+//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run. Also the
+//! disks behind them that the user vouches for.
 //!
 //! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
 //! what runs on it.
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use crate::firmware::UsbId;
 use crate::toml_file::{self, TomlError};
-use crate::usb::UsbIds;
+use crate::usb::KnownUnits;
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -49,6 +50,8 @@ pub struct Devices {
     known: BTreeMap<UsbId, (String, KnownDevice)>,
     /// IDs that the user names for this run.
     named: BTreeSet<UsbId>,
+    /// Disks that the user vouches for in this run, as in `sda`.
+    vouched_for: BTreeSet<String>,
 }
 
 /// Reasons a device file can't be used.
@@ -133,6 +136,16 @@ impl Devices {
         self.named.insert(id);
     }
 
+    /// Takes the user's word that nothing uses this disk, as in `sda`, if the system can't tell.
+    pub fn vouch_for_disk(&mut self, name: &str) {
+        self.vouched_for.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
+    }
+
+    /// Whether the user vouches for this disk.
+    pub fn vouches_for_disk(&self, name: &str) -> bool {
+        self.vouched_for.contains(name)
+    }
+
     /// Whether a device with this ID counts as a unit.
     pub fn contains(&self, id: UsbId) -> bool {
         self.known.contains_key(&id) || self.named.contains(&id)
@@ -149,9 +162,9 @@ impl Devices {
         ids.into_iter()
     }
 
-    /// Returns the IDs as the set that discovery takes.
-    pub fn usb_ids(&self) -> Arc<UsbIds> {
-        Arc::new(self.ids().collect())
+    /// Returns what discovery takes: the IDs, and the disks that the user vouches for.
+    pub fn known_units(&self) -> Arc<KnownUnits> {
+        Arc::new(KnownUnits { ids: self.ids().collect(), unchecked_disks: self.vouched_for.clone() })
     }
 
     /// Returns the entries, by ID.
@@ -213,6 +226,14 @@ mod tests {
         devices.name(dock);
         assert!(devices.contains(other) && devices.get(other).is_none());
         assert_eq!(devices.ids().count(), Devices::of_repository().unwrap().ids().count() + 2);
+    }
+
+    #[test]
+    fn a_disk_is_vouched_for_by_its_own_name_or_its_node() {
+        let mut devices = Devices::of_repository().unwrap();
+        devices.vouch_for_disk("/dev/sda");
+        devices.vouch_for_disk("sdc");
+        assert_eq!(["sda", "sdb", "sdc", "sd"].map(|disk| devices.vouches_for_disk(disk)), [true, false, true, false]);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::str::FromStr;
 
 use super::{ConfigError, block};
-use crate::cli::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
+use crate::cli::{Context, proof};
 use crate::digest::Sha256Digest;
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
@@ -83,16 +83,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
-        None => return Err(OpenError::None.into()),
+        None => return Err(OpenError::none().into()),
     };
     let image = match &unit.seen {
         Some((_, plan)) => Image::parse(&plan.file)?,
-        None => return Err(OpenError::None.into()),
+        None => return Err(OpenError::none().into()),
     };
     let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::of(&image),
+            rewritable: Rewritable::within(&image, &proof::budget(context))?,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },

@@ -6,6 +6,7 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
+use crate::bridge::open::{Supply, SupplyMeasurement};
 use crate::bridge::{Behind, Speed};
 use crate::cli::{errors, pcie};
 use crate::doctor::{Examination, PipeState, Problem, Timing};
@@ -43,11 +44,6 @@ pub enum Verdict {
     Bad,
 }
 
-impl Verdict {
-    /// All verdicts, with their names in metrics.
-    pub const ALL: [(Self, &'static str); 4] = [(Good, "good"), (Note, "note"), (Unknown, "unknown"), (Bad, "bad")];
-}
-
 /// One line of the diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Line"))]
@@ -71,6 +67,34 @@ pub struct Diagnosis {
     pub lines: Vec<TopicLine>,
     /// The runtime that can start; `None` if none can.
     pub runtime: Option<&'static str>,
+}
+
+/// A line's verdict, without its words: they may name files, programs and folders.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct TopicVerdict {
+    /// The topic.
+    topic: &'static str,
+    /// The verdict.
+    verdict: Verdict,
+}
+
+/// A diagnosis without its words, for the report.
+#[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct Verdicts {
+    /// The verdict of each line.
+    lines: Vec<TopicVerdict>,
+    /// The runtime that can start; `None` if none can.
+    runtime: Option<&'static str>,
+}
+
+impl Diagnosis {
+    /// Returns what of the diagnosis goes into a report.
+    pub fn verdicts(&self) -> Verdicts {
+        let of = |line: &TopicLine| TopicVerdict { topic: line.topic, verdict: line.verdict };
+        Verdicts { lines: self.lines.iter().map(of).collect(), runtime: self.runtime }
+    }
 }
 
 const LINK: &str = "PCIe link";
@@ -151,11 +175,8 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
     let told = match (&seen.runs, seen.unit.state) {
-        (_, BridgeState::BootLoader) => advise(
-            Bad,
-            format!("the boot loader in ROM, under {id}"),
-            format!("{}, with the image of your choice", flash("IMAGE --no-backup")),
-        ),
+        // Its backups decide what to advise: `Recovery`.
+        (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
             return (line(Good, format!("open firmware {product}, under {id}: {OPEN}")), Some(OPEN));
@@ -252,7 +273,8 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
     }
     let switched_off = match seen.unit.state {
         BridgeState::OpenFirmware => {
-            "newer builds switch PCIe on only when a runtime asks (F3): `asmpatch pcie` tells more. Else "
+            "some builds of mid-2026 switch PCIe on only when a runtime asks (F3), ed4e39b at boot: `asmpatch pcie reset` \
+             asks too. Else "
         }
         _ => "",
     };
@@ -265,16 +287,27 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
 
 fn supply(seen: &Examination) -> Option<Told> {
     Some(match seen.supply.as_ref()? {
-        Ok(Some(supply)) => {
-            let (volts, amperes) = (f64::from(supply.voltage_mv) / 1e3, f64::from(supply.current_ma) / 1e3);
+        Ok(Some(Supply { measured: Some(SupplyMeasurement { voltage_mv, current_ma }), has_fault })) => {
+            let (volts, amperes) = (f64::from(*voltage_mv) / 1e3, f64::from(*current_ma) / 1e3);
             let found = format!("{volts:.2} V, {amperes:.2} A");
-            if supply.voltage_mv < SUPPLY_MIN_MV {
+            if *has_fault {
+                let advice = "unplug the unit and its supply, wait five seconds, plug both in again; if it stays, try \
+                              another supply, and the unit without its card";
+                advise(Bad, format!("{found}; the board reports a fault of its supply"), advice)
+            } else if *voltage_mv < SUPPLY_MIN_MV {
                 advise(Bad, found, "connect the unit's supply: PCIe needs 12 V")
             } else {
                 line(Good, found)
             }
         }
-        Ok(None) => line(Note, "this board does not measure its supply"),
+        // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
+        Ok(Some(Supply { measured: None, has_fault: true })) => advise(
+            Note,
+            "this board does not measure its supply; its fault line (GPIO 1) is active",
+            "if the card is not found, check the unit's supply; a board without the sensor may leave the line open",
+        ),
+        Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board does not measure its supply"),
+        Ok(None) => line(Note, "this build does not tell the state of the supply"),
         Err(trouble) => problem(Note, trouble),
     })
 }

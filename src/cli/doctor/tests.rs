@@ -1,10 +1,11 @@
 //! Diagnoses of units in memory.
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
-use crate::bridge::Port as _;
+use crate::bridge::open::{Supply, SupplyMeasurement};
+use crate::bridge::{Behind, Location, Port as _};
 use crate::digest::Sha256Digest;
-use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, examine, hashed};
-use crate::firmware::Image;
+use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
+use crate::firmware::{BridgeState, Image};
 use crate::interrupt::Interrupt;
 use crate::patch::{PatchSet, Selection};
 use crate::practice;
@@ -78,6 +79,25 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 }
 
 #[test]
+fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_fault_does() {
+    let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
+    for (measured, has_fault, verdict, found) in [
+        (None, false, Verdict::Note, "does not measure"),
+        (None, true, Verdict::Note, "fault line (GPIO 1)"),
+        (measured(12_000), false, Verdict::Good, "12.00 V, 0.10 A"),
+        (measured(12_000), true, Verdict::Bad, "fault"),
+        (measured(300), false, Verdict::Bad, "0.30 V"),
+    ] {
+        let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+        seen.supply = Some(Ok(Some(Supply { measured, has_fault })));
+        let page = diagnose(&seen, "virtual:u");
+        let supply = line(&page, "12 V");
+        assert!(supply.verdict == verdict && supply.found.contains(found), "{page:#?}");
+        assert_eq!(page.runtime.is_some(), verdict != Verdict::Bad, "{page:#?}");
+    }
+}
+
+#[test]
 fn a_slow_link_keeps_a_runtime_from_starting() {
     let page = page("speed = 'high'\n", &practice::open_image(), DoctorOptions::default());
     assert_eq!((page.runtime, line(&page, "USB").verdict), (None, Verdict::Bad));
@@ -129,14 +149,52 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
         for exchange in &seen.exchanges {
             assert_eq!(Some(&exchange.unit), exchange.model.as_ref(), "{}", exchange.question);
         }
-        let serial = seen.unit.serial.clone();
-        let page = diagnose(&seen, "virtual:u");
-        let report = DoctorReport::new(seen, page, Vec::new(), Some("6.1"));
-        let text = report.to_json(serial.as_deref(), "virtual:u");
+        let text = report(&seen, "virtual:u");
         assert!(!text.contains("SECRET77"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(value["descriptors"].as_str().unwrap().starts_with("12 01"), "{text}");
         assert_eq!(value["diagnosis"]["lines"][0]["topic"], "USB");
+    }
+}
+
+fn report(seen: &Examination, device: &str) -> String {
+    DoctorReport::new(seen, diagnose(seen, device).verdicts(), &[], Some("6.1-jane-obrien")).to_json()
+}
+
+#[test]
+fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_names() {
+    const OWNER: &str = "Jane O'Brien";
+    let hostile = || Problem {
+        code: "asmpatch::usb::busy".to_owned(),
+        message: format!(
+            "the unit at virtual:/home/{OWNER} is in use by {OWNER} (mounted at /media/{OWNER}/\u{1b}[2J)"
+        ),
+    };
+    let device = format!("virtual:/home/{OWNER}");
+    for image in [practice::image(), practice::open_image(), patched()] {
+        let mut seen = examined("", &image, DoctorOptions { write: true, compare: true });
+        seen.unit.location = Location::Virtual(format!("/home/{OWNER}").into());
+        seen.unit.serial = Some(OWNER.to_owned());
+        seen.unit.product = format!("{OWNER}'s dock");
+        seen.unit.driver = Some(format!("{OWNER}-driver"));
+        // The page advises commands with the folder in quotes.
+        let page = serde_json::to_string(&diagnose(&seen, &device)).unwrap();
+        assert!(page.contains("O'\\\\''Brien") || seen.unit.state == BridgeState::OpenFirmware, "{page}");
+        let before = report(&seen, &device);
+        seen.opened = Err(hostile());
+        (seen.runs, seen.link, seen.tree) = (Some(Err(hostile())), Some(Err(hostile())), Some(Err(hostile())));
+        seen.supply = Some(Err(hostile()));
+        seen.bench_failure = Some(hostile());
+        for behind in [Behind::Ssd(OWNER.to_owned()), Behind::CannotTell(OWNER.to_owned())] {
+            seen.behind = Some(behind);
+            for text in [&before, &report(&seen, &device)] {
+                let folded = text.to_lowercase();
+                for private in ["jane", "brien", "/home", "/media", "\u{1b}"] {
+                    assert!(!folded.contains(private), "{private}: {text}");
+                }
+            }
+        }
+        assert!(report(&seen, &device).contains("\"opened\": \"asmpatch::usb::busy\""));
     }
 }
 

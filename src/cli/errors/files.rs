@@ -46,7 +46,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::malformed", BadInput,
         "link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`";
     "asmpatch::elf::no_image", Usage,
-        "the expected bytes come from the image: name it before --elf, or fetch it with `asmpatch download`";
+        "the expected bytes come from the image: name it with `--image`, or fetch it with `asmpatch download`";
     "asmpatch::elf::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); \
          the image must be long enough, too";
@@ -110,13 +110,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          room";
     "asmpatch::http::connect", BadInput,
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
-    "asmpatch::http::cut_off", BadInput, "run the command again: it resumes where it stopped if the server allows";
+    "asmpatch::http::cut_off", BadInput, "run the command again, or use another mirror with `--from URL`";
     "asmpatch::http::deadline", BadInput,
-        "run the command again: it resumes where it stopped if the server allows; or use another mirror with `--from \
-         URL`";
+        "the connection is slow, or the server trickles: use another mirror with `--from URL`";
+    "asmpatch::http::malformed", BadInput,
+        "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
+         another mirror with `--from URL`";
     "asmpatch::http::proxy", BadInput,
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
-    "asmpatch::http::range", BadInput, "the bytes so far were discarded; run the command again, which starts over";
     "asmpatch::http::redirects", BadInput,
         "the server redirects in a circle; download with a browser and use `--from FILE`";
     "asmpatch::http::request", BadInput, "an address is http://HOST/PATH or https://HOST/PATH";
@@ -124,13 +125,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "use another mirror with `--from URL`, or download with a browser and use `--from FILE`; after 429 wait some \
          minutes, and after 500 and above try again later";
     "asmpatch::http::timeout", BadInput,
-        "run the command again: it resumes where it stopped if the server allows; `--timeout` sets how long to wait";
+        "run the command again, or use another mirror with `--from URL`; `--timeout` sets how long to wait";
     "asmpatch::http::tls", BadInput,
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
          (package ca-certificates); or download with a browser and use `--from FILE`";
     "asmpatch::http::too_large", BadInput, "no firmware is that large, so this is another file; check the address";
-    "asmpatch::http::write", BadInput,
-        "free some space there, or name another folder with `--cache-dir`; the partial file was removed";
     "asmpatch::image::checksum" | "asmpatch::image::crc", BadInput,
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";
@@ -182,14 +181,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
-    "asmpatch::prometheus::foreign", Refused,
-        "name a new file, or an earlier metrics file of asmpatch, which is replaced";
-    "asmpatch::prometheus::name", Usage,
-        "node_exporter's textfile collector reads only such files; choose a name like asmpatch.prom";
-    "asmpatch::prometheus::read", BadInput, "check that you may read and write it, or name a new file";
     "asmpatch::receipt::format", BadInput,
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
+    "asmpatch::run::data_out_left", Usage, "give one --data-out for each --cdb that sends data, in the same order";
     "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
+    "asmpatch::run::no_scsi", Usage,
+        "send control requests with `--control`: `--control \"c0 e4 00 70 00 00 04 00\"` reads four bytes of XDATA at \
+         0x7000";
     "asmpatch::run::same_output", Usage, "give --profile, --timeline and --coverage a file each";
     "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
     "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";
@@ -222,8 +220,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
     "asmpatch::wrap::no_reset_vector", BadInput,
-        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch patch \
-         --elf`";
+        "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
+         make-patch`";
     "asmpatch::wrap::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
 ];

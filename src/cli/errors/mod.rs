@@ -4,7 +4,12 @@
 //! or for several with the same advice.
 //! docs/errors.md is generated from them.
 
+use std::env;
+use std::ffi::OsString;
+
 use miette::Diagnostic;
+
+use crate::shell;
 
 /// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {
@@ -50,21 +55,50 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
     [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.codes.contains(&code))
 }
 
-fn entry_of(error: &dyn Diagnostic) -> Option<&'static ErrorEntry> {
-    entry(&error.code()?.to_string())
+/// What to make of an error without an entry, which no test of this module lets pass.
+const BUG: ErrorEntry = ErrorEntry {
+    codes: &[],
+    exit: Exit::Device,
+    help: "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
+           everything it printed",
+};
+
+fn entry_of(error: &dyn Diagnostic) -> &'static ErrorEntry {
+    let code = error.code().map(|code| code.to_string());
+    let known = code.as_deref().and_then(entry);
+    debug_assert!(known.is_some(), "no entry for the code {code:?} of {error}");
+    known.unwrap_or(&BUG)
 }
 
 impl Exit {
     /// Returns the exit status of a command that ends in this error.
     pub fn of(error: &dyn Diagnostic) -> Self {
-        entry_of(error).map_or(Self::Device, |entry| entry.exit)
+        entry_of(error).exit
     }
 }
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
-pub fn help(error: &dyn Diagnostic) -> Option<String> {
-    let own = error.help().map(|help| help.to_string());
-    own.or_else(|| entry_of(error).map(|entry| entry.help.to_owned()))
+pub fn help(error: &dyn Diagnostic) -> String {
+    let help = error.help().map_or_else(|| entry_of(error).help.to_owned(), |help| help.to_string());
+    with_command(help, env::args_os())
+}
+
+/// How help texts name the command that is running.
+const THIS_COMMAND: &str = "asmpatch ...";
+
+/// Replaces a help text's command, which adds options to the one that was run, by the whole command.
+fn with_command(help: String, run: impl Iterator<Item = OsString>) -> String {
+    let Some((before, options, after)) = help
+        .split_once(THIS_COMMAND)
+        .and_then(|(before, rest)| rest.split_once('`').map(|(options, after)| (before, options, after)))
+    else {
+        return help;
+    };
+    let words: Vec<String> = run.skip(1).map(shell::word).collect();
+    // Only operands may follow `--`.
+    let (own, operands) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
+    let spaced = |words: &[String]| words.iter().map(|word| format!(" {word}")).collect::<String>();
+    format!("{before}asmpatch{}{options}{}`{after}", spaced(own), spaced(operands))
 }
 
 /// Returns what to do about an error with this code.

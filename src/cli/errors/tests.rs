@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use super::{Exit, files, units};
-use crate::usb::RULES_PATH;
+use super::{Exit, entry_of, files, units, with_command};
+use crate::usb::{DiskError, RULES_PATH};
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -83,6 +83,35 @@ fn each_code_in_the_sources_has_exactly_one_entry() {
     assert!(unlisted.is_empty() && unused.is_empty(), "without an entry: {unlisted:?}; without an error: {unused:?}");
 }
 
+/// Lists the errors of a source that have a message and no code: items that derive `Diagnostic`.
+fn uncoded(text: &str) -> Vec<&str> {
+    let derived = text.match_indices("#[derive(").map(|(at, _)| &text[at..]);
+    let errors = derived.filter(|item| item.split(")]").next().is_some_and(|derives| derives.contains("Diagnostic")));
+    errors
+        .filter_map(|item| {
+            let name = item.lines().find(|line| line.contains("struct ") || line.contains("enum "))?;
+            let end = if name.ends_with([';', '}']) { name } else { "\n}\n" };
+            let item = item.split(end).next()?;
+            let messages = item.matches("#[error(").count();
+            let kinds = ["#[diagnostic(code(asmpatch::", "#[diagnostic(transparent", "#[diagnostic(forward("];
+            let codes: usize = kinds.iter().map(|kind| item.matches(kind).count()).sum();
+            (messages == 0 || messages != codes).then_some(name)
+        })
+        .collect()
+}
+
+#[test]
+fn each_error_has_a_code() {
+    for (path, text) in sources() {
+        assert_eq!(uncoded(&text), [""; 0], "{}", path.display());
+    }
+    let complete =
+        "#[derive(Debug, Error, Diagnostic)]\n#[error(\"a\")]\n#[diagnostic(code(asmpatch::a))]\nstruct A;\n";
+    let variant = "#[derive(Error, Diagnostic)]\nenum B {\n #[error(\"b\")]\n #[diagnostic(code(asmpatch::b))]\n B,\n #[error(\"c\")]\n C,\n}\n";
+    let bare = "#[derive(Error, Diagnostic)]\n#[error(\"d\")]\nstruct D {\n a: u8,\n}\n";
+    assert_eq!(uncoded(&[complete, variant, complete, bare].concat()), ["enum B {", "struct D {"]);
+}
+
 #[test]
 fn no_error_of_the_library_names_a_flag_or_a_command() {
     for (path, text) in sources() {
@@ -118,4 +147,25 @@ fn the_document_lists_the_table() {
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
     let entry = units::ENTRIES.iter().find(|entry| entry.codes.contains(&"asmpatch::usb::permission")).unwrap();
     assert!(entry.help.contains(RULES_PATH) && entry.exit == Exit::Device);
+}
+
+#[test]
+fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it_all_the_same() {
+    use crate::usb::sysfs::UncheckedDisk;
+
+    let disk = UncheckedDisk { name: "sda".to_owned(), why: "No such file or directory".to_owned() };
+    let error = DiskError::Unchecked { port: "3-1.2".parse().unwrap(), disks: vec![disk] };
+    assert_eq!(
+        error.to_string(),
+        "it can't be checked whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
+    );
+    let help = |words: &[&str]| {
+        let own = entry_of(&error).help.to_owned();
+        with_command(own, words.iter().map(Into::into))
+    };
+    let told = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
+    let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
+    assert!(told.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=DISK`")), "{told}");
+    let told = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
+    assert!(told.ends_with("`asmpatch flash --yes --unchecked-disk=DISK -- -fw.bin`"), "{told}");
 }

@@ -92,12 +92,20 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::no_uas", Device,
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::device::none", Device,
-        "plug one in over USB (a Thunderbolt or USB4 tunnel shows none). `asmpatch list --known` shows the USB IDs \
+        "plug one in over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual` works without one";
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::tunnelled", Device,
+        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
+         3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \
+         \"The unit is not listed\"";
+    "asmpatch::device::unchecked_disk", Refused,
+        "no use is seen, but a container without the disk's node in /dev doesn't see what its host does: run asmpatch on \
+         the host, or give the container the node. If you know that nothing uses the disk, name it as the error does: \
+         `asmpatch ... --unchecked-disk=DISK`";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";
@@ -118,9 +126,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
          writes it all the same. Nothing was written";
     "asmpatch::flash::declined", Refused, "nothing was written; answer `yes` to write";
+    "asmpatch::flash::neighbours", Refused,
+        "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
+         add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
-        "what its flash holds will be lost: add `--no-backup` if that is what you want, and `--config-from DIR` to \
-         give it the configuration blocks of an earlier backup. Nothing was written";
+        "what its flash holds will be lost. An earlier backup gives it its own configuration blocks: `--config-from DIR \
+         --no-backup`. `--no-backup` alone gives it those that any unit gets. Nothing was written";
     "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
@@ -128,6 +139,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::other_line", Refused,
         "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
          whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+    "asmpatch::flash::own_backup", Refused,
+        "the unit's own identity would be gone for good. `--config-from DIR` gives it the backup's blocks. If no backup \
+         there is this unit's, `--clone-identity` writes the known ones. Nothing was written";
     "asmpatch::flash::several", Refused,
         "name one with `--device`, or add `--all` to write all of them. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
@@ -160,6 +174,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          other's requests, and with them the SSD's data. Nothing was sent to the PCIe side";
     "asmpatch::pcie::stopped", Device,
         "devices answer slowly, or the tree has no end: `asmpatch pcie reset` resets what is behind the bridge";
+    "asmpatch::pcie::unclaimed", Refused,
+        "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
+         sends the bytes without looking";
     "asmpatch::pcie::unknown_behind", Refused,
         "nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again";
     "asmpatch::pcie::unsupported", Device,
@@ -168,15 +185,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::busy", Device, "the flash may be worn out; run the command again";
     "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
         "the flash may be worn out there; run the command again";
+    "asmpatch::registers::disagrees" | "asmpatch::registers::unstable", Device,
+        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::no_flash", Device,
         "this can't be the flash's content; unplug the unit, wait five seconds, plug it in again and try once more";
-    "asmpatch::registers::out_of_time", Device,
+    "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time", Device,
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::protected", Device,
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
-    "asmpatch::registers::unstable", Device,
-        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
+    "asmpatch::registers::unprotected", Device,
+        "the new firmware works without the protection; only a write that goes astray could harm it";
     "asmpatch::reset::boot_loader", Device,
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
@@ -206,7 +225,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
     "asmpatch::serve::no_sockets", Usage,
-        "run `asmpatch bridge` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
+        "run `asmpatch virtual` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
     "asmpatch::serve::not_a_socket", BadInput, "name a path that does not exist yet";
     "asmpatch::serve::pairs", Usage, "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol", Device,
@@ -279,7 +298,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
          flash.bin for a new unit";
     "asmpatch::virtual_bridge::not_replugged", Device,
-        "only `asmpatch bridge serve` replugs a unit; wait for another command on this unit to end";
+        "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_bridge::not_served", Refused,
         "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
          command begins";

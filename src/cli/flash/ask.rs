@@ -31,16 +31,19 @@ pub fn can_ask() -> bool {
 /// Asks on the terminal. Any answer that starts with y means yes.
 ///
 /// # Errors
-/// Fails on Ctrl-C.
+/// Fails on Ctrl-C, and if no answer can be read.
 pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailure> {
     err!("{question} [y/N] ");
     // A signal does not end a read. Another thread reads, so that this one notices Ctrl-C.
     let (sender, answers) = mpsc::channel();
-    thread::spawn(move || {
+    let read = move || {
         let mut line = String::new();
         let read = io::stdin().read_line(&mut line);
         sender.send(read.map(|_| line))
-    });
+    };
+    if thread::Builder::new().spawn(read).is_err() {
+        return Err(Refusal::NotAsked.into());
+    }
     loop {
         match answers.recv_timeout(TICK) {
             Ok(Ok(line)) => return Ok(line.trim_start().to_ascii_lowercase().starts_with('y')),

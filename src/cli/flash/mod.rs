@@ -1,19 +1,22 @@
 //! The `asmpatch flash` command: writes an image to one or more bridges.
 
 pub(super) mod ask;
+mod at_once;
+pub(super) mod own_backup;
 pub mod recovery;
 mod screen;
 mod session;
 pub(super) mod show;
 mod source;
+mod writing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::Context;
 use super::backup::BackupPlace;
-use super::known::{DeviceIds, PatchDirs};
+use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
+use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
@@ -51,7 +54,8 @@ pub struct Args {
     #[arg(long)]
     all: bool,
 
-    /// With --all: write none if one is refused.
+    /// With --all: write none unless all can be written. All are opened, checked and backed up before the first is
+    /// written. A unit that fails while it is written doesn't undo the others.
     #[arg(long, requires = "all")]
     all_or_none: bool,
 
@@ -85,7 +89,7 @@ pub struct WritingArgs {
 
     #[command(flatten)]
     /// The IDs that are taken for units.
-    pub ids: DeviceIds,
+    pub ids: KnownUnits,
 
     #[command(flatten)]
     /// Where their traffic is recorded.
@@ -108,7 +112,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit another unit's serial number or USB4 identity.
+    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known blocks
+    /// although a backup may have its own.
     #[arg(long)]
     pub clone_identity: bool,
 
@@ -158,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: Subject {
             firmware: source.firmware.clone(),
-            rewritable: Rewritable::of(&source.image),
+            rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
             from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
             serial_given: args.serial.is_some(),
         },

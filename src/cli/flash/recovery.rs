@@ -8,6 +8,7 @@ use derive_more::Display;
 use miette::Diagnostic;
 use serde::Serialize;
 
+use super::own_backup;
 use crate::bridge::{CommandError, ControlError};
 use crate::cli::errors;
 use crate::firmware::FlashAddress;
@@ -52,34 +53,47 @@ pub struct InvokedCommand {
 pub struct Action {
     /// What the step is for.
     pub purpose: &'static str,
+    /// The question that you must have answered with yes before you run the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
     /// The command, ready for a shell; `None` for something to do by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
 }
 
-const REPLUG: Action = Action { purpose: "unplug the unit, wait five seconds, plug it in again", command: None };
+const REPLUG: Action =
+    Action { purpose: "unplug the unit, wait five seconds, plug it in again", question: None, command: None };
 
 /// Purpose of restoring the backup when it is the second choice.
 const OR_BACK: &str = "or go back to what it was";
 
-const FLASH: Action =
-    Action { purpose: "give the unit firmware: `asmpatch flash FILE --no-backup`, docs/recovery.md", command: None };
+/// What is left for a unit of which no backup is known for certain.
+const FLASH: Action = Action {
+    purpose: "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
+              identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md",
+    question: None,
+    command: None,
+};
 
-/// Returns the steps that recover a unit left in this state. `backup` is the one that the stopped run took.
+/// Returns the steps that recover a unit left in this state. `backup` is the one that the stopped run took, `offers` are
+/// the steps from earlier backups, for a run that took none.
 pub fn actions(
     left: Left,
     origin: &InvokedCommand,
     carried: &Carried,
     device: &str,
     backup: Option<&Path>,
+    offers: &[Action],
     gone: bool,
 ) -> Vec<Action> {
-    let command = |purpose, command| Action { purpose, command: Some(command) };
+    let command = |purpose, command| Action { purpose, question: None, command: Some(command) };
     // A virtual bridge is listed only if it is named.
     let named =
         if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
     let list = |purpose| command(purpose, format!("asmpatch list{named}"));
-    let again = |no_backup| command("go on", again(origin, carried, device, backup, no_backup));
+    let again = |no_backup| command("go on", self::again(origin, &carried.again, device, backup, no_backup));
+    let (certain, doubtful): (Vec<Action>, Vec<Action>) =
+        offers.iter().cloned().partition(|offer| offer.question.is_none());
     let back = backup
         .zip(carried.back.as_ref())
         .map(|(folder, options)| command(OR_BACK, restore(folder, device, options) + " --no-backup"));
@@ -88,17 +102,25 @@ pub fn actions(
         actions.push(REPLUG);
     }
     match left {
-        Left::Untouched => actions.push(again(false)),
+        Left::Untouched | Left::Unprotected => actions.push(again(false)),
         // Only the backup still has the unit's own firmware.
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
             if origin.command == WritingCommand::Config =>
         {
-            actions.push(back.map_or(FLASH, |back| Action { purpose: "go back to what it was", ..back }));
-            actions.push(command("then set it again", self::again(origin, carried, device, None, false)));
+            match back {
+                Some(back) => actions.push(Action { purpose: "go back to what it was", ..back }),
+                None if certain.is_empty() => actions.extend([FLASH].into_iter().chain(doubtful)),
+                None => actions.extend(certain),
+            }
+            let again = self::again(origin, &carried.again, device, None, false);
+            actions.push(command("then set it again", again));
         }
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
-            actions.push(again(true));
-            actions.extend(back);
+            // Going on without any backup's blocks would give the unit's identity away.
+            if certain.is_empty() {
+                actions.push(again(true));
+            }
+            actions.extend(certain.into_iter().chain(back).chain(doubtful));
         }
         Left::Verified | Left::Restarted | Left::OtherIdentity => {
             actions.push(REPLUG);
@@ -119,7 +141,13 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 
 /// Returns the command that was run, changed so that it works in the unit's present state: the unit may be in its boot
 /// loader, which provides neither a backup nor the unit's own configuration blocks.
-fn again(origin: &InvokedCommand, carried: &Carried, device: &str, backup: Option<&Path>, no_backup: bool) -> String {
+pub fn again(
+    origin: &InvokedCommand,
+    options: &[&'static str],
+    device: &str,
+    backup: Option<&Path>,
+    no_backup: bool,
+) -> String {
     let mut words = vec![format!("asmpatch {}", origin.command)];
     words.extend(origin.what.iter().map(shell::word));
     let own_blocks = backup.filter(|_| no_backup && origin.command == WritingCommand::Flash);
@@ -127,7 +155,7 @@ fn again(origin: &InvokedCommand, carried: &Carried, device: &str, backup: Optio
         words.extend(["--config-from".to_owned(), shell::path(folder)]);
     }
     words.extend(["--device".to_owned(), shell::word(device)]);
-    words.extend(carried.again.iter().map(ToString::to_string));
+    words.extend(options.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
     } else {
@@ -154,10 +182,11 @@ pub struct FlashFailure {
 
 impl FlashFailure {
     /// Describes the failure of a run that this command started.
-    pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried) -> Self {
+    /// `offers` are the steps from earlier backups.
+    pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried, offers: &[Action]) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
-        let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), gone);
+        let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), offers, gone);
         // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
         if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
             && at.0 != 0
@@ -171,9 +200,8 @@ impl FlashFailure {
     }
 
     /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
-    pub fn with_options(mut self, suffix: &str) -> Self {
-        self.actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
-        self
+    pub fn with_options(self, suffix: &str) -> Self {
+        Self { actions: own_backup::with_options(self.actions, suffix), ..self }
     }
 }
 
@@ -207,7 +235,7 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
             "the flash may be worn out there. The sector holds what it held, and going back to the old firmware leaves \
              it alone: do that while the unit has its power",
         ),
-        RegisterError::OutOfTime { .. } => Some(
+        RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
             "the unit answers, but too slowly: end what keeps this host or its bus busy. Another cable or port costs it \
              its power",
         ),
@@ -221,24 +249,13 @@ impl Diagnostic for FlashFailure {
     }
 
     fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        let own = errors::help(&self.error).filter(|_| self.left == Left::Untouched);
+        let is_unchanged = matches!(self.left, Left::Untouched | Left::Unprotected);
+        let own = is_unchanged.then(|| errors::help(&self.error));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
         Some(Box::new(format!(
             "{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"
         )))
-    }
-}
-
-impl FlashFailure {
-    /// Returns the recovery steps, one per line, for printing as they are: a command broken across lines can't be
-    /// copied.
-    pub fn way_out(&self) -> Vec<String> {
-        let lines = |Action { purpose, command }: &Action| match command {
-            Some(command) => vec![format!("{purpose}:"), format!("    {command}")],
-            None => vec![(*purpose).to_owned()],
-        };
-        self.actions.iter().flat_map(lines).collect()
     }
 }
 
@@ -256,7 +273,7 @@ mod tests {
 
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), true);
+        let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), &[], true);
         actions.into_iter().filter_map(|a| a.command).collect()
     }
 
@@ -285,7 +302,7 @@ mod tests {
     fn the_commands_carry_what_keeps_them_from_being_refused() {
         let carried = Carried { again: vec!["--unproven"], back: Some(vec!["--unproven", "--other-line"]) };
         let words = |carried: &Carried| -> Vec<String> {
-            let actions = actions(Left::Incomplete, &flash(), carried, "1-2", Some(Path::new("b")), false);
+            let actions = actions(Left::Incomplete, &flash(), carried, "1-2", Some(Path::new("b")), &[], false);
             actions.into_iter().filter_map(|action| action.command).collect()
         };
         assert_eq!(
@@ -314,6 +331,27 @@ mod tests {
     }
 
     #[test]
+    fn a_run_without_a_backup_of_its_own_goes_on_with_the_units_earlier_one() {
+        let offer = |question: Option<&str>| Action {
+            purpose: "p",
+            question: question.map(str::to_owned),
+            command: Some("asmpatch restore earlier".to_owned()),
+        };
+        let config = invoked(WritingCommand::Config, "product=GPU dock");
+        let told = |origin: &InvokedCommand, question| {
+            let offers = [offer(question)];
+            actions(Left::Incomplete, origin, &Carried::default(), "1-2", None, &offers, false)
+        };
+        // The known blocks are no way while a backup has the unit's own.
+        assert_eq!(told(&flash(), None), [offer(None)]);
+        assert_eq!(told(&config, None)[0], offer(None));
+        // Another dock's backup is never the first command.
+        let again = quoted("asmpatch flash 'fw patched.bin' --device 1-2 --no-backup");
+        assert_eq!(told(&flash(), Some("is it?"))[0].command, Some(again));
+        assert_eq!(told(&config, Some("is it?"))[..2], [FLASH, offer(Some("is it?"))]);
+    }
+
+    #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
             commands(Left::Untouched, &invoked(WritingCommand::Restore, "b"), None),
@@ -334,7 +372,7 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
-            let actions = actions(left, &flash(), &Carried::default(), "1-2", None, true);
+            let actions = actions(left, &flash(), &Carried::default(), "1-2", None, &[], true);
             assert_eq!(actions[0], REPLUG);
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
@@ -343,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_is_listed_by_its_name() {
-        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, false);
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], false);
         assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 

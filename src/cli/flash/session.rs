@@ -4,24 +4,30 @@ use std::collections::HashSet;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
-use super::recovery::{FlashFailure, InvokedCommand};
-use super::screen::{Screen, UnitProgress};
-use super::{WritingArgs, ask, show};
-use crate::bridge::Port;
+use super::at_once::at_once;
+use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
+use super::screen::Screen;
+use super::writing::{UnitEnd, UnitWork, Writing};
+use super::{WritingArgs, ask, own_backup, show};
+use crate::bridge::{Port, UnitInfo};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
 use crate::devices::Devices;
+use crate::escape::Escape as _;
 use crate::failure::{AnyFailure, fenced};
-use crate::flash::decide::{Candidate, Carried, Decision, Neighbour, Refusal, Subject, Terms, carried, decide};
-use crate::flash::observe::Observation;
-use crate::flash::plan::FlashPlan;
+use crate::flash::backup_folder;
+use crate::flash::decide::{
+    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
+};
+use crate::flash::fitting::{FittingBackup, fitting};
+use crate::flash::observe::{Observation, is_virtual};
+use crate::flash::plan::{BlockSource, FlashPlan, is_readable};
 use crate::flash::registers::BUDGET;
-use crate::flash::run::{self, FlashOptions, FlashReport};
+use crate::flash::run::{FlashOptions, FlashReport};
 use crate::interrupt::{self, Interrupt};
 use crate::patch::Library;
 use crate::unit::{self, OpenError};
@@ -43,7 +49,7 @@ pub struct WritingJob {
 pub struct Choice {
     /// Write every unit.
     pub all: bool,
-    /// Write no unit if one is refused.
+    /// Write no unit unless all can be written.
     pub all_or_none: bool,
 }
 
@@ -77,6 +83,10 @@ pub struct PreparedUnit {
     pub outcome: UnitOutcome,
     /// What the recovery commands printed later need to repeat.
     pub carried: Carried,
+    /// The earlier backups that may be its own, if its identity is at stake.
+    backups: Vec<FittingBackup>,
+    /// What to do instead of what was refused or is asked about.
+    pub instead: Vec<Action>,
 }
 
 /// The outcome for one unit.
@@ -87,6 +97,8 @@ pub enum UnitOutcome {
     Nothing,
     /// It was not written.
     Refused(AnyFailure),
+    /// It was prepared, and not written because of another unit.
+    Spared(FlashReport, AnyFailure),
     /// It was written.
     Written(FlashReport),
     /// Writing it stopped.
@@ -151,6 +163,7 @@ impl<'a> WritingSession<'a> {
     /// # Errors
     /// As for [`WritingSession::run`].
     pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
+        self.find_backups(&mut units)?;
         self.decide(&mut units, job);
         if !self.args.json {
             units.iter().for_each(|unit| self.show(unit, job));
@@ -184,10 +197,11 @@ impl<'a> WritingSession<'a> {
         };
         let several = self.ports.len() > 1;
         at_once(std::mem::take(&mut self.ports), &|(device, found)| {
-            log::about(several.then_some(&device));
+            log::about(several.then_some(device.as_str()));
             let (terms, carried) = (Terms::default(), Carried::default());
-            let mut unit =
-                PreparedUnit { device, port: None, seen: None, terms, outcome: UnitOutcome::Nothing, carried };
+            let (backups, instead) = (Vec::new(), Vec::new());
+            let outcome = UnitOutcome::Nothing;
+            let mut unit = PreparedUnit { device, port: None, seen: None, terms, outcome, carried, backups, instead };
             let seen = found.and_then(|port| {
                 let port = unit.port.insert(port);
                 fenced(|| look_at(&mut **port))?
@@ -200,22 +214,58 @@ impl<'a> WritingSession<'a> {
         })
     }
 
+    /// Finds the earlier backups of units that can't be backed up, or would get the known blocks.
+    fn find_backups(&self, units: &mut [PreparedUnit]) -> Result<(), AnyFailure> {
+        let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
+            self.args.no_backup
+                || !is_readable(seen.attached.state)
+                || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
+        };
+        let at_stake: Vec<&mut PreparedUnit> =
+            units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
+        // Without a place for backups there are none.
+        let folder = self.args.backup_place.folder(self.context).ok();
+        let Some(folder) = folder.filter(|_| !at_stake.is_empty()) else { return Ok(()) };
+        let filed = backup_folder::filed(&folder)?;
+        for unit in at_stake {
+            let Some((seen, _)) = &unit.seen else { continue };
+            unit.backups = fitting(seen.traces(), &filed);
+        }
+        Ok(())
+    }
+
+    /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
+    /// would give the unit's own identity away.
+    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
+        let (origin, options) = (&job.origin, &unit.carried.again);
+        let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
+        let actions = if has_blocks && !is_at_stake {
+            let command = again(origin, options, &unit.device, None, true);
+            vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
+        } else {
+            own_backup::offers(&unit.backups, origin, options, &unit.device, &job.library)
+        };
+        own_backup::with_options(actions, &self.args.ids.suffix())
+    }
+
     fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let allowed = self.args.allowed();
-        let connected: Vec<Neighbour> = unit::list(&self.devices)
-            .unwrap_or_default()
-            .into_iter()
-            .map(|info| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() })
-            .filter(|other| units.iter().all(|unit| unit.device != other.device))
-            .collect();
+        let connected = self.neighbours(units);
+        let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
         let candidates: Vec<Candidate<'_>> =
-            units.iter().filter_map(|unit| unit.seen.as_ref()).map(|(seen, plan)| Candidate { seen, plan }).collect();
+            seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
         let carried: Vec<Carried> =
             (0..candidates.len()).map(|at| carried(&candidates, at, allowed, &connected, &job.library)).collect();
         let decisions = decide(&candidates, &job.subject, allowed, &connected);
         let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
         for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
             unit.carried = carried;
+            unit.instead = match &decision {
+                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
+                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
+                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
+                _ => Vec::new(),
+            };
             let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
             let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
             unit.outcome = match (decision, unlisted) {
@@ -240,14 +290,29 @@ impl<'a> WritingSession<'a> {
         }
     }
 
+    /// The units on this machine's buses that are not among `units`.
+    fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
+        let neighbour =
+            |info: UnitInfo| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() };
+        let is_other = |other: &Neighbour| units.iter().all(|unit| unit.device != other.device);
+        match unit::list(&self.devices) {
+            Ok(found) => Neighbours::Listed(found.into_iter().map(neighbour).filter(is_other).collect()),
+            Err(error) => Neighbours::Unknown(error.to_string()),
+        }
+    }
+
     fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
         match (&unit.outcome, &unit.seen) {
             (UnitOutcome::Write, Some((seen, plan))) => {
                 show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
+                own_backup::lines(&unit.instead).iter().for_each(|line| outln!("            {line}"));
             }
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
-            (UnitOutcome::Refused(failure), _) => self.context.report(failure.diagnostic()),
+            (UnitOutcome::Refused(failure), _) => {
+                self.context.report(failure.diagnostic());
+                own_backup::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
+            }
             _ => {}
         }
     }
@@ -260,6 +325,16 @@ impl<'a> WritingSession<'a> {
         let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
         ask::confirm(&format!("Write {which}?"), self.interrupt)?;
         for unit in units {
+            if let Some(backup) = unit.terms.own_backups.first() {
+                let folder = backup.folder.shown();
+                let question =
+                    format!("{}: give it the known identity, though {folder} may have its own?", unit.device.shown());
+                ask::confirm(&question, self.interrupt)?;
+            }
+            if let Some(why) = unit.terms.unknown_neighbours.as_ref().filter(|_| !self.args.clone_identity) {
+                let unknown = "it can't be checked whether another unit has the same serial number";
+                ask::confirm(&format!("{}: {unknown} ({why}): go on?", unit.device), self.interrupt)?;
+            }
             if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
                 let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
                 ask::confirm(&question, self.interrupt)?;
@@ -280,35 +355,34 @@ impl<'a> WritingSession<'a> {
                  takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
             );
         });
-        let several = writing.len() > 1;
-        let devices = writing.iter().map(|unit| unit.device.clone()).collect();
+        let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
+        let names_units = devices.len() > 1;
         let screen = Screen::start(self.context, !self.args.json, devices);
-        let writing = writing.into_iter().enumerate().map(|(index, unit)| (unit, screen.unit(index)));
-        let (backup_into, interrupt) = (self.backup_into.as_deref(), self.interrupt);
-        let suffix = self.args.ids.suffix();
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        at_once(writing.collect(), &|(unit, mut progress): (&mut PreparedUnit, UnitProgress)| {
-            log::about(several.then_some(&unit.device));
-            let (Some((_, plan)), Some(port)) = (&unit.seen, &mut unit.port) else { return };
+        let options = |device: &str| FlashOptions {
+            backup_into: self.backup_into.as_deref().map(Path::to_owned),
+            return_deadline: come_back,
             // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
-            let is_attended = is_attended && !port.device().starts_with("virtual:");
-            let options = FlashOptions {
-                backup_into: backup_into.map(Path::to_owned),
-                return_deadline: come_back,
-                replug_deadline: if is_attended { replug } else { Duration::ZERO },
-                rewrite: self.args.force,
-                budget: BUDGET,
-            };
-            unit.outcome = match run::run(&mut **port, plan, &options, &mut progress, interrupt) {
-                Ok(report) => UnitOutcome::Written(report),
-                Err(stopped) => {
-                    let report = stopped.report.clone();
-                    let failure = FlashFailure::new(*stopped, &job.origin, &unit.carried);
-                    UnitOutcome::Stopped(report, failure.with_options(&suffix))
-                }
-            };
-        });
+            replug_deadline: if is_attended && !is_virtual(device) { replug } else { Duration::ZERO },
+            rewrite: self.args.force,
+            budget: BUDGET,
+        };
+        let work = |(index, unit)| {
+            let PreparedUnit { device, port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let ((_, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let work = UnitWork { port, plan, options: options(device), progress: screen.unit(index) };
+            Some((work, UnitEnd { device, carried, backups, outcome }))
+        };
+        let units = writing.into_iter().enumerate().filter_map(work).collect();
+        let suffix = self.args.ids.suffix();
+        let (origin, library) = (&job.origin, &job.library);
+        let run = Writing { origin, library, suffix: &suffix, interrupt: self.interrupt, names_units };
+        if self.choice.all_or_none {
+            run.all_or_none(units)
+        } else {
+            run.each(units)
+        }
         screen.finish();
     }
 
@@ -325,18 +399,13 @@ impl<'a> WritingSession<'a> {
             UnitOutcome::Refused(failure) => Exit::of(failure.diagnostic()),
             UnitOutcome::Stopped(_, failure) => {
                 self.context.report(failure);
-                failure.way_out().iter().for_each(|line| errln!("        {line}"));
+                own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
+            }
+            UnitOutcome::Spared(_, failure) => {
+                self.context.report(failure.diagnostic());
+                Exit::of(failure.diagnostic())
             }
         }
     }
-}
-
-/// Runs `work` on each item in its own thread. Returns the outcomes in the same order.
-fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
-    thread::scope(|scope| {
-        let running: Vec<_> = all.into_iter().map(|one| scope.spawn(move || work(one))).collect();
-        // A unit's thread should not panic. If it does, pass the panic on.
-        running.into_iter().map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-    })
 }

@@ -26,7 +26,7 @@ use crate::shell;
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
-    "no use seen; only root can check whether another namespace or a virtual machine uses it"
+    "no use seen; not checked whether another namespace or a virtual machine uses it, which takes root and its node"
 } else {
     "this system does not tell whether it is in use: eject it before you go on"
 };
@@ -57,6 +57,9 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
         (None, None) => String::new(),
     };
     outln!("  firmware  {firmware_words}{} bytes", parts.join(" + "));
+    if let Some(why) = &terms.unknown_neighbours {
+        outln!("  twins     not checked whether another unit has the same serial number: {why}");
+    }
     if let Some((from, to)) = terms.other_line {
         outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
     }
@@ -65,6 +68,9 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
     }
     if let Some(cloned) = &terms.cloned {
         outln!("  clone     the unit gets {cloned}");
+    }
+    if let Some(backup) = terms.own_backups.first() {
+        outln!("  identity  the known one, which any unit gets. {} may have its own", backup.folder.shown());
     }
     let order = match plan.attached.state {
         BridgeState::Vendor => "read back, restart",
@@ -304,13 +310,14 @@ fn unit_json<'a>(
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
-        UnitErrorJson { error, left: Left::Untouched, recovery: &[] }
+        UnitErrorJson { error, left: Left::Untouched, recovery: &unit.instead }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
         UnitOutcome::Nothing => (None, None),
         UnitOutcome::Written(report) => (Some(report), None),
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
+        UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error).at(&unit.device).helped(failure.help());
             (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))

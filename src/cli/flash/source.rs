@@ -2,13 +2,12 @@
 
 use super::Args;
 use crate::cli::input::{self, ImageFile};
-use crate::cli::output;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
 use crate::flash::decide::Refusal;
 use crate::flash::firmware_kind::Firmware;
-use crate::patch::{self, ConfigEdits, Expectations, Library, Receipt};
+use crate::patch::{self, ConfigEdits, Expectations, Library};
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
@@ -33,11 +32,7 @@ impl ImageToWrite {
     pub fn read(args: &Args) -> Result<Self, AnyFailure> {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
-        let beside = output::receipt_path(file);
-        let receipt = match args.receipt.as_deref().or(Some(&*beside).filter(|path| path.is_file())) {
-            Some(path) => Some(Receipt::parse(&path.display().to_string(), &input::read_text(path)?)?),
-            None => None,
-        };
+        let receipt = input::receipt_of(file, args.receipt.as_deref())?;
         let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);

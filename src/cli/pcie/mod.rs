@@ -17,10 +17,11 @@ use super::{Context, print, terminal};
 use crate::bridge::open::Supply;
 use crate::cli::errors::Exit;
 use crate::digest::{parse_hex, to_hex};
+use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::BridgeState;
 use crate::interrupt::{self, Interrupt};
-use crate::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
+use crate::pcie::{Bdf, Link, Patience, Pcie, PcieError, Scope, Survey};
 
 /// Show what is behind a bridge on PCIe: link, devices, BARs.
 ///
@@ -98,7 +99,10 @@ struct ReadArgs {
     unit: UnitArgs,
 }
 
-/// Write memory on the PCIe side. Nothing confirms that a device took it.
+/// Write memory on the PCIe side.
+///
+/// A write has no answer, so this first looks for the device whose BAR holds all of the bytes, and refuses to send what
+/// nobody takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
 struct WriteArgs {
@@ -109,6 +113,10 @@ struct WriteArgs {
     /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10.
     #[arg(value_parser = parse_bytes)]
     bytes: Box<[u8]>,
+
+    /// Send the bytes without looking for a device that takes them.
+    #[arg(long)]
+    force: bool,
 
     #[command(flatten)]
     unit: UnitArgs,
@@ -150,7 +158,14 @@ enum PcieRefusal {
     #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
     #[diagnostic(code(asmpatch::pcie::unknown_behind))]
     CannotTell { device: String, why: String },
+    /// No device decodes the address.
+    #[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]
+    #[diagnostic(code(asmpatch::pcie::unclaimed))]
+    Unclaimed { device: String, address: u64, len: usize },
 }
+
+/// Changes for a look at who decodes an address: sizes of BARs, but no bus numbers and windows.
+const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };
 
 /// Waits by the clock, and stops on Ctrl-C.
 struct Waits {
@@ -178,11 +193,11 @@ struct Reached<'a> {
 }
 
 impl Reached<'_> {
-    fn survey(&mut self, args: &UnitArgs, scope: Scope) -> Result<Survey, AnyFailure> {
+    fn survey(&mut self, assigns: bool, scope: Scope) -> Result<Survey, AnyFailure> {
         // An assignment would replace windows that the survey sets.
-        let scope = Scope { windows: scope.windows && !args.assign, ..scope };
+        let scope = Scope { windows: scope.windows && !assigns, ..scope };
         let found = self.pcie.survey(scope).and_then(|mut survey| {
-            if args.assign {
+            if assigns {
                 self.pcie.assign(&mut survey)?;
             }
             Ok(survey)
@@ -197,7 +212,7 @@ impl Reached<'_> {
     /// Makes memory reachable if `--assign` is given.
     fn assign(&mut self, args: &UnitArgs) -> Result<(), AnyFailure> {
         if args.assign {
-            self.survey(args, Scope::USUAL)?;
+            self.survey(true, Scope::USUAL)?;
         } else {
             let Link { ltssm, is_up } = self.pcie.link()?;
             if !is_up {
@@ -231,7 +246,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn show_tree(args: &ShowArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
     let scope = if args.read_only { Scope::READ_ONLY } else { Scope::USUAL };
     let scope = Scope { extended: args.hex >= 4, ..scope };
-    let survey = reached.survey(&args.unit, scope)?;
+    let survey = reached.survey(args.unit.assign, scope)?;
     let dwords = match args.hex {
         0 => 0,
         1 | 2 => 16,
@@ -263,6 +278,9 @@ pub(super) struct MemoryJson<'a> {
     address: u64,
     /// The bytes that were read or written, in hexadecimal.
     bytes: String,
+    /// With `write`: the function whose BAR takes the bytes; left out after `--force`, which does not look.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decoder: Option<Bdf>,
 }
 
 impl print::Document for MemoryJson<'_> {}
@@ -284,7 +302,8 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_>, context: &Context) -> Result
     }
     bar.finish_and_clear();
     if args.unit.json {
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(&bytes, "") });
+        let bytes = to_hex(&bytes, "");
+        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes, decoder: None });
     } else {
         out!("{}", show::dump(args.address, &bytes));
     }
@@ -293,11 +312,22 @@ fn read(args: &ReadArgs, reached: &mut Reached<'_>, context: &Context) -> Result
 
 fn write(args: &WriteArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
-    reached.pcie.memory_write(args.address, &args.bytes)?;
-    if args.unit.json {
-        print::json(&MemoryJson { device: &reached.device, address: args.address, bytes: to_hex(&args.bytes, "") });
+    let (address, len) = (args.address, args.bytes.len());
+    let decoder = if args.force {
+        None
     } else {
-        outln!("{}: {} bytes written at {:#x}", reached.device, args.bytes.len(), args.address);
+        let decoder = reached.survey(false, SIZES)?.decoder(address, len as u64);
+        let unclaimed = || PcieRefusal::Unclaimed { device: reached.device.clone(), address, len };
+        Some(decoder.ok_or_else(unclaimed)?)
+    };
+    reached.pcie.memory_write(address, &args.bytes)?;
+    let device = reached.device.as_str();
+    match decoder {
+        _ if args.unit.json => {
+            print::json(&MemoryJson { device, address, bytes: to_hex(&args.bytes, ""), decoder });
+        }
+        Some(decoder) => outln!("{}: {len} bytes written at {address:#x}, to {decoder}", device.shown()),
+        None => outln!("{}: {len} bytes sent to {address:#x}; whether a device took them is not known", device.shown()),
     }
     Ok(())
 }

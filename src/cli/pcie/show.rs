@@ -7,7 +7,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::{Reached, tree};
-use crate::bridge::open::Supply;
+use crate::bridge::open::SupplyMeasurement;
 use crate::cli::print;
 use crate::digest::to_hex;
 use crate::escape::Escape as _;
@@ -46,7 +46,9 @@ pub(in crate::cli) struct PcieJson<'a> {
     /// What runs on it.
     firmware: BridgeState,
     /// The supply as its board measures it, if it does.
-    supply: Option<Supply>,
+    supply: Option<SupplyMeasurement>,
+    /// Whether the board's fault line is active; null if the firmware does not tell.
+    supply_fault: Option<bool>,
     /// The link below the bridge.
     link: Link,
     /// The functions, each after the bridge that it is behind.
@@ -111,7 +113,8 @@ impl PcieShown<'_, '_> {
         PcieJson {
             device: &self.reached.device,
             firmware: self.reached.firmware,
-            supply: self.reached.supply,
+            supply: self.reached.supply.and_then(|supply| supply.measured),
+            supply_fault: self.reached.supply.map(|supply| supply.has_fault),
             link: self.survey.link,
             functions: functions.collect(),
             changes: &self.survey.changes,
@@ -126,8 +129,11 @@ impl PcieShown<'_, '_> {
         let rate = rate.filter(|rate| rate.lanes != 0).map_or_else(String::new, |rate| format!(" at {rate}"));
         let Reached { device, firmware, supply, .. } = self.reached;
         outln!("{}: {firmware}, PCIe link {state}{rate} (LTSSM {:#04x})", device.shown(), link.ltssm);
-        if let Some(Supply { voltage_mv, current_ma }) = supply {
+        if let Some(SupplyMeasurement { voltage_mv, current_ma }) = supply.and_then(|supply| supply.measured) {
             outln!("  supply {}.{:03} V, {current_ma} mA", voltage_mv / 1000, voltage_mv % 1000);
+        }
+        if supply.is_some_and(|supply| supply.has_fault) {
+            outln!("  note: the board's fault line (GPIO 1) is active; `asmpatch doctor` says what that means");
         }
         changes.iter().for_each(|change| outln!("  assigned: {}", changed(change)));
         notes.iter().for_each(|note| outln!("  note: {}", in_words(note)));

@@ -168,7 +168,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("wrap", wrap::WrapJson, "asmpatch wrap --json");
     let report = crate::doctor::REPORT_SCHEMA;
     check(
-        document::<crate::doctor::DoctorReport<doctor::diagnose::Diagnosis>>(
+        document::<crate::doctor::DoctorReport<'_, doctor::diagnose::Verdicts>>(
             "doctor-report",
             report,
             "The file of asmpatch doctor --report",

@@ -3,8 +3,9 @@
 use serde::Serialize;
 
 use crate::chip::boot::{self, Check, Wire};
-use crate::cli::table;
+use crate::cli::{Context, proof, table};
 use crate::firmware::BridgeState;
+use crate::interrupt::Interrupted;
 use crate::patch::Verification;
 
 // Without an image there are no checks.
@@ -36,10 +37,14 @@ struct BootCheck {
 
 impl Booting {
     /// Boots the image that was verified.
-    pub(super) fn of(verification: &Verification<'_>) -> Self {
-        let Some(report) = verification.image.as_ref().map(boot::check) else {
-            return Self { ok: false, state: None, checks: Vec::new() };
+    ///
+    /// # Errors
+    /// Ctrl-C.
+    pub(super) fn of(verification: &Verification<'_>, context: &Context) -> Result<Self, Interrupted> {
+        let Some(image) = &verification.image else {
+            return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
+        let report = boot::check_within(image, &proof::budget(context))?;
         let check = |check: &Check| BootCheck {
             wire: check.wire,
             what: check.what,
@@ -47,7 +52,7 @@ impl Booting {
             found: found(check),
             instructions: check.instructions,
         };
-        Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() }
+        Ok(Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() })
     }
 
     pub(super) fn print(&self) {

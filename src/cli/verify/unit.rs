@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::cli::Context;
 use crate::cli::flash::Screen;
-use crate::cli::known::DeviceIds;
+use crate::cli::known::KnownUnits;
 use crate::escape::Escape as _;
 use crate::failure::AnyFailure;
 use crate::firmware::{FileOffset, Part};
@@ -35,7 +35,7 @@ pub struct Comparison {
 ///
 /// # Errors
 /// Fails if no unit is found, or if it does not allow reading its flash.
-pub fn read(selector: &Selector, ids: &DeviceIds, context: &Context) -> Result<Backup, AnyFailure> {
+pub fn read(selector: &Selector, ids: &KnownUnits, context: &Context) -> Result<Backup, AnyFailure> {
     let interrupt = interrupt::install();
     let mut port = unit::port(&ids.load()?, Some(selector), None)?;
     Screen::backup(context, &mut *port, FlashStep::Compare, interrupt)

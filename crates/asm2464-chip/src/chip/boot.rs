@@ -3,22 +3,27 @@
 //! A unit with an image that passes can be written again. The interface that the image enumerates with determines which
 //! commands it must answer: SCSI for the vendor's kind, control requests for the open firmware's.
 
+mod fault;
 mod open;
-
-use std::fmt;
+mod place;
 
 use derive_more::Display;
 
+pub use self::fault::BootFault;
+pub use self::place::CodePlace;
 use super::core::{Chip, Outcome};
 use super::driver::{Data, Driver, Ending, Unanswered};
+use super::flash::FlashDefects;
+use super::proof_budget::ProofBudget;
 use super::rom::image_in;
 use super::usb::Speed;
 use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CodeAddress, ConfigBlock, ConfigField, FlashAddress, Image,
-    InterfaceClass, Part, UsbId, interface_classes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image,
+    InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
 };
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
+use asm2464::interrupt::Interrupted;
 
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
@@ -39,52 +44,6 @@ pub enum Wire {
     /// UAS.
     #[display("UAS")]
     Uas,
-}
-
-/// Reasons a check failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum BootFault {
-    /// The image did not answer.
-    Hung {
-        /// How the run ended.
-        outcome: Outcome,
-        /// Address of the instruction at which the CPU is.
-        at: Option<CodeAddress>,
-    },
-    /// The image gave a wrong answer.
-    Wrong(String),
-}
-
-impl BootFault {
-    /// Why a chip did not answer.
-    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
-        match why {
-            Unanswered::Stall => Self::Wrong("the request was stalled".into()),
-            Unanswered::Halted(endpoint) => Self::Wrong(format!("endpoint {endpoint:#04x} was halted")),
-            Unanswered::Silent(outcome) => Self::Hung { outcome, at: chip.at() },
-        }
-    }
-}
-
-impl fmt::Display for BootFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hung { outcome, at } => {
-                f.write_str(match outcome {
-                    Outcome::Parked | Outcome::Attention => "no answer: the firmware waits",
-                    Outcome::Budget => "no answer: the firmware goes on without one",
-                    Outcome::Reset => "no answer: the firmware reset the chip",
-                    Outcome::Halted => "no answer: the firmware stopped",
-                    Outcome::FlashGone => "no answer: the flash lost its power",
-                })?;
-                match at {
-                    Some(at) => write!(f, " at {at}"),
-                    None => f.write_str(" outside its code"),
-                }
-            }
-            Self::Wrong(what) => f.write_str(what),
-        }
-    }
 }
 
 /// One check and its outcome.
@@ -140,10 +99,30 @@ impl BootReport {
     }
 }
 
-/// Boots `image` on a new chip and makes every check.
+/// Boots `image` on a new chip and makes every check, within a budget of its own.
 pub fn check(image: &Image) -> BootReport {
+    check_with(image, FlashDefects::default())
+}
+
+/// Boots `image` on a new chip with these defects and makes every check, within a budget of its own.
+pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
+    checked(image, defects, &ProofBudget::default())
+}
+
+/// Boots `image` on a new chip and makes every check.
+///
+/// # Errors
+/// Ctrl-C.
+pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
+    let report = checked(image, FlashDefects::default(), budget);
+    budget.check().map(|()| report)
+}
+
+fn checked(image: &Image, defects: FlashDefects, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
-    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, &mut report.checks) else { return report };
+    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, defects, budget, &mut report.checks) else {
+        return report;
+    };
     report.enumerated = Some(unit.enumerated.clone());
     // The checks on a transport end with the first that fails. Its fault is in the report.
     match unit.enumerated.state {
@@ -152,7 +131,9 @@ pub fn check(image: &Image) -> BootReport {
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
             let _ = unit.vendor_firmware();
-            if let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, &mut report.checks) {
+            let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
+            if !is_dead && let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, defects, budget, &mut report.checks)
+            {
                 let _ = unit.vendor_firmware();
             }
         }
@@ -162,7 +143,8 @@ pub fn check(image: &Image) -> BootReport {
 
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
-    BootedUnit::boot(image, Wire::BulkOnly, &mut Vec::new()).map(|unit| unit.enumerated)
+    let (defects, budget) = (FlashDefects::default(), ProofBudget::default());
+    BootedUnit::boot(image, Wire::BulkOnly, defects, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report holds the fault.
@@ -172,23 +154,32 @@ struct BootedUnit<'a> {
     image: &'a Image,
     blocks: [ConfigBlock; 2],
     driver: Driver<MemoryFlash>,
+    defects: FlashDefects,
     wire: Wire,
     enumerated: Enumerated,
+    budget: &'a ProofBudget,
     checks: &'a mut Vec<Check>,
 }
 
 impl<'a> BootedUnit<'a> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
-    fn boot(image: &'a Image, wire: Wire, checks: &'a mut Vec<Check>) -> Option<Self> {
+    fn boot(
+        image: &'a Image,
+        wire: Wire,
+        defects: FlashDefects,
+        budget: &'a ProofBudget,
+        checks: &'a mut Vec<Check>,
+    ) -> Option<Self> {
         let blocks = known_blocks();
-        let driver = powered_on(image, Speed::Super);
+        let mut driver = limited(powered_on(image, Speed::Super), budget);
+        driver.chip.set_flash_defects(defects);
         let nothing = Enumerated {
             state: BridgeState::Vendor,
             usb_id: UsbId::STOCK,
             product: String::new(),
             classes: Vec::new(),
         };
-        let mut unit = Self { image, blocks, driver, wire, enumerated: nothing, checks };
+        let mut unit = Self { image, blocks, driver, defects, wire, enumerated: nothing, budget, checks };
         unit.enumerate().ok()?;
         Some(unit)
     }
@@ -258,7 +249,7 @@ impl<'a> BootedUnit<'a> {
         self.restart()
     }
 
-    /// Writes another block 0 and the image itself with E1 and E3, then compares the whole flash.
+    /// Writes another block 0 and the image itself with E1 and E3, then compares all that the firmware has to keep.
     fn rewrite(&mut self, file: &[u8]) -> Result<(), Failed> {
         let mut blocks = self.blocks;
         // Use another serial number, so that the check sees whether the old bytes are gone.
@@ -276,7 +267,13 @@ impl<'a> BootedUnit<'a> {
         }
         let expected = flash_with(&blocks, self.image);
         let found = &self.driver.chip.flash().cells;
-        let outcome = same(&found[..expected.cells.len().min(FIRST_SLOT)], &expected.cells[..FIRST_SLOT]);
+        let (in_blocks, _) = found.as_chunks::<CONFIG_BLOCK_LEN>();
+        let mut kept =
+            blocks.iter().zip(in_blocks).map(|(block, found)| (kept_bytes(found), kept_bytes(block.bytes())));
+        let rest = blocks.len() * CONFIG_BLOCK_LEN..FIRST_SLOT;
+        let outcome = kept
+            .try_for_each(|(found, expected)| same(found, expected).map(drop))
+            .and_then(|()| same(&found[rest.clone()], &expected.cells[rest]));
         self.note("has in its flash what was written", outcome)?;
         self.blocks = blocks;
         Ok(())
@@ -300,7 +297,9 @@ impl<'a> BootedUnit<'a> {
                 .note("boots again", Err(BootFault::Wrong("the flash holds no image that the ROM loads".into())));
         };
         let blocks = self.blocks;
-        self.driver = Driver::new(Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super));
+        let chip = Chip::power_on(CodeSpace::new(&loaded), flash_with(&blocks, &loaded), Speed::Super);
+        self.driver = limited(Driver::new(chip), self.budget);
+        self.driver.chip.set_flash_defects(self.defects);
         self.enumerate()
     }
 
@@ -323,8 +322,8 @@ impl<'a> BootedUnit<'a> {
         }
     }
 
-    fn fault(&self, why: Unanswered) -> BootFault {
-        BootFault::of(why, &self.driver.chip)
+    fn fault(&mut self, why: Unanswered) -> BootFault {
+        BootFault::located(why, &mut self.driver.chip)
     }
 
     fn note(&mut self, what: &'static str, outcome: Result<String, BootFault>) -> Result<(), Failed> {
@@ -337,6 +336,13 @@ impl<'a> BootedUnit<'a> {
 
 /// Bytes of both 64 KiB blocks of the first slot, which E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
+
+/// Runs the driver's chip within this budget from now on.
+fn limited(mut driver: Driver<MemoryFlash>, budget: &ProofBudget) -> Driver<MemoryFlash> {
+    let budget = budget.clone();
+    driver.set_runner(move |chip, most| budget.run(chip, most));
+    driver
+}
 
 /// A unit that has just got its power, with `image` and two configuration blocks in its flash.
 pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
@@ -360,7 +366,7 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootF
     };
     match up {
         Ok(()) => Ok(unit),
-        Err(why) => Err(BootFault::of(why, &unit.chip)),
+        Err(why) => Err(BootFault::located(why, &mut unit.chip)),
     }
 }
 

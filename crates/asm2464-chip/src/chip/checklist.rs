@@ -96,8 +96,16 @@ struct List<'a> {
 type CheckedUnit = Driver<MemoryFlash>;
 
 impl List<'_> {
+    /// Whether the image gave no answer at all. It ends the list: further ones would take as long.
+    fn is_dead(&self) -> bool {
+        self.checked.last().is_some_and(|checked| checked.found.as_ref().is_err_and(BootFault::is_dead))
+    }
+
     /// The image, booted and asked INQUIRY; `None` where it isn't, which is on the list then.
     fn unit(&mut self, alternate: u8) -> Option<CheckedUnit> {
+        if self.is_dead() {
+            return None;
+        }
         match booted(self.image, alternate) {
             Ok(unit) => Some(unit),
             Err(fault) => {
@@ -137,6 +145,9 @@ impl List<'_> {
         expected: Reply,
         data: &[u8],
     ) {
+        if self.is_dead() {
+            return;
+        }
         let before = unit.chip.instructions();
         let mut padded = [0; 16];
         padded[..cdb.len()].copy_from_slice(cdb);
@@ -145,7 +156,7 @@ impl List<'_> {
             Err(Unanswered::Silent(Outcome::Parked)) => (Ok(Reply::Silent), Vec::new()),
             // The reset may come before the status.
             Err(Unanswered::Silent(Outcome::Reset)) => (Ok(Reply::Reset), Vec::new()),
-            Err(why) => (Err(BootFault::of(why, &unit.chip)), Vec::new()),
+            Err(why) => (Err(BootFault::located(why, &mut unit.chip)), Vec::new()),
         };
         let instructions = unit.chip.instructions() - before;
         let data_holds = found_data == data;

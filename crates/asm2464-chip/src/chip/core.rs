@@ -7,6 +7,7 @@ use i8051::sfr::{IE_EA, IE_EX0};
 use i8051::{Cpu, Interrupt};
 
 use super::fabric::Fabric;
+use super::flash::FlashDefects;
 use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
 use super::timing::cycles;
@@ -107,7 +108,9 @@ impl<F: SpiFlash> Chip<F> {
     #[must_use]
     pub fn restart(self, code: CodeSpace) -> Self {
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
+        let defects = flash.defects;
         let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
+        chip.set_flash_defects(defects);
         chip.bus.xdata.peripherals_mut().fabric = fabric;
         chip.set_watch(watch);
         chip
@@ -374,6 +377,11 @@ impl<F: SpiFlash> Chip<F> {
     /// The flash, mutable.
     pub fn flash_mut(&mut self) -> &mut F {
         self.bus.xdata.peripherals_mut().flash.flash_mut()
+    }
+
+    /// Sets the defects of the flash buffer.
+    pub fn set_flash_defects(&mut self, defects: FlashDefects) {
+        self.bus.xdata.peripherals_mut().flash.defects = defects;
     }
 
     /// The devices behind the bridge.

@@ -13,6 +13,8 @@ use crate::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;
+/// Most bytes that a command may return. No firmware command returns as many; an endless stream would.
+const DATA_MAX: usize = 16 << 20;
 /// Tags that [`Driver::command`] uses over UAS, one after the other, from 1.
 const TAGS: u32 = 30;
 
@@ -320,10 +322,13 @@ impl<F: SpiFlash + 'static> Driver<F> {
 
     fn finish_bulk_only(&mut self, out: &[u8]) -> Result<BulkOnlyReply, Unanswered> {
         let mut came = Vec::new();
-        // The firmware may end the command before it has all of its data. The CSW says so.
-        if let Err(Unanswered::Halted(endpoint)) = self.send(DATA_OUT, 0, out) {
-            self.clear_halt(endpoint)?;
+        match self.send(DATA_OUT, 0, out) {
+            Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
+            // The firmware may end the command before it has all of its data. The CSW says so.
+            Ok(()) | Err(Unanswered::Silent(Outcome::Parked)) => {}
+            Err(error) => return Err(error),
         }
+        let mut was_halted = false;
         let tag = self.tag.to_le_bytes();
         loop {
             match self.receive(DATA_IN, 0) {
@@ -331,8 +336,16 @@ impl<F: SpiFlash + 'static> Driver<F> {
                     let residue = u32::from_le_bytes([packet[8], packet[9], packet[10], packet[11]]);
                     return Ok(BulkOnlyReply { data: came, status: packet[12], residue });
                 }
-                Ok(packet) => came.extend(packet),
-                Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
+                Ok(_) if came.len() >= DATA_MAX => return Err(Unanswered::Silent(Outcome::Budget)),
+                Ok(packet) => {
+                    was_halted = false;
+                    came.extend(packet);
+                }
+                // A host clears one halt before the data's end and the CSW each, and then resets the unit (BOT 6.3).
+                Err(Unanswered::Halted(endpoint)) if !was_halted => {
+                    was_halted = true;
+                    self.clear_halt(endpoint)?;
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -379,7 +392,9 @@ impl<F: SpiFlash + 'static> Driver<F> {
                     next = packets.next();
                     moved = true;
                 }
-                if let PacketIn::Packet(packet) = chip.bulk_in(DATA_IN, stream) {
+                if data.len() < DATA_MAX
+                    && let PacketIn::Packet(packet) = chip.bulk_in(DATA_IN, stream)
+                {
                     data.extend(packet);
                     moved = true;
                 }

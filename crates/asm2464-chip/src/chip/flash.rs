@@ -2,10 +2,12 @@
 //!
 //! Two behaviours are chosen because no code shows them: a command completes at once; and reading or writing the status
 //! register, or reading the ID, does not change the rest of the buffer. Otherwise E1 would program other bytes than the
-//! host sent: both go through 0x7000 between the data-out and the program.
+//! host sent: both go through 0x7000 between the data-out and the program. [`FlashDefects`] has what silicon may do
+//! instead.
 
 use super::map::Register;
 use super::sram::load_around;
+use super::usb::Speed;
 use crate::firmware::FlashAddress;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
 
@@ -58,9 +60,24 @@ const WRITABLE: u8 = 0xFC;
 /// A 512 KiB part of Winbond's W25X family: manufacturer, type, capacity (chosen).
 const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 
+/// Defects of the flash buffer at 0x7000 that silicon has and no code shows; none by default.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FlashDefects {
+    /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
+    pub bulk_out_lands: Option<u16>,
+    /// Every so many flash commands that put data into the buffer's start, the CPU still sees its old first byte. Source: the same.
+    pub stale_first_byte: Option<u64>,
+    /// Status and ID pass through the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
+    pub status_in_buffer: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct FlashController<F> {
     flash: F,
+    pub(super) defects: FlashDefects,
+    /// Number of commands that have put data into the buffer's start, and what its first byte should then read.
+    fills: u64,
+    first: u8,
     /// The bytes that a program takes: the buffer without status and ID.
     buffer: Box<[u8; BUFFER_LEN]>,
     /// Bytes that the CPU has overwritten there since the last transfer. The status register's new value must leave no
@@ -73,7 +90,17 @@ pub(super) struct FlashController<F> {
 impl<F: SpiFlash> FlashController<F> {
     pub(super) fn new(flash: F) -> Self {
         let buffer = Box::new([0; BUFFER_LEN]);
-        Self { flash, buffer, overwritten: Vec::new(), write_enabled: false, is_gone: false }
+        let defects = FlashDefects::default();
+        Self {
+            flash,
+            defects,
+            fills: 0,
+            first: 0,
+            buffer,
+            overwritten: Vec::new(),
+            write_enabled: false,
+            is_gone: false,
+        }
     }
 
     pub(super) fn flash(&self) -> &F {
@@ -93,11 +120,41 @@ impl<F: SpiFlash> FlashController<F> {
         self.is_gone
     }
 
-    /// Puts bytes into the buffer, as a data-out does.
-    pub(super) fn deposit(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+    /// Puts a packet of a data-out into the buffer.
+    pub(super) fn receive(&mut self, packet: &[u8], speed: Speed, memory: &mut XdataMemory) {
+        let lands = self.defects.bulk_out_lands.filter(|_| speed == Speed::High).map_or(packet.len(), usize::from);
+        self.deposit(0, &packet[..packet.len().min(lands)], memory);
+        self.first = memory.main()[usize::from(BUFFER)];
+    }
+
+    fn deposit(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
         self.overwritten.clear();
         load_around(&mut self.buffer[..], offset, data);
         show(BUFFER, offset, data, memory);
+    }
+
+    /// Puts the flash's status or ID where the CPU sees it.
+    fn report(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+        if self.defects.status_in_buffer {
+            self.deposit(offset, data, memory);
+        } else {
+            show(BUFFER, offset, data, memory);
+        }
+        self.filled(offset, data, memory);
+    }
+
+    /// Counts a command that has put data into the buffer's start. If it is to be stale, puts the old first byte back
+    /// where the CPU sees it.
+    fn filled(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
+        if offset != 0 || data.is_empty() {
+            return;
+        }
+        self.fills += 1;
+        let shown = &mut memory.main_mut()[usize::from(BUFFER)];
+        let before = std::mem::replace(&mut self.first, *shown);
+        if self.defects.stale_first_byte.is_some_and(|every| self.fills.is_multiple_of(every)) {
+            *shown = before;
+        }
     }
 
     pub(super) fn read(addr: u16, stored: u8) -> u8 {
@@ -113,6 +170,9 @@ impl<F: SpiFlash> FlashController<F> {
             BUFFER..=0x7FFF => {
                 let at = addr - BUFFER;
                 let before = std::mem::replace(&mut self.buffer[usize::from(at)], value);
+                if at == 0 {
+                    self.first = value;
+                }
                 if self.overwritten.len() < BUFFER_LEN {
                     self.overwritten.push((at, before));
                 }
@@ -148,20 +208,24 @@ impl<F: SpiFlash> FlashController<F> {
                 let data = &mut bytes[..length];
                 self.flash.read(FlashAddress(address), data);
                 self.deposit(offset, data, memory);
+                self.filled(offset, data, memory);
                 if to_usb {
                     show(DATA_BUFFER, offset, data, memory);
                 }
             }
-            0x9F => show(BUFFER, offset, &JEDEC_ID[..length.min(JEDEC_ID.len())], memory),
+            0x9F => self.report(offset, &JEDEC_ID[..length.min(JEDEC_ID.len())], memory),
             0x05 => {
                 let enabled = if self.write_enabled { WRITE_ENABLED } else { 0 };
-                show(BUFFER, offset, &[status | enabled], memory);
+                self.report(offset, &[status | enabled], memory);
             }
             0x06 => self.write_enabled = true,
             0x04 => self.write_enabled = false,
             0x01 => {
                 if self.write_enabled {
                     self.flash.set_status(self.buffer[offset] & WRITABLE);
+                }
+                if self.defects.status_in_buffer {
+                    self.overwritten.clear();
                 }
                 for (at, before) in self.overwritten.drain(..).rev() {
                     self.buffer[usize::from(at)] = before;
@@ -304,6 +368,55 @@ mod tests {
         bench.command(0x06, 0, 0);
         bench.command(0x02, 0, 4);
         assert_eq!(bench.controller.flash().cells[..4], [1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn with_status_and_id_in_the_buffer_a_program_takes_them() {
+        let mut bench = Bench::new();
+        bench.controller.defects.status_in_buffer = true;
+        bench.controller.deposit(0, &[1, 2, 3, 4], &mut bench.memory);
+        bench.command(0x9F, 0, 3);
+        bench.command(0x06, 0, 0);
+        bench.command(0x05, 0, 1);
+        bench.command(0x02, 0, 4);
+        assert_eq!(bench.controller.flash().cells[..4], [WRITE_ENABLED, 0x30, 0x13, 4]);
+        bench.command(0x06, 0, 0);
+        bench.set(BUFFER, 0x40);
+        bench.command(0x01, 0, 1);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x100, 2);
+        assert_eq!(bench.controller.flash().cells[0x100..0x102], [0x40, 0x30], "and the status register's new value");
+    }
+
+    #[test]
+    fn a_stale_first_byte_is_seen_and_not_programmed_and_ends_with_the_next_command() {
+        let mut bench = Bench::new();
+        bench.controller.defects.stale_first_byte = Some(2);
+        bench.controller.flash_mut().cells[0x300..0x302].copy_from_slice(&[0x12, 0x34]);
+        bench.command(0x03, 0x300, 2);
+        assert_eq!(bench.seen(2), [0x12, 0x34]);
+        bench.command(0x05, 0, 1);
+        assert_eq!(bench.seen(2), [0x12, 0x34], "the status is 0");
+        bench.command(0x05, 0, 1);
+        assert_eq!(bench.seen(1), [0]);
+        bench.command(0x03, 0x300, 2);
+        assert_eq!(bench.seen(2), [0, 0x34]);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x400, 2);
+        assert_eq!(bench.controller.flash().cells[0x400..0x402], [0x12, 0x34]);
+        bench.set(BUFFER, 0x56);
+        assert_eq!(bench.seen(1), [0x56]);
+    }
+
+    #[test]
+    fn of_a_packet_at_high_speed_only_what_lands_is_new() {
+        for (speed, seen) in [(Speed::High, [9, 9, 1, 1]), (Speed::Super, [9; 4])] {
+            let mut bench = Bench::new();
+            bench.controller.defects.bulk_out_lands = Some(2);
+            bench.controller.deposit(0, &[1; 4], &mut bench.memory);
+            bench.controller.receive(&[9; 4], speed, &mut bench.memory);
+            assert_eq!((bench.seen(4), &bench.controller.buffer[..4]), (&seen[..], &seen[..]));
+        }
     }
 
     #[test]

@@ -89,7 +89,7 @@ impl<F: SpiFlash> Chip<F> {
                 peripherals.show_dma();
             }
             DATA_OUT if peripherals.bulk.wants_out(wanted, memory) => {
-                peripherals.flash.deposit(0, packet, memory);
+                peripherals.flash.receive(packet, peripherals.link.speed(), memory);
                 peripherals.bulk.out_came(packet.len(), memory);
             }
             // The firmware rejects a packet that is no CBW.

@@ -42,6 +42,7 @@ mod map;
 mod msc;
 mod nvme;
 mod peripherals;
+mod proof_budget;
 mod rom;
 mod sram;
 #[cfg(test)]
@@ -66,7 +67,9 @@ pub use fabric::{
     Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, EngineKind, Fabric,
     HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
+pub use flash::FlashDefects;
 pub use map::{Block, Register, register_name, registers};
+pub use proof_budget::ProofBudget;
 pub use rom::image_in;
 pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;

@@ -82,7 +82,9 @@ impl ChipUnit {
         speed: LinkSpeed,
         command_time: Duration,
     ) -> Self {
+        let defects = flash.faults.of_chip();
         let mut chip = Chip::power_on(CodeSpace::new(image), flash, link(speed));
+        chip.set_flash_defects(defects);
         *chip.fabric_mut() = fabric;
         let mut unit = Self {
             chip,

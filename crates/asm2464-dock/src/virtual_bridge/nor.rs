@@ -6,6 +6,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
 use super::scenario::Timing;
+use crate::chip::FlashDefects;
 use crate::firmware::FlashAddress;
 use crate::mcu::{FlashGone, SpiFlash};
 
@@ -16,7 +17,7 @@ pub const PAGE_LEN: usize = 0x100;
 /// Bytes of a virtual bridge's flash: both slots of the reference's flash map, and as much again.
 pub const FLASH_LEN: usize = 0x8_0000;
 
-/// Defects of the flash; none by default.
+/// Defects of the flash and of its buffer in the chip; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct FlashFaults {
@@ -26,6 +27,20 @@ pub struct FlashFaults {
     pub stuck_sector: Option<FlashAddress>,
     /// One in this many reads over SPI has one wrong bit, another one each time.
     pub unstable_reads: Option<u64>,
+    /// At high speed, only this many bytes of a packet on 0x02 reach the chip's flash buffer.
+    pub bulk_out_lands: Option<u16>,
+    /// Every so many flash commands, the CPU still sees the flash buffer's old first byte.
+    pub stale_first_byte: Option<u64>,
+    /// The flash's status and ID pass through the bytes that a program takes.
+    pub status_in_buffer: bool,
+}
+
+impl FlashFaults {
+    /// The defects that are the chip's, not the flash's.
+    pub(super) const fn of_chip(&self) -> FlashDefects {
+        let Self { bulk_out_lands, stale_first_byte, status_in_buffer, .. } = *self;
+        FlashDefects { bulk_out_lands, stale_first_byte, status_in_buffer }
+    }
 }
 
 /// Block protection of a flash.
@@ -75,7 +90,7 @@ pub struct NorFlash {
     unfinished: Vec<(Instant, EarlierCells)>,
     /// Number of bytes that can still be programmed before the power fails.
     pub(super) power_left: Option<u64>,
-    faults: FlashFaults,
+    pub(super) faults: FlashFaults,
     /// The status register's writable bits.
     status: u8,
     /// Number of reads over SPI so far.

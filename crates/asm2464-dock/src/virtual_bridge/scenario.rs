@@ -187,9 +187,9 @@ pub enum ScenarioError {
     /// A fault's count can never be reached.
     #[error("`fault` {0}: `nth` and `times` count from 1")]
     FaultCount(usize),
-    /// The count of unstable reads can never be reached.
-    #[error("`flash`: `unstable-reads` counts from 1")]
-    UnstableReads,
+    /// A count of the flash's defects can never be reached.
+    #[error("`flash`: `{0}` counts from 1")]
+    FlashCount(&'static str),
     /// The clock is out of range.
     #[error("`clock-mhz` is {0}, expected 1 to 1000")]
     Clock(u32),
@@ -222,8 +222,11 @@ impl Scenario {
         if let Some(clock) = scenario.clock_mhz.filter(|clock| !(1..=1000).contains(clock)) {
             return Err(ScenarioError::Clock(clock));
         }
-        if scenario.flash.unstable_reads == Some(0) {
-            return Err(ScenarioError::UnstableReads);
+        let FlashFaults { unstable_reads, stale_first_byte, .. } = scenario.flash;
+        for (key, count) in [("unstable-reads", unstable_reads), ("stale-first-byte", stale_first_byte)] {
+            if count == Some(0) {
+                return Err(ScenarioError::FlashCount(key));
+            }
         }
         if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
             return Err(ScenarioError::FaultCount(at + 1));

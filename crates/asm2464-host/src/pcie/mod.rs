@@ -11,6 +11,7 @@
 mod access;
 mod bar;
 mod capability;
+mod decoder;
 mod engine;
 mod error;
 mod function;

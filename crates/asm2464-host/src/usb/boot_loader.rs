@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::UsbIds;
+use super::KnownUnits;
 use super::device::Device;
 use super::discovery::{Found, find_at};
 use super::error::UsbError;
@@ -39,7 +39,7 @@ pub(super) fn open(found: &Found, is_reset: bool) -> Result<Device, UsbError> {
 }
 
 /// Opens the unit after a new enumeration. Retries while the system settles.
-fn come_back(port: &PortPath, known: &Arc<UsbIds>) -> Result<Device, UsbError> {
+fn come_back(port: &PortPath, known: &Arc<KnownUnits>) -> Result<Device, UsbError> {
     let until = Instant::now() + RETURN;
     loop {
         let opened = match find_at(port, known)? {

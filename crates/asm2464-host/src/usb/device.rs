@@ -1,17 +1,15 @@
 //! An opened device: its kernel driver is detached and its interface claimed. Dropping it undoes both.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use rusb::{Context, DeviceHandle};
 use tracing::info;
 
 use super::INTERFACE;
 use super::awake::Awake;
 use super::discovery::Found;
 use super::error::{OPEN, UsbError, pipe_error};
-use super::forced_exit::{claim, stay_away_at_the_end};
+use super::forced_exit::{Gated, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
 use crate::firmware::BridgeState;
 
@@ -31,7 +29,7 @@ const BOOT_LOADER_SETTLES: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Device {
     // Fields drop in order: dropping the handle releases the interface.
-    pub(super) handle: Arc<DeviceHandle<Context>>,
+    pub(super) handle: Gated,
     pub(super) port: PortPath,
     alternate: u8,
     alternates: usize,
@@ -45,6 +43,14 @@ impl Device {
     /// # Errors
     /// [`UsbError`].
     pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
+        match Self::try_open(found, alternate) {
+            // The kernel's driver of a unit that was just plugged in may come between the look for it and the claim.
+            Err(UsbError::Busy { users, .. }) if users.is_empty() => Self::try_open(found, alternate),
+            other => other,
+        }
+    }
+
+    fn try_open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         stay_away_at_the_end();
         let port = &found.port;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
@@ -63,8 +69,7 @@ impl Device {
                 .set_auto_detach_kernel_driver(true)
                 .map_err(|source| UsbError::of("detach the kernel driver of", port, source))?;
         }
-        let handle = Arc::new(handle);
-        claim(&handle, INTERFACE).map_err(failed("claim"))?;
+        let handle = Gated::claim(handle, INTERFACE).map_err(failed("claim"))?;
         let (state, alternates) = (found.info.state, layout.alternates);
         let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake };
         device.select_alternate()?;
@@ -74,7 +79,7 @@ impl Device {
 
     /// The device's address on the bus.
     pub(super) fn address(&self) -> u8 {
-        self.handle.device().address()
+        self.handle.at_rest().device().address()
     }
 
     /// Switches the device to another alternate setting.
@@ -95,15 +100,14 @@ impl Device {
     }
 
     fn try_select_alternate(&self) -> rusb::Result<()> {
-        if self.alternates > 1 { self.handle.set_alternate_setting(INTERFACE, self.alternate) } else { Ok(()) }
+        if self.alternates > 1 { self.handle.enter().set_alternate_setting(INTERFACE, self.alternate) } else { Ok(()) }
     }
 
     /// Resets the port of a unit in its boot loader, and waits until it is ready. Returns `false` if the unit is
     /// enumerated again and this device is unusable.
     pub(super) fn reset_boot_loader(&self) -> Result<bool, UsbError> {
         info!("{}: port reset of the boot loader, {} s to settle", self.port, BOOT_LOADER_SETTLES.as_secs());
-        stay_away_at_the_end();
-        let outcome = self.handle.reset();
+        let outcome = self.handle.enter().reset();
         thread::sleep(BOOT_LOADER_SETTLES);
         match outcome {
             Ok(()) => Ok(true),
@@ -119,18 +123,18 @@ impl Device {
 
     fn try_configure(&self) -> rusb::Result<()> {
         // Send the request directly: Linux refuses to set the configuration of a device whose interface is claimed.
-        self.handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
-        self.handle.set_alternate_setting(INTERFACE, self.alternate)?;
+        let handle = self.handle.enter();
+        handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
+        handle.set_alternate_setting(INTERFACE, self.alternate)?;
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
-            self.handle.clear_halt(endpoint.address())?;
+            handle.clear_halt(endpoint.address())?;
         }
         Ok(())
     }
 
     /// Resets the port and sets up the interface as before.
     pub(super) fn reset(&self) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        self.handle.reset().map_err(pipe_error)?;
+        self.handle.enter().reset().map_err(pipe_error)?;
         if self.state == BridgeState::BootLoader {
             thread::sleep(BOOT_LOADER_SETTLES);
             return self.try_configure().map_err(pipe_error);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rusb::{Context, UsbContext};
 
 use super::INTERFACE;
-use super::UsbIds;
+use super::KnownUnits;
 use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::{Process, Sysfs};
@@ -27,7 +27,7 @@ pub struct Found {
     /// The unit's alternate settings, or the reason nothing can be sent to it.
     pub layout: Result<Layout, UsbError>,
     /// The known USB IDs, under which the unit may come back.
-    pub(super) known: Arc<UsbIds>,
+    pub known: Arc<KnownUnits>,
     /// The device to open.
     pub(super) device: rusb::Device<Context>,
 }
@@ -82,7 +82,7 @@ impl Found {
 ///
 /// # Errors
 /// [`UsbError::Unavailable`] if libusb does not work.
-pub fn discover(known: &Arc<UsbIds>) -> Result<Vec<Found>, UsbError> {
+pub fn discover(known: &Arc<KnownUnits>) -> Result<Vec<Found>, UsbError> {
     let all = devices(&new_context()?)?;
     let mut found: Vec<Found> = all.iter().filter_map(|device| look_at(device, known)).collect();
     found.sort_by(|a, b| a.port.cmp(&b.port));
@@ -93,12 +93,12 @@ pub fn discover(known: &Arc<UsbIds>) -> Result<Vec<Found>, UsbError> {
 ///
 /// # Errors
 /// As for [`discover`].
-pub(super) fn find_at(port: &PortPath, known: &Arc<UsbIds>) -> Result<Option<Found>, UsbError> {
+pub(super) fn find_at(port: &PortPath, known: &Arc<KnownUnits>) -> Result<Option<Found>, UsbError> {
     find_in(&new_context()?, port, known)
 }
 
 /// Finds the bridge at a port in an existing context.
-pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<UsbIds>) -> Result<Option<Found>, UsbError> {
+pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<KnownUnits>) -> Result<Option<Found>, UsbError> {
     let at_port = |device: &rusb::Device<Context>| port_of(device).as_ref() == Some(port);
     Ok(devices(context)?.iter().filter(at_port).find_map(|device| look_at(device, known)))
 }
@@ -117,10 +117,10 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
 }
 
 /// Describes a device; `None` if it is no bridge, or if it left meanwhile.
-fn look_at(device: rusb::Device<Context>, known: &Arc<UsbIds>) -> Option<Found> {
+fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
-    if !known.contains(&id) {
+    if !known.ids.contains(&id) {
         return None;
     }
     let port = port_of(&device)?;

@@ -5,30 +5,45 @@ use std::fs::File;
 use miette::Diagnostic;
 use thiserror::Error;
 
-use super::sysfs::{DiskUse, Sysfs, Use};
+use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
-/// The disk behind a unit is in use, or may be.
+/// A unit is not taken from the system because of the disk behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
-#[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
-#[diagnostic(code(asmpatch::device::mounted))]
-pub struct MountedError {
-    /// The unit's port.
-    pub port: PortPath,
-    /// What uses the disk.
-    pub uses: Vec<DiskUse>,
+pub enum DiskError {
+    /// The disk is in use.
+    #[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
+    #[diagnostic(code(asmpatch::device::mounted))]
+    InUse {
+        /// The unit's port.
+        port: PortPath,
+        /// What uses the disk.
+        uses: Vec<DiskUse>,
+    },
+    /// The system doesn't tell whether the disk is in use.
+    #[error("it can't be checked whether the disk behind the unit at {port} is in use: {}", listed(disks))]
+    #[diagnostic(code(asmpatch::device::unchecked_disk))]
+    Unchecked {
+        /// The unit's port.
+        port: PortPath,
+        /// The disks that can't be checked.
+        disks: Vec<UncheckedDisk>,
+    },
 }
 
-impl MountedError {
+impl DiskError {
     /// Whether the cause may pass by itself on a disk that has just appeared: its node does not exist yet, or the
     /// system probes it for file systems.
     pub(super) fn may_pass(&self) -> bool {
-        self.uses.iter().all(|used| matches!(used.by, Use::Claimed | Use::Unknown(_)))
+        match self {
+            Self::InUse { uses, .. } => uses.iter().all(|used| used.by == Use::Claimed),
+            Self::Unchecked { .. } => true,
+        }
     }
 }
 
-fn listed(uses: &[DiskUse]) -> String {
-    uses.iter().map(|used| format!("{} {}", used.device, used.by)).collect::<Vec<_>>().join(", ")
+fn listed(all: &[impl ToString]) -> String {
+    all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 /// A disk that nothing uses. While this value lives, nobody else can mount or claim the disk.
@@ -36,20 +51,26 @@ fn listed(uses: &[DiskUse]) -> String {
 pub struct FreeDisk {
     /// The disks, opened exclusively.
     pub held: Vec<File>,
-    /// Whether the disk could be opened exclusively, which needs root. If not, only mounts, swap and holders were
-    /// checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS, which reports
-    /// nothing.
+    /// Whether the disk could be opened exclusively, which needs root and its node. If not, only mounts, swap and
+    /// holders were checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS,
+    /// which reports nothing.
     pub is_checked: bool,
 }
 
 /// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
 /// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is no disk.
 ///
+/// `is_vouched_for` says whether the user answers for a disk, as in `sda`, that can't be opened for the check. A use
+/// that is seen counts all the same.
+///
 /// # Errors
-/// [`MountedError`].
-pub fn refuse_mounted(port: &PortPath) -> Result<FreeDisk, MountedError> {
+/// [`DiskError`].
+pub fn refuse_mounted(port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, DiskError> {
     if !cfg!(any(target_os = "linux", windows)) {
         return Ok(FreeDisk { held: Vec::new(), is_checked: false });
     }
-    Sysfs::system().free_disk(port).map_err(|uses| MountedError { port: port.clone(), uses })
+    Sysfs::system().free_disk(port, is_vouched_for).map_err(|refused| match refused {
+        NotFree::InUse(uses) => DiskError::InUse { port: port.clone(), uses },
+        NotFree::Unchecked(disks) => DiskError::Unchecked { port: port.clone(), disks },
+    })
 }

@@ -1,9 +1,13 @@
 //! Release of devices when the process ends without unwinding, at a second Ctrl-C. Linux binds no driver to an
 //! interface that a process leaves behind.
+//!
+//! The kernel lets any request claim a free interface, so a request after the release would take the device back from
+//! the kernel's driver, and recovery would reset the port under it. A device's handle is therefore [`Gated`]: whoever
+//! uses it is inside the gate, and the release waits until nobody is, with the gate closed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread;
+use std::ops::Deref;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use rusb::{Context, DeviceHandle};
 
@@ -11,48 +15,170 @@ use super::awake;
 
 /// Every open device with its claimed interface.
 static OPEN: Mutex<Vec<(Weak<DeviceHandle<Context>>, u8)>> = Mutex::new(Vec::new());
-static ENDING: AtomicBool = AtomicBool::new(false);
+/// Around every request to a device.
+static GATE: Gate = Gate::new();
+/// Time that requests which have begun may still take. A submission takes microseconds, a port reset about a second.
+/// It is less than a forced exit waits for the release.
+const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
-/// Claims an interface. If the process ends before the device is dropped, the interface goes back to the kernel's
-/// driver.
-///
-/// One lock covers registering and claiming. An ending process waits for a claim that has begun and releases it; a
-/// claim that has not begun waits for the end.
-pub(super) fn claim(handle: &Arc<DeviceHandle<Context>>, interface: u8) -> rusb::Result<()> {
-    loop {
-        stay_away_at_the_end();
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        // The process may have begun to end before the lock was taken.
-        if ENDING.load(Ordering::SeqCst) {
-            continue;
-        }
-        open.retain(|(other, _)| other.strong_count() > 0);
-        open.push((Arc::downgrade(handle), interface));
-        let claimed = handle.claim_interface(interface);
-        if claimed.is_err() {
-            open.pop();
-        }
-        return claimed;
+/// A door that closes once and for all.
+struct Gate {
+    state: Mutex<GateState>,
+    changed: Condvar,
+}
+
+struct GateState {
+    inside: usize,
+    is_closed: bool,
+}
+
+/// Somebody inside the gate, who leaves when this is dropped.
+struct Inside<'a>(&'a Gate);
+
+impl Gate {
+    const fn new() -> Self {
+        Self { state: Mutex::new(GateState { inside: 0, is_closed: false }), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters. Never returns once the gate is closed: the process is about to end.
+    fn enter(&self) -> Inside<'_> {
+        let is_closed = |state: &mut GateState| state.is_closed;
+        let waited = self.changed.wait_while(self.lock(), is_closed);
+        waited.unwrap_or_else(PoisonError::into_inner).inside += 1;
+        Inside(self)
+    }
+
+    /// Closes the gate, and waits until nobody is inside, but no longer than this.
+    fn close(&self, longest: Duration) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let is_used = |state: &mut GateState| state.inside > 0;
+        drop(self.changed.wait_timeout_while(state, longest, is_used));
     }
 }
 
-/// Stops a thread from taking a device back while the process ends. The kernel lets any request claim a free interface,
-/// and recovery would reset the port under the kernel's driver.
-pub(super) fn stay_away_at_the_end() {
-    while ENDING.load(Ordering::SeqCst) {
-        thread::park();
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.lock().inside -= 1;
+        self.0.changed.notify_all();
     }
+}
+
+/// A device's handle, which is used inside the gate alone.
+#[derive(Debug)]
+pub(super) struct Gated(Arc<DeviceHandle<Context>>);
+
+/// A handle whose requests may go to the device: the process does not end before this is dropped.
+///
+/// Nobody may hold two at once: a gate that closes in between lets nobody in.
+pub(super) struct Admitted<'a> {
+    handle: &'a DeviceHandle<Context>,
+    _inside: Inside<'static>,
+}
+
+impl Gated {
+    /// Claims an interface. If the process ends before the device is dropped, the interface goes back to the kernel's
+    /// driver.
+    pub(super) fn claim(handle: DeviceHandle<Context>, interface: u8) -> rusb::Result<Self> {
+        let handle = Arc::new(handle);
+        let _inside = GATE.enter();
+        handle.claim_interface(interface)?;
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|(other, _)| other.strong_count() > 0);
+        open.push((Arc::downgrade(&handle), interface));
+        Ok(Self(handle))
+    }
+
+    /// Waits while the process ends, and lets requests go to the device otherwise.
+    pub(super) fn enter(&self) -> Admitted<'_> {
+        Admitted { handle: &self.0, _inside: GATE.enter() }
+    }
+
+    /// The handle, for what sends the device no request: its events, its memory, its address, taking transfers back.
+    pub(super) fn at_rest(&self) -> &DeviceHandle<Context> {
+        &self.0
+    }
+}
+
+impl Deref for Admitted<'_> {
+    type Target = DeviceHandle<Context>;
+
+    fn deref(&self) -> &Self::Target {
+        self.handle
+    }
+}
+
+/// Stops a thread while the process ends: what it sees of a device then comes from the release.
+pub(super) fn stay_away_at_the_end() {
+    drop(GATE.enter());
 }
 
 /// Releases what this process has taken from the kernel: every interface, and every device that it keeps awake. For a
-/// handler that ends the process without unwinding, such as that of a second Ctrl-C; no device can be opened afterwards.
-/// Transfers in flight return with the release. A hanging host controller can make this hang, so bound it by a time.
+/// handler that ends the process without unwinding, such as that of a second Ctrl-C; no device can be opened afterwards,
+/// and no request begins. Transfers in flight return with the release. A hanging host controller can make this hang, so
+/// bound it by a time.
 pub fn release_all() {
-    ENDING.store(true, Ordering::SeqCst);
+    GATE.close(LAST_REQUESTS);
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for (handle, interface) in open {
         // The process ends, so there is nobody to report an error to.
         let _ = handle.upgrade().map(|handle| handle.release_interface(interface));
     }
     awake::give_all_back();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    use super::*;
+
+    fn gate() -> &'static Gate {
+        Box::leak(Box::new(Gate::new()))
+    }
+
+    #[test]
+    fn once_the_gate_is_closed_no_request_begins_however_threads_race() {
+        let (gate, requests) = (gate(), &*Box::leak(Box::new(AtomicUsize::new(0))));
+        for _ in 0..4 {
+            // They stay at the closed gate, as in a process that ends.
+            thread::spawn(move || {
+                loop {
+                    let _inside = gate.enter();
+                    requests.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        while requests.load(Ordering::SeqCst) < 10_000 {
+            thread::yield_now();
+        }
+        gate.close(Duration::from_secs(60));
+        let begun = requests.load(Ordering::SeqCst);
+        thread::sleep(Duration::from_millis(50));
+        assert_eq!(requests.load(Ordering::SeqCst), begun);
+    }
+
+    #[test]
+    fn the_gate_closes_behind_a_request_that_has_begun_or_after_its_time() {
+        let gate = gate();
+        let inside = gate.enter();
+        let ended = &*Box::leak(Box::new(AtomicUsize::new(0)));
+        thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            ended.store(1, Ordering::SeqCst);
+            drop(inside);
+        });
+        gate.close(Duration::from_secs(60));
+        assert_eq!(ended.load(Ordering::SeqCst), 1);
+
+        let gate = self::gate();
+        let _hangs = gate.enter();
+        gate.close(Duration::from_millis(20));
+        assert!(gate.lock().is_closed);
+    }
 }

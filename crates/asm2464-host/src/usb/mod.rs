@@ -21,7 +21,7 @@ mod transfers;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{Found, discover};
-pub use disk_guard::{FreeDisk, MountedError, refuse_mounted};
+pub use disk_guard::{DiskError, FreeDisk, refuse_mounted};
 pub use error::UsbError;
 pub use forced_exit::release_all;
 pub use hotplug::HotplugWatch;
@@ -35,8 +35,21 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use crate::firmware::{BridgeState, UsbId};
 use transfers::Transfers;
 
-/// The USB IDs that count as ASM2464PD units. A device with another ID is never opened.
-pub type UsbIds = BTreeSet<UsbId>;
+/// What the caller knows of the units that it may open. A device with another ID is never opened.
+#[derive(Debug, Clone, Default)]
+pub struct KnownUnits {
+    /// The USB IDs that count as an ASM2464PD unit's.
+    pub ids: BTreeSet<UsbId>,
+    /// Disks behind units, as in `sda`, that the caller vouches for if the system can't tell whether they are in use.
+    pub unchecked_disks: BTreeSet<String>,
+}
+
+impl KnownUnits {
+    /// Knows these USB IDs, and vouches for no disk.
+    pub fn of(ids: impl IntoIterator<Item = UsbId>) -> Self {
+        Self { ids: ids.into_iter().collect(), unchecked_disks: BTreeSet::new() }
+    }
+}
 
 /// Number of the interface in every state of a bridge.
 const INTERFACE: u8 = 0;

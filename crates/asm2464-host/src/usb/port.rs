@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tracing::{debug, info};
+use tracing::info;
 
-use super::UsbIds;
+use super::KnownUnits;
 use super::boot_loader;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::refuse_mounted;
@@ -19,7 +19,7 @@ use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
-/// unit that has just come back.
+/// unit that has just restarted.
 const SETTLING: Duration = Duration::from_secs(10);
 /// Interval between attempts to open a settling unit, and between looks at the buses without events.
 const TICK: Duration = Duration::from_millis(200);
@@ -29,15 +29,20 @@ const TICK: Duration = Duration::from_millis(200);
 pub struct UsbPort {
     port: PortPath,
     /// USB IDs under which a unit may come back.
-    known: Arc<UsbIds>,
+    known: Arc<KnownUnits>,
     /// Address of the unit seen last. A unit that comes back has another one.
     seen: Option<u8>,
     /// Address of the boot loader whose port was reset, which it needs once.
     woken: Option<u8>,
     /// Whether the disk behind the unit was opened exclusively at the last open.
     is_disk_checked: bool,
-    /// The unit was awaited, so the system may still be busy with its disk.
-    has_come_back: bool,
+    /// Until then the system may be busy with a unit that has just restarted.
+    settles_until: Option<Instant>,
+    /// Ends the wait for that. A restart that was awaited whatever the user did settles whatever the user does.
+    interrupt: Interrupt<'static>,
+    /// Whether the user vouches for the disk behind the unit. If so, they do for the one that appears when the unit
+    /// comes back, whatever its name.
+    is_vouched_for: bool,
 }
 
 impl UsbPort {
@@ -49,13 +54,22 @@ impl UsbPort {
             seen: Some(found.address()),
             woken: None,
             is_disk_checked: true,
-            has_come_back: false,
+            settles_until: None,
+            interrupt: Interrupt::never(),
+            is_vouched_for: false,
         }
     }
 
     /// The attached unit.
     fn found(&self) -> Result<Found, UsbError> {
         find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })
+    }
+
+    /// Describes a unit that has restarted, and lets it settle.
+    fn back(&mut self, info: UnitInfo) -> Attached {
+        info!("{}: {} is attached ({})", info.location, info.id, info.state);
+        self.settles_until = Some(Instant::now() + SETTLING);
+        attached(info)
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
@@ -68,29 +82,36 @@ impl UsbPort {
         Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
     }
 
-    /// Opens the unit. Retries for a while if it has just come back: see `SETTLING`.
-    fn open_when_settled<T>(&mut self, try_open: impl Fn(&mut Self) -> Result<T, UsbError>) -> Result<T, AnyFailure> {
-        let until = Instant::now() + SETTLING;
+    /// Opens the unit. Retries only while a unit that has just restarted settles, until Ctrl-C: see `SETTLING`.
+    fn open_when_settled<T>(
+        &mut self,
+        mut try_open: impl FnMut(&mut Self) -> Result<T, UsbError>,
+    ) -> Result<T, AnyFailure> {
         loop {
+            let settles = self.settles_until.is_some_and(|until| Instant::now() < until);
             // Held until the unit is taken, so that nobody mounts the disk in between.
-            let disk = match refuse_mounted(&self.port) {
-                Err(refused) if self.has_come_back && refused.may_pass() && Instant::now() < until => {
-                    std::thread::sleep(TICK);
-                    continue;
+            let is_vouched_for = |disk: &str| self.known.unchecked_disks.contains(disk) || self.is_vouched_for;
+            let why = match refuse_mounted(&self.port, &is_vouched_for) {
+                Ok(disk) => {
+                    self.is_disk_checked = disk.is_checked;
+                    self.is_vouched_for |=
+                        Sysfs::system().disks(&self.port).iter().any(|disk| self.known.unchecked_disks.contains(disk));
+                    match try_open(self) {
+                        // These errors pass once udev and the kernel's driver are done with a new unit.
+                        Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
+                            if settles =>
+                        {
+                            error.to_string()
+                        }
+                        other => return Ok(other?),
+                    }
                 }
-                disk => disk?,
+                Err(refused) if settles && refused.may_pass() => refused.to_string(),
+                Err(refused) => return Err(refused.into()),
             };
-            self.is_disk_checked = disk.is_checked;
-            match try_open(self) {
-                // These errors pass once udev and the kernel's driver are done with a new unit.
-                Err(error @ (UsbError::Busy { .. } | UsbError::Gone { .. } | UsbError::Permission { .. }))
-                    if Instant::now() < until =>
-                {
-                    debug!("{error}: trying again");
-                    std::thread::sleep(TICK);
-                }
-                other => return Ok(other?),
-            }
+            self.interrupt.check()?;
+            info!("{why}: the unit has just restarted, trying again");
+            std::thread::sleep(TICK);
         }
     }
 }
@@ -103,12 +124,6 @@ fn attached(info: UnitInfo) -> Attached {
         manufacturer: info.manufacturer,
         product: info.product,
     }
-}
-
-/// Describes a unit that has come back.
-fn back(info: UnitInfo) -> Attached {
-    info!("{}: {} is attached ({})", info.location, info.id, info.state);
-    attached(info)
 }
 
 impl Port for UsbPort {
@@ -161,7 +176,7 @@ impl Port for UsbPort {
         deadline: Duration,
         interrupt: Interrupt<'_>,
     ) -> Result<Option<Attached>, AnyFailure> {
-        self.has_come_back = true;
+        self.interrupt = if interrupt.can_ask() { Interrupt::of_process() } else { Interrupt::never() };
         let watch = HotplugWatch::new()?;
         let until = Instant::now() + deadline;
         // A retrained link may come up at the other speed. The unit is then on the connector's other port.
@@ -169,7 +184,7 @@ impl Port for UsbPort {
         let mut left = false;
         loop {
             match find_in(watch.context(), &self.port, &self.known)? {
-                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(back(found.info))),
+                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(self.back(found.info))),
                 Some(_) => {}
                 None if !left => {
                     info!("{}: left the bus", self.port);
@@ -182,7 +197,7 @@ impl Port for UsbPort {
                 && let Some(found) = find_in(watch.context(), peer, &self.known)?
             {
                 (self.port, self.seen) = (peer.clone(), Some(found.address()));
-                return Ok(Some(back(found.info)));
+                return Ok(Some(self.back(found.info)));
             }
             let rest = until.saturating_duration_since(Instant::now());
             if interrupt.is_requested() || rest.is_zero() {
@@ -190,5 +205,70 @@ impl Port for UsbPort {
             }
             watch.wait(rest.min(TICK));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A port that no machine has, so nothing there is in use.
+    fn port(settles_until: Option<Instant>, interrupt: Interrupt<'static>) -> UsbPort {
+        UsbPort {
+            port: "99-9".parse().unwrap(),
+            known: Arc::new(KnownUnits::default()),
+            seen: None,
+            woken: None,
+            is_disk_checked: true,
+            is_vouched_for: false,
+            settles_until,
+            interrupt,
+        }
+    }
+
+    fn errors(port: &PortPath) -> [UsbError; 3] {
+        let at = || port.clone();
+        [
+            UsbError::Permission { port: at() },
+            UsbError::Busy { port: at(), users: Vec::new() },
+            UsbError::Gone { port: at() },
+        ]
+    }
+
+    #[test]
+    fn a_unit_that_has_not_restarted_is_tried_once_and_the_error_comes_at_once() {
+        for settled in [None, Some(Instant::now())] {
+            let mut port = port(settled, Interrupt::never());
+            for error in errors(&port.port.clone()) {
+                let mut attempts = 0;
+                let opened = port.open_when_settled(|_| {
+                    attempts += 1;
+                    Err::<(), _>(error.clone())
+                });
+                let failure = opened.unwrap_err();
+                assert_eq!((attempts, failure.diagnostic().to_string()), (1, error.to_string()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_unit_that_has_just_restarted_is_tried_until_it_has_settled_or_until_ctrl_c() {
+        static FLAG: AtomicBool = AtomicBool::new(false);
+        let mut port = port(Some(Instant::now() + SETTLING), Interrupt::watching(&FLAG));
+        let mut passing = errors(&port.port.clone()).into_iter();
+        let opened = port.open_when_settled(|_| passing.next().map_or(Ok(7), Err));
+        assert_eq!(opened.unwrap(), 7);
+
+        let mut attempts = 0;
+        let opened = port.open_when_settled(|port| {
+            attempts += 1;
+            FLAG.store(attempts == 2, Ordering::Relaxed);
+            Err::<(), _>(UsbError::Gone { port: port.port.clone() })
+        });
+        let failure = opened.unwrap_err();
+        let code = failure.diagnostic().code().unwrap().to_string();
+        assert_eq!((attempts, code.as_str()), (2, "asmpatch::interrupted"));
     }
 }

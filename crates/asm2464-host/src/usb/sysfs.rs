@@ -5,6 +5,7 @@
 mod mountinfo;
 mod peer;
 mod process;
+mod tunnelled;
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -12,6 +13,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
+pub use self::tunnelled::TunnelledDevice;
 use super::disk_guard::FreeDisk;
 use crate::bridge::PortPath;
 
@@ -26,7 +28,8 @@ pub struct Sysfs {
 }
 
 /// A use of a disk.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
+#[display("{device} {by}")]
 pub struct DiskUse {
     /// The disk or partition, as in `sda1`.
     pub device: String,
@@ -49,9 +52,25 @@ pub enum Use {
     /// Claimed by a program or mount that this process can't see.
     #[display("by another program or kernel (it can't be opened exclusively)")]
     Claimed,
-    /// Unknown, with the reason.
-    #[display("for all that can be told ({_0})")]
-    Unknown(String),
+}
+
+/// A disk of which the system doesn't tell whether it is in use.
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{name} ({why})")]
+pub struct UncheckedDisk {
+    /// The disk, as in `sda`.
+    pub name: String,
+    /// Why it can't be opened for the check.
+    pub why: String,
+}
+
+/// Why the disks behind a unit are not free.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotFree {
+    /// They are in use.
+    InUse(Vec<DiskUse>),
+    /// No use is seen, but these can't be checked.
+    Unchecked(Vec<UncheckedDisk>),
 }
 
 /// Depth of the `block` folder below an interface: host, target and logical unit.
@@ -133,12 +152,14 @@ impl Sysfs {
     ///
     /// Besides mounts and swap of this process's namespace, it checks for block devices on top of the disks. It opens
     /// each disk and partition with `O_EXCL`, which the kernel refuses for anything mounted or claimed by anybody
-    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`.
+    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`. So it is if the disk can't be opened
+    /// for another reason, as in a container without its node, and `is_vouched_for` says that the user answers for it.
     ///
     /// # Errors
-    /// The uses of the disks. A disk whose use can't be determined counts as used.
-    pub fn free_disk(&self, port: &PortPath) -> Result<FreeDisk, Vec<DiskUse>> {
+    /// [`NotFree`].
+    pub fn free_disk(&self, port: &PortPath, is_vouched_for: &dyn Fn(&str) -> bool) -> Result<FreeDisk, NotFree> {
         let mut uses = self.uses(port);
+        let mut unchecked: Vec<UncheckedDisk> = Vec::new();
         let mut held = Vec::new();
         let mut is_checked = true;
         let is_seen_in_use = !uses.is_empty();
@@ -160,11 +181,17 @@ impl Sysfs {
                     }
                     // The disk left meanwhile, and its uses with it.
                     Err(_) if !self.block(&device).exists() => {}
-                    Err(error) => uses.push(of(Use::Unknown(error.to_string()))),
+                    Err(_) if is_vouched_for(&disk) => is_checked = false,
+                    Err(_) if unchecked.iter().any(|other| other.name == disk) => {}
+                    Err(error) => unchecked.push(UncheckedDisk { name: disk.clone(), why: error.to_string() }),
                 }
             }
         }
-        if uses.is_empty() { Ok(FreeDisk { held, is_checked }) } else { Err(uses) }
+        match (uses.is_empty(), unchecked.is_empty()) {
+            (true, true) => Ok(FreeDisk { held, is_checked }),
+            (true, false) => Err(NotFree::Unchecked(unchecked)),
+            (false, _) => Err(NotFree::InUse(uses)),
+        }
     }
 
     fn block(&self, device: &str) -> PathBuf {
@@ -242,160 +269,4 @@ pub(super) fn read(path: &Path) -> String {
 
 #[cfg(target_os = "linux")]
 #[cfg(test)]
-mod tests {
-    use std::os::unix::fs::symlink;
-
-    use super::*;
-
-    /// Builds a unit at 3-1.2 with `sda` behind it, whose second partition is encrypted as `dm-0`; `sdb` is another
-    /// disk.
-    fn tree() -> (tempfile::TempDir, Sysfs) {
-        let root = tempfile::tempdir().unwrap();
-        let sys = root.path().join("sys");
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
-        put("sys/bus/usb/devices/3-1.2/product", "USB4 NVMe Enclosure\n");
-        put("sys/bus/usb/drivers/uas/bind", "");
-        symlink("../../../../bus/usb/drivers/uas", {
-            let interface = sys.join("bus/usb/devices/3-1.2:1.0");
-            fs::create_dir_all(&interface).unwrap();
-            interface.join("driver")
-        })
-        .unwrap();
-        put("sys/bus/usb/devices/3-1.2:1.0/host6/target6:0:0/6:0:0:0/block/sda/size", "2048\n");
-        // A link that leads in a circle, as on a real system.
-        symlink(sys.join("bus/usb/devices/3-1.2:1.0"), sys.join("bus/usb/devices/3-1.2:1.0/subsystem")).unwrap();
-        for (device, number) in
-            [("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("sdb", "8:16"), ("dm-0", "253:0")]
-        {
-            put(&format!("sys/block/{device}/dev"), &format!("{number}\n"));
-            let name = device.rsplit('/').next().unwrap();
-            fs::create_dir_all(sys.join("class/block")).unwrap();
-            symlink(sys.join("block").join(device), sys.join("class/block").join(name)).unwrap();
-        }
-        put("sys/block/sda/sda1/partition", "1\n");
-        put("sys/block/sda/sda2/partition", "2\n");
-        put("sys/block/sda/sda2/holders/dm-0/marker", "");
-        let sysfs = Sysfs::at(sys, root.path().join("proc"), root.path().join("dev"));
-        (root, sysfs)
-    }
-
-    fn with_mounts(lines: &str) -> Vec<DiskUse> {
-        let (root, sysfs) = tree();
-        fs::create_dir_all(root.path().join("proc/self")).unwrap();
-        fs::write(root.path().join("proc/self/mountinfo"), lines).unwrap();
-        sysfs.uses(&"3-1.2".parse().unwrap())
-    }
-
-    fn used(device: &str, place: &str) -> DiskUse {
-        DiskUse { device: device.to_owned(), by: Use::Mounted(place.to_owned()) }
-    }
-
-    /// The guard's result if nothing is mounted, nothing holds `sda2`, and the kernel answers an exclusive open with
-    /// `claim`.
-    fn guarded(claim: fn(&Path) -> io::Result<File>) -> Result<FreeDisk, Vec<DiskUse>> {
-        let (root, sysfs) = tree();
-        fs::remove_dir_all(root.path().join("sys/block/sda/sda2/holders")).unwrap();
-        Sysfs { claim, ..sysfs }.free_disk(&"3-1.2".parse().unwrap())
-    }
-
-    fn refused(number: i32) -> io::Result<File> {
-        Err(io::Error::from_raw_os_error(number))
-    }
-
-    #[test]
-    fn a_disk_that_can_be_opened_exclusively_is_held() {
-        let free = guarded(|_| tempfile::tempfile()).unwrap();
-        assert!(free.is_checked);
-        assert_eq!(free.held.len(), 1);
-    }
-
-    #[test]
-    fn a_disk_that_somebody_unseen_has_claimed_is_in_use() {
-        let uses = guarded(|node| if node.ends_with("sda1") { refused(libc::EBUSY) } else { tempfile::tempfile() });
-        assert_eq!(uses.unwrap_err(), [DiskUse { device: "sda1".to_owned(), by: Use::Claimed }]);
-    }
-
-    #[test]
-    fn without_root_mounts_swap_and_holders_decide_and_the_guard_says_so() {
-        let free = guarded(|_| refused(libc::EACCES)).unwrap();
-        assert!(!free.is_checked && free.held.is_empty());
-        let (_root, sysfs) = tree();
-        let held = Sysfs { claim: |_| refused(libc::EACCES), ..sysfs }.free_disk(&"3-1.2".parse().unwrap());
-        assert_eq!(held.unwrap_err(), [DiskUse { device: "sda2".to_owned(), by: Use::HeldBy("dm-0".to_owned()) }]);
-    }
-
-    #[test]
-    fn an_unknown_state_counts_as_in_use() {
-        for number in [libc::EIO, libc::ENOENT, libc::EPERM, libc::ENXIO, libc::ENOMEDIUM] {
-            let uses = guarded(match number {
-                libc::EIO => |_| refused(libc::EIO),
-                libc::ENOENT => |_| refused(libc::ENOENT),
-                libc::EPERM => |_| refused(libc::EPERM),
-                libc::ENXIO => |_| refused(libc::ENXIO),
-                _ => |_| refused(libc::ENOMEDIUM),
-            });
-            assert!(uses.unwrap_err().iter().all(|used| matches!(used.by, Use::Unknown(_))), "{number}");
-        }
-    }
-
-    #[test]
-    fn the_processes_that_have_a_unit_open_are_named() {
-        let (root, sysfs) = tree();
-        let node = root.path().join("dev/bus/usb/003/007");
-        for (pid, command, opens) in [("17", "qemu\u{1b}[2J", true), ("18", "bash", false), ("self", "x", true)] {
-            let folder = root.path().join("proc").join(pid);
-            fs::create_dir_all(folder.join("fd")).unwrap();
-            fs::write(folder.join("comm"), format!("{command}\n")).unwrap();
-            symlink(if opens { node.as_path() } else { Path::new("/dev/null") }, folder.join("fd/3")).unwrap();
-        }
-        let users = sysfs.users(3, 7);
-        assert_eq!(users.iter().map(ToString::to_string).collect::<Vec<_>>(), ["process 17 (qemu\\u{1b}[2J)"]);
-        assert!(sysfs.users(3, 8).is_empty());
-    }
-
-    #[test]
-    fn strings_driver_and_disks_are_found_by_port_path() {
-        let (_root, sysfs) = tree();
-        let port = "3-1.2".parse().unwrap();
-        assert_eq!(sysfs.string(&port, "product").as_deref(), Some("USB4 NVMe Enclosure"));
-        assert_eq!(sysfs.string(&port, "serial"), None);
-        assert_eq!(sysfs.driver(&port).as_deref(), Some("uas"));
-        assert_eq!(sysfs.disks(&port), ["sda"]);
-        assert!(sysfs.disks(&"3-1.3".parse().unwrap()).is_empty());
-    }
-
-    #[test]
-    fn a_disk_that_nothing_uses_has_no_uses() {
-        assert_eq!(with_mounts(""), []);
-        assert_eq!(with_mounts("36 35 8:16 / /mnt/other rw - ext4 /dev/sdb rw\n"), []);
-    }
-
-    #[test]
-    fn a_mounted_partition_is_found_by_its_number_and_its_place_unescaped() {
-        let uses = with_mounts("36 35 8:1 / /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/root rw\n");
-        assert_eq!(uses, [used("sda1", "/mnt/my disk")]);
-    }
-
-    #[test]
-    fn a_mount_with_an_anonymous_number_is_found_by_its_source() {
-        assert_eq!(with_mounts("36 35 0:42 /@ / rw - btrfs /dev/sda1 rw\n"), [used("sda1", "/")]);
-    }
-
-    #[test]
-    fn what_is_stacked_on_a_partition_counts() {
-        assert_eq!(with_mounts("36 35 253:0 / /home rw - ext4 /dev/mapper/home rw\n"), [used("dm-0", "/home")]);
-    }
-
-    #[test]
-    fn swap_counts() {
-        let (root, sysfs) = tree();
-        fs::create_dir_all(root.path().join("proc")).unwrap();
-        let swaps = "Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n";
-        fs::write(root.path().join("proc/swaps"), swaps).unwrap();
-        assert_eq!(sysfs.uses(&"3-1.2".parse().unwrap()), [DiskUse { device: "sda2".to_owned(), by: Use::Swap }]);
-    }
-}
+mod tests;

@@ -101,12 +101,13 @@ impl Transfers {
     }
 
     fn new(device: Device, streams: u16, wanted: u16) -> Self {
-        let shared = SharedPages::new(device.handle.as_raw());
+        let shared = SharedPages::new(device.handle.at_rest().as_raw());
         Self { transfers: Vec::new(), shared, back: Arc::default(), streams, wanted, device }
     }
 
+    /// The handle, for what sends the device no request.
     fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
-        self.device.handle.as_raw()
+        self.device.handle.at_rest().as_raw()
     }
 
     /// Sends or receives the first `len` bytes of the transfer's buffer. `kind` is libusb's type of the transfer.
@@ -118,8 +119,7 @@ impl Transfers {
         stream: u16,
         len: usize,
     ) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        let handle = self.raw_handle();
+        let handle = self.device.handle.enter();
         let transfer = &mut self.transfers[transfer.0];
         let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len && !transfer.is_out);
         let Some(length) = length else {
@@ -131,7 +131,7 @@ impl Transfers {
         // `length` is within the buffer. Transfers of the three types differ in their type, endpoint and stream alone.
         // libusb's timeout 0 is none: deadlines are the engine's.
         let outcome = unsafe {
-            ffi::libusb_fill_bulk_transfer(raw, handle, endpoint, start, length, on_back, user_data, 0);
+            ffi::libusb_fill_bulk_transfer(raw, handle.as_raw(), endpoint, start, length, on_back, user_data, 0);
             (*raw).transfer_type = kind;
             if stream > 0 {
                 ffi::libusb_transfer_set_stream_id(raw, u32::from(stream));
@@ -156,7 +156,11 @@ impl Transfers {
         // SAFETY: the context lives as long as the device's handle, and `time` through the call; no completion flag is
         // passed.
         let outcome = unsafe {
-            ffi::libusb_handle_events_timeout_completed(self.device.handle.context().as_raw(), &time, ptr::null_mut())
+            ffi::libusb_handle_events_timeout_completed(
+                self.device.handle.at_rest().context().as_raw(),
+                &time,
+                ptr::null_mut(),
+            )
         };
         // Transfers that return now were taken away.
         stay_away_at_the_end();
@@ -302,14 +306,13 @@ impl Pipes for Transfers {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        stay_away_at_the_end();
-        self.device.handle.clear_halt(endpoint.address()).map_err(pipe_error)
+        self.device.handle.enter().clear_halt(endpoint.address()).map_err(pipe_error)
     }
 
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
-        stay_away_at_the_end();
         self.device
             .handle
+            .enter()
             .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, INTERFACE.into(), &[], timeout)
             .map(drop)
             .map_err(pipe_error)
@@ -340,9 +343,11 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     while asked > 0 {
         let mut endpoints = STREAM_PIPES.map(Endpoint::address);
         let len = endpoints.len() as c_int;
+        let handle = device.handle.enter();
         // SAFETY: the handle is open, and the array lives through the call with the length given.
         let outcome =
-            unsafe { ffi::libusb_alloc_streams(device.handle.as_raw(), u32::from(asked), endpoints.as_mut_ptr(), len) };
+            unsafe { ffi::libusb_alloc_streams(handle.as_raw(), u32::from(asked), endpoints.as_mut_ptr(), len) };
+        drop(handle);
         let error = match u16::try_from(outcome) {
             Ok(0) => PipeError::Other("the host controller gives no streams".to_owned()),
             Ok(streams) => return Ok(streams.min(asked)),
@@ -362,9 +367,10 @@ fn free_streams(device: &Device, streams: u16) {
         return;
     }
     let mut endpoints = STREAM_PIPES.map(Endpoint::address);
+    let handle = device.handle.enter();
     // SAFETY: as in `alloc_streams`; the kernel takes back what still uses a stream.
     unsafe {
-        ffi::libusb_free_streams(device.handle.as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
+        ffi::libusb_free_streams(handle.as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);
     }
 }
 

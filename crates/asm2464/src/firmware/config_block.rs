@@ -15,6 +15,13 @@ const CHECKSUM_AT: usize = 0x7F;
 /// The checksum covers everything from here to the magic.
 const SUMMED_FROM: usize = 0x04;
 
+/// The bytes of a block that the vendor's firmware keeps as they were written. Before it programs a block it reads the
+/// flash's ID and status through the same buffer, so the bytes before the checksum's range may come back changed.
+/// Source: docs/firmware.md, "What is assumed".
+pub fn kept_bytes(block: &[u8; CONFIG_BLOCK_LEN]) -> &[u8] {
+    &block[SUMMED_FROM..]
+}
+
 /// Selects one of the two blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum BlockIndex {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::beyond::{self, Beyond};
+use super::beyond::{self, Beyond, Memory};
 use super::error::{BenchError, Halt};
 use super::measure::{Effort, Point, measure, measure_completed};
 use super::path::Path;
@@ -13,7 +13,7 @@ use crate::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
-use crate::pcie::{PcieError, TinyGpu, VendorTlp};
+use crate::pcie::{EngineError, PcieError, TinyGpu, VendorTlp};
 use crate::progress::Progress;
 
 /// What to measure.
@@ -154,16 +154,46 @@ fn left_out(
 /// are filled in here.
 ///
 /// If [`BenchEvent::Initialising`] was reported, the unit is initialised as by a GPU runtime when this ends,
-/// successfully or not.
+/// successfully or not. The contents of the GPU's memory are restored, also after an error or Ctrl-C, as long as the
+/// unit answers.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
 pub fn run<T: Transport>(
     bridge: &mut Bridge<T>,
+    unit: BenchUnit,
+    plan: &BenchPlan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<BenchReport, BenchError> {
+    let mut before = None;
+    let outcome = measure_all(bridge, unit, plan, interrupt, progress, &mut before);
+    if let Some((memory, before)) = before {
+        let restored = restore(bridge, memory, &before);
+        // A failure of the rows themselves is more useful.
+        if outcome.is_ok() {
+            restored.map_err(PcieError::from)?;
+        }
+    }
+    outcome
+}
+
+/// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
+fn restore<T: Transport>(bridge: &mut Bridge<T>, memory: Memory, before: &[u8]) -> Result<(), EngineError> {
+    tlp::write(&mut VendorTlp::new(bridge), memory, before).or_else(|_| {
+        bridge.recover()?;
+        tlp::write(&mut VendorTlp::new(bridge), memory, before)
+    })
+}
+
+/// Runs the plan. Puts into `saved` what was in the GPU's memory before this changes it.
+fn measure_all<T: Transport>(
+    bridge: &mut Bridge<T>,
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
+    saved: &mut Option<(Memory, Vec<u8>)>,
 ) -> Result<BenchReport, BenchError> {
     progress.event(BenchEvent::Checking);
     let kind = bridge.transport_mut().kind();
@@ -199,11 +229,11 @@ pub fn run<T: Transport>(
     }
     let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
     let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
-    let (mut before, mut memory_outcome) = (None, None);
+    let mut memory_outcome = None;
     if let Some(&memory) = memory {
         let engine = &mut VendorTlp::new(bridge);
-        let checked = tlp::save(engine, memory, plan.effort).and_then(|saved| {
-            before = Some((memory, saved));
+        let checked = tlp::save(engine, memory, plan.effort).and_then(|before| {
+            *saved = Some((memory, before));
             tlp::check(engine, memory, &pattern, plan.effort)
         });
         memory_outcome = Some(checked.or_else(Halt::outcome)?);
@@ -264,9 +294,6 @@ pub fn run<T: Transport>(
         }
         Ok(outcome)
     })?;
-    if let Some((memory, before)) = before {
-        tlp::write(&mut VendorTlp::new(bridge), memory, &before).map_err(PcieError::from)?;
-    }
     let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),

@@ -39,9 +39,9 @@ pub struct DoctorOptions {
     pub compare: bool,
 }
 
-/// An error, as its diagnostic describes it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
+/// a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The error's code.
     pub code: String,
@@ -111,7 +111,7 @@ pub struct Examination {
     pub behind: Option<Behind>,
     /// State of the PCIe link.
     pub link: Option<Result<Link, Problem>>,
-    /// Its supply; the inner `None` stands for boards that don't measure it.
+    /// Its supply; the inner `None` stands for builds that don't know the request.
     pub supply: Option<Result<Option<Supply>, Problem>>,
     /// The PCIe tree behind it.
     pub tree: Option<Result<Survey, Problem>>,

@@ -87,7 +87,7 @@ fn words(answer: Result<Vec<u8>, String>) -> String {
 
 fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
     let begun = Instant::now();
-    let unit = words(ask().map_err(|problem| format!("{} [{}]", problem.message, problem.code)));
+    let unit = words(ask().map_err(|problem| problem.code));
     let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
     Exchange { question: question.to_string(), unit, micros, model: None }
 }

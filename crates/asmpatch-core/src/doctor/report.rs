@@ -1,50 +1,70 @@
-//! The report for maintainers, as JSON. Serial numbers are hashed; nothing else in it is private.
+//! The report for maintainers, as JSON.
+//!
+//! It is built from values that can't name anything private: numbers, enumerations, error codes, and the few texts that
+//! the unit itself sends. No finished message goes into it, since messages name files, programs and mount points.
 
 use serde::Serialize;
-use serde_json::Value;
 
 use super::examine::{Examination, PipeState, Problem, Timing};
 use super::experiments::Finding;
 use super::questions::Exchange;
-use crate::bridge::Speed;
+use crate::bridge::{Behind, Speed};
 use crate::digest::{Sha256Digest, to_hex};
 use crate::firmware::BridgeState;
 use crate::flash::identity::is_nobodys;
 use crate::pcie::{Link, Survey};
 
 /// Version of the report's format.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
-/// Minimum length of a serial number to replace. Shorter ones are part of too many words.
-const SHORTEST_SERIAL: usize = 4;
+/// The kernel drivers that the report names.
+const DRIVERS: [&str; 4] = ["uas", "usb-storage", "usbfs", "WinUSB"];
+/// bDescriptorType and bDevCapabilityType of the Container ID, a UUID of one unit, and the descriptor's length. Source:
+/// USB 3.2, 9.6.2.3.
+const CONTAINER_ID: [u8; 3] = [20, 0x10, 0x04];
 
-/// The report, with a diagnosis of type `D`.
+/// The report, with verdicts of type `V`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "DoctorReport"))]
-pub struct DoctorReport<D> {
+pub struct DoctorReport<'a, V> {
     /// [`SCHEMA`].
     schema: u32,
     tool: &'static str,
     system: String,
     unit: ReportedUnit,
     descriptors: Option<String>,
-    opened: Option<Problem>,
+    opened: Option<ErrorCode<'a>>,
     runs: Option<String>,
-    runs_problem: Option<Problem>,
-    pipes: PipeState,
-    behind: Option<String>,
-    link: Option<Link>,
-    link_problem: Option<Problem>,
+    runs_problem: Option<ErrorCode<'a>>,
+    pipes: &'a PipeState,
+    behind: Option<&'static str>,
+    link: Option<&'a Link>,
+    link_problem: Option<ErrorCode<'a>>,
     supply_mv_ma: Option<(u16, i16)>,
-    tree: Option<Survey>,
-    tree_problem: Option<Problem>,
-    timings: Vec<Timing>,
-    answers: Vec<Exchange>,
+    /// Whether the board's fault line is active, if the firmware tells.
+    supply_fault: Option<bool>,
+    tree: Option<&'a Survey>,
+    tree_problem: Option<ErrorCode<'a>>,
+    timings: &'a [Timing],
+    bench_problem: Option<ErrorCode<'a>>,
+    answers: &'a [Exchange],
     /// Results of `--experiments`.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    experiments: Vec<Finding>,
-    diagnosis: D,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    experiments: &'a [Finding],
+    diagnosis: V,
+}
+
+/// An error's code.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+struct ErrorCode<'a>(&'a str);
+
+impl<'a> From<&'a Problem> for ErrorCode<'a> {
+    fn from(problem: &'a Problem) -> Self {
+        Self(&problem.code)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -56,7 +76,7 @@ struct ReportedUnit {
     product: String,
     serial: Option<String>,
     speed: Speed,
-    driver: Option<String>,
+    driver: Option<&'static str>,
     is_virtual: bool,
 }
 
@@ -69,83 +89,139 @@ pub fn hashed(serial: &str) -> String {
     format!("sha256:{digits}")
 }
 
-impl<D: Serialize> DoctorReport<D> {
+impl<'a, V: Serialize> DoctorReport<'a, V> {
     /// Builds the report of an examination and of experiments. `kernel` is the system's version, if it is known.
-    pub fn new(seen: Examination, diagnosis: D, experiments: Vec<Finding>, kernel: Option<&str>) -> Self {
+    pub fn new(seen: &'a Examination, verdicts: V, experiments: &'a [Finding], kernel: Option<&str>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let system = [os, arch].into_iter().chain(kernel).collect::<Vec<_>>().join(" ");
-        let (runs, runs_problem) = halves(seen.runs);
-        let (link, link_problem) = halves(seen.link);
-        let (tree, tree_problem) = halves(seen.tree);
-        let supply = seen.supply.and_then(Result::ok).flatten();
+        let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
+        let unit = &seen.unit;
+        let serial = unit.serial.as_deref().filter(|serial| !is_nobodys(serial));
+        // An owner may have given one name to several fields.
+        let text = |text: &str| match serial {
+            Some(serial) if text.contains(serial) => hashed(text),
+            _ => text.to_owned(),
+        };
+        let (runs, runs_problem) = halves(seen.runs.as_ref());
+        let (link, link_problem) = halves(seen.link.as_ref());
+        let (tree, tree_problem) = halves(seen.tree.as_ref());
+        let supply = seen.supply.as_ref().and_then(|supply| supply.as_ref().ok()?.as_ref());
         Self {
             schema: SCHEMA,
             tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")),
             system,
             unit: ReportedUnit {
-                usb_id: seen.unit.id.to_string(),
-                state: seen.unit.state,
-                is_virtual: seen.unit.is_virtual(),
-                manufacturer: seen.unit.manufacturer,
-                product: seen.unit.product,
-                serial: seen.unit.serial.as_deref().map(hashed),
-                speed: seen.unit.speed,
-                driver: seen.unit.driver,
+                usb_id: unit.id.to_string(),
+                state: unit.state,
+                is_virtual: unit.is_virtual(),
+                manufacturer: text(&unit.manufacturer),
+                product: text(&unit.product),
+                serial: unit.serial.as_deref().map(hashed),
+                speed: unit.speed,
+                driver: unit.driver.as_deref().map(driver),
             },
-            descriptors: seen.descriptors.map(|bytes| to_hex(&bytes, " ")),
-            opened: seen.opened.err(),
-            runs: runs.map(|runs| runs.to_string()),
+            descriptors: seen.descriptors.clone().map(|bytes| to_hex(&without_container_id(bytes), " ")),
+            opened: seen.opened.as_ref().err().map(ErrorCode::from),
+            // Only known patches are named, and an image's product string is the unit's own.
+            runs: runs.map(|runs| text(&runs.to_string())),
             runs_problem,
-            pipes: seen.pipes,
-            behind: seen.behind.map(|behind| behind.to_string()),
+            pipes: &seen.pipes,
+            behind: seen.behind.as_ref().map(behind),
             link,
             link_problem,
-            supply_mv_ma: supply.map(|supply| (supply.voltage_mv, supply.current_ma)),
+            supply_mv_ma: supply.and_then(|supply| supply.measured).map(|found| (found.voltage_mv, found.current_ma)),
+            supply_fault: supply.map(|supply| supply.has_fault),
             tree,
             tree_problem,
-            timings: seen.timings,
-            answers: seen.exchanges,
+            timings: &seen.timings,
+            bench_problem: seen.bench_failure.as_ref().map(ErrorCode::from),
+            answers: &seen.exchanges,
             experiments,
-            diagnosis,
+            diagnosis: verdicts,
         }
     }
 
-    /// The report as JSON. Replaces the unit's serial number by its hash and a virtual unit's folder by a word,
-    /// wherever they occur in a text.
-    pub fn to_json(&self, serial: Option<&str>, device: &str) -> String {
+    /// The report as JSON.
+    pub fn to_json(&self) -> String {
         // All keys are strings, so this can't fail.
-        let mut value = serde_json::to_value(self).unwrap_or_default();
-        let mut hide: Vec<(&str, String)> = Vec::new();
-        if let Some(serial) = serial.filter(|serial| serial.len() >= SHORTEST_SERIAL && !is_nobodys(serial)) {
-            hide.push((serial, hashed(serial)));
-        }
-        if device.starts_with("virtual:") {
-            hide.push((device, "virtual:DIR".to_owned()));
-        }
-        clean(&mut value, &hide);
+        let value = serde_json::to_value(self).unwrap_or_default();
         format!("{value:#}\n")
     }
 }
 
-fn halves<T, E>(found: Option<Result<T, E>>) -> (Option<T>, Option<E>) {
+fn halves<'a, T>(found: Option<&'a Result<T, Problem>>) -> (Option<&'a T>, Option<ErrorCode<'a>>) {
     match found {
         Some(Ok(found)) => (Some(found), None),
-        Some(Err(error)) => (None, Some(error)),
+        Some(Err(problem)) => (None, Some(problem.into())),
         None => (None, None),
     }
 }
 
-fn clean(value: &mut Value, hide: &[(&str, String)]) {
-    match value {
-        Value::String(text) => {
-            for (what, instead) in hide {
-                if text.contains(what) && !text.starts_with("sha256:") {
-                    *text = text.replace(what, instead);
-                }
-            }
+/// The numbers at the start of a kernel's version. Whoever builds a kernel may append any name.
+fn version(kernel: &str) -> &str {
+    let end = kernel.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(kernel.len());
+    &kernel[..end]
+}
+
+fn driver(name: &str) -> &'static str {
+    DRIVERS.into_iter().find(|known| *known == name).unwrap_or("another")
+}
+
+/// What is behind the bridge, without a drive's own words.
+fn behind(behind: &Behind) -> &'static str {
+    match behind {
+        Behind::NoMedium => "no SSD",
+        Behind::Ssd(_) => "SSD",
+        _ if behind.is_initialised() => "can't tell: a GPU runtime has initialised the unit",
+        Behind::CannotTell(_) => "can't tell",
+    }
+}
+
+/// Replaces the UUID in a Container ID descriptor, which identifies a unit, by zeros.
+fn without_container_id(mut descriptors: Vec<u8>) -> Vec<u8> {
+    let mut at = 0;
+    while let Some(len) = descriptors.get(at).copied().filter(|len| *len > 0) {
+        let end = (at + usize::from(len)).min(descriptors.len());
+        let descriptor = &mut descriptors[at..end];
+        if descriptor.starts_with(&CONTAINER_ID) {
+            descriptor.iter_mut().skip(4).for_each(|byte| *byte = 0);
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| clean(value, hide)),
-        Value::Object(fields) => fields.values_mut().for_each(|value| clean(value, hide)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        at = end;
+    }
+    descriptors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_is_named_by_its_numbers_alone() {
+        assert_eq!(version("6.1.0-21-janes-laptop"), "6.1.0");
+        assert_eq!(version("6.8.0\n"), "6.8.0");
+        assert_eq!(version("jane"), "");
+    }
+
+    #[test]
+    fn the_container_id_is_not_in_the_report_whatever_surrounds_it() {
+        let mut descriptors = vec![9, 0x02, 1, 2, 3, 4, 5, 6, 7, 20, 0x10, 0x04, 0];
+        descriptors.extend([0xAB; 16]);
+        descriptors.extend([3, 0x10, 0x0A]);
+        let cleaned = without_container_id(descriptors);
+        assert!(!cleaned.contains(&0xAB));
+        assert_eq!(
+            (cleaned.len(), &cleaned[..9], &cleaned[29..]),
+            (32, &[9, 2, 1, 2, 3, 4, 5, 6, 7][..], &[3, 16, 10][..])
+        );
+        // Cut off, and without a length.
+        assert_eq!(without_container_id(vec![20, 0x10, 0x04, 0, 0xAB]), [20, 0x10, 0x04, 0, 0]);
+        assert_eq!(without_container_id(vec![20, 0x10, 0x04]), [20, 0x10, 0x04]);
+        assert_eq!(without_container_id(vec![0, 1]), [0, 1]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_descriptors_keep_their_length(descriptors: Vec<u8>) {
+            proptest::prop_assert_eq!(without_container_id(descriptors.clone()).len(), descriptors.len());
+        }
     }
 }

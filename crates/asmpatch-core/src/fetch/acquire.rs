@@ -9,11 +9,11 @@ use derive_more::Display;
 use miette::Diagnostic;
 use thiserror::Error;
 
+use super::address;
 use super::cache::{Cache, CacheError};
 use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
 use super::http_error::HttpError;
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::partial::Partial;
 use super::unpack::{self, UnpackError, Wanted};
 use crate::file;
 use crate::interrupt::{Interrupt, Interrupted};
@@ -24,18 +24,15 @@ pub enum Source {
     /// A file.
     #[display("{}", _0.display())]
     File(PathBuf),
-    /// An http or https address.
+    /// An address, shown without its user's name and password.
+    #[display("{}", address::shown(_0))]
     Url(String),
 }
 
 impl From<&str> for Source {
     /// Text that begins like an address is an address.
     fn from(text: &str) -> Self {
-        if text.starts_with("http://") || text.starts_with("https://") {
-            Self::Url(text.to_owned())
-        } else {
-            Self::File(text.into())
-        }
+        if address::is_address(text) { Self::Url(text.to_owned()) } else { Self::File(text.into()) }
     }
 }
 
@@ -130,7 +127,7 @@ impl FetchError {
             Self::Cache(_)
                 | Self::Interrupted(_)
                 | Self::Unpack(UnpackError::Interrupted(_))
-                | Self::Http(HttpError::Write { .. } | HttpError::Interrupted(_) | HttpError::Deadline { .. })
+                | Self::Http(HttpError::Interrupted(_) | HttpError::Deadline { .. })
         )
     }
 }
@@ -155,7 +152,7 @@ impl Fetcher<'_> {
     /// Brings an image into the cache, verified. Without a source, an image that is already there stays as it is.
     ///
     /// # Errors
-    /// [`FetchError`]; the cache then holds nothing new, except perhaps a transfer that can be resumed.
+    /// [`FetchError`]; the cache then holds nothing new.
     pub fn acquire(&mut self, manifest: &Manifest, source: Option<&Source>) -> Result<Acquired, FetchError> {
         let wanted = Wanted { manifest, member: None, known: self.known };
         match source {
@@ -163,7 +160,7 @@ impl Fetcher<'_> {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
                 self.keep(wanted, bytes, Source::File(path.clone()))
             }
-            Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: url.clone() }),
+            Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: address::shown(url) }),
             Some(Source::Url(url)) => {
                 let _lock = self.cache.lock(manifest, self.interrupt)?;
                 self.fetch_url(wanted, url, Instant::now() + self.limits.deadline)
@@ -209,13 +206,8 @@ impl Fetcher<'_> {
     }
 
     fn fetch_url(&mut self, wanted: Wanted<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
-        let folder = self.cache.partial_folder();
-        let partial = Partial::open(&folder, url, self.interrupt).map_err(|source| match source.kind() {
-            io::ErrorKind::Interrupted => HttpError::Interrupted(Interrupted),
-            _ => HttpError::Write { path: folder, source },
-        })?;
         let (limits, interrupt) = (self.limits, self.interrupt);
-        let transfer = Transfer { url, partial, limits, deadline, progress: self.progress, interrupt };
+        let transfer = Transfer { url, limits, deadline, progress: self.progress, interrupt };
         let bytes = transfer.download()?;
         self.keep(wanted, bytes, Source::Url(url.to_owned()))
     }

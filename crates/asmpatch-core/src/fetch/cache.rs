@@ -18,7 +18,7 @@ use crate::file;
 use crate::firmware::MAX_FILE_LEN;
 use crate::interrupt::{Interrupt, Interrupted};
 
-/// The cache folder: `images/SHA256.bin`, `partial/` for transfers that can be resumed, `locks/`.
+/// The cache folder: `images/SHA256.bin`, `locks/`.
 #[derive(Debug, Clone)]
 pub struct Cache {
     folder: PathBuf,
@@ -63,11 +63,6 @@ impl Cache {
     /// Opens a cache in this folder, which is created when something is stored.
     pub fn at(folder: &Path) -> Self {
         Self { folder: folder.to_owned() }
-    }
-
-    /// Returns the folder for transfers that can be resumed.
-    pub fn partial_folder(&self) -> PathBuf {
-        self.folder.join("partial")
     }
 
     /// Returns the path of this image, whether it is there or not.

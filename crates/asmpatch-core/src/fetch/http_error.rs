@@ -1,17 +1,17 @@
-//! Errors of transfers between a server and a file on disk.
+//! Errors of transfers from a server.
 
+use std::error::Error as StdError;
 use std::io;
-use std::path::PathBuf;
+use std::iter;
 use std::time::Duration;
 
 use miette::Diagnostic;
 use thiserror::Error;
-use ureq::Timeout as Waited;
 
-use super::http::Transfer;
+use super::http::Limits;
 use crate::interrupt::Interrupted;
 
-/// Reasons a transfer failed.
+/// Reasons a transfer failed. Addresses are without user names and passwords, and at most 200 characters long.
 #[derive(Debug, Error, Diagnostic)]
 pub enum HttpError {
     /// The address is unusable, or the system lacks what is needed to use any address.
@@ -99,16 +99,14 @@ pub enum HttpError {
         /// Bytes that were announced.
         expected: Option<u64>,
     },
-    /// The server's answer to a Range request does not fit the request.
-    #[error("the server of {url} answers a request for the bytes from {asked} on with {answer:?}")]
-    #[diagnostic(code(asmpatch::http::range))]
-    Range {
+    /// The server's answer is not HTTP, or leads to no usable address.
+    #[error("the server of {url} sends an answer that makes no sense: {reason}")]
+    #[diagnostic(code(asmpatch::http::malformed))]
+    Malformed {
         /// The address.
         url: String,
-        /// The first byte that was asked for.
-        asked: u64,
-        /// The Content-Range that came.
-        answer: String,
+        /// What is wrong.
+        reason: String,
     },
     /// The server sent a web page instead of a file.
     #[error("{url} gives a web page, not a file")]
@@ -126,81 +124,98 @@ pub enum HttpError {
         /// The most bytes that are accepted.
         limit: u64,
     },
-    /// The file can't be written.
-    #[error("cannot write the download to {}{}", path.display(), disk_full(source))]
-    #[diagnostic(code(asmpatch::http::write))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
     /// Ctrl-C.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
 
-fn disk_full(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::StorageFull => ": the disk is full",
-        io::ErrorKind::QuotaExceeded => ": the quota is used up",
-        _ => "",
-    }
-}
-
 impl HttpError {
     /// Whether the same request may succeed the next time.
     pub(super) fn is_transient(&self) -> bool {
-        matches!(self, Self::CutOff { .. } | Self::Timeout { .. } | Self::Range { .. })
-    }
-
-    /// Converts an error that came before any answer.
-    pub(super) fn unanswered(transfer: &Transfer<'_>, error: ureq::Error) -> Self {
-        use ureq::Error as E;
-        let (url, reason) = (transfer.url.to_owned(), error.to_string());
-        match error {
-            E::Timeout(Waited::Resolve | Waited::Connect) => {
-                Self::Timeout { url, waited: transfer.limits.connect, received: transfer.partial.received }
-            }
-            E::TooManyRedirects => Self::Redirects { url, limit: transfer.limits.redirects },
-            E::Http(_) | E::BadUri(_) | E::Protocol(_) => Self::Request { url, reason },
-            E::Tls(reason) => Self::Tls { url, reason: reason.to_owned() },
-            E::Io(error) if url.starts_with("https://") && is_cut_handshake(&error) => {
-                Self::Tls { url, reason: error.to_string() }
-            }
-            E::Io(error) if rustls_error(&error).is_none() && !is_cut(&error) => {
-                Self::Connect { url, reason: error.to_string() }
-            }
-            E::HostNotFound | E::ConnectionFailed | E::ConnectProxyFailed(_) => Self::Connect { url, reason },
-            error => Self::unfinished(transfer, error, None),
-        }
-    }
-
-    /// Converts an error that came during an answer.
-    pub(super) fn unfinished(transfer: &Transfer<'_>, error: ureq::Error, expected: Option<u64>) -> Self {
-        let (url, received) = (transfer.url.to_owned(), transfer.partial.received);
-        match &error {
-            ureq::Error::Timeout(Waited::Global) => Self::overdue(transfer),
-            ureq::Error::Timeout(_) => Self::Timeout { url, waited: transfer.limits.silence, received },
-            ureq::Error::Rustls(error) => Self::Tls { url, reason: error.to_string() },
-            ureq::Error::Io(error) if let Some(error) = rustls_error(error) => {
-                Self::Tls { url, reason: error.to_string() }
-            }
-            _ => Self::CutOff { url, received, expected },
-        }
-    }
-
-    /// The transfer's time is up.
-    pub(super) fn overdue(transfer: &Transfer<'_>) -> Self {
-        let received = transfer.partial.received;
-        Self::Deadline { url: transfer.url.to_owned(), deadline: transfer.limits.deadline, received }
+        matches!(self, Self::CutOff { .. } | Self::Timeout { .. })
     }
 }
 
-/// Returns the TLS error that an I/O error wraps.
-fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
-    error.get_ref()?.downcast_ref()
+/// Reasons a request's thread failed.
+pub(super) enum Failure {
+    /// No client can be made: the system lacks certificates, or threads.
+    Client(Box<dyn StdError + Send + Sync>),
+    /// The environment's variable is not a proxy's address.
+    Proxy(&'static str),
+    /// Too many redirects.
+    Redirects,
+    /// The answer makes no sense.
+    Malformed(String),
+    /// The connection failed, or reqwest rejects the answer.
+    Transfer(Box<dyn StdError + Send + Sync>),
+}
+
+impl Failure {
+    /// Names the failure of a transfer of `url` after so many bytes.
+    pub(super) fn into_error(self, url: String, limits: &Limits, received: u64, expected: Option<u64>) -> HttpError {
+        match self {
+            Self::Client(error) => HttpError::Request { url, reason: root(&*error) },
+            Self::Proxy(variable) => HttpError::Proxy { variable },
+            Self::Redirects => HttpError::Redirects { url, limit: limits.redirects },
+            Self::Malformed(reason) => HttpError::Malformed { url, reason },
+            Self::Transfer(error) => named(&*error, url, limits, received, expected),
+        }
+    }
+}
+
+/// Names an error of reqwest, or one of I/O that wraps it.
+fn named(error: Causes<'_>, url: String, limits: &Limits, received: u64, expected: Option<u64>) -> HttpError {
+    let is_connect = find(error, reqwest::Error::is_connect).is_some();
+    let reason = root(error);
+    if find(error, reqwest::Error::is_timeout).is_some() {
+        let waited = if is_connect { limits.connect } else { limits.silence };
+        return HttpError::Timeout { url, waited, received };
+    }
+    let is_tls = find(error, |_: &rustls::Error| true).is_some();
+    // A server may hang up during the handshake. TCP doesn't fail in this way before.
+    if is_tls || (is_connect && find(error, is_cut).is_some()) {
+        return HttpError::Tls { url, reason };
+    }
+    if is_connect {
+        return HttpError::Connect { url, reason };
+    }
+    let io = causes(error).filter_map(|cause| cause.downcast_ref()).map(io::Error::kind);
+    // reqwest wraps its errors in I/O errors of kind Other.
+    let is_malformed = match io.filter(|&kind| kind != io::ErrorKind::Other).last() {
+        // What hyper makes of a faulty chunk.
+        Some(kind) => matches!(kind, io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData),
+        None => find(error, is_about_the_answer).is_some(),
+    };
+    if is_malformed {
+        return HttpError::Malformed { url, reason };
+    }
+    HttpError::CutOff { url, received, expected }
+}
+
+type Causes<'a> = &'a (dyn StdError + 'static);
+
+/// Finds an error of one type among an error and its causes.
+fn find<E: StdError + 'static>(error: Causes<'_>, matches: impl Fn(&E) -> bool) -> Option<&E> {
+    causes(error).filter_map(|cause| cause.downcast_ref()).find(|cause| matches(cause))
+}
+
+/// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
+fn causes(error: Causes<'_>) -> impl Iterator<Item = Causes<'_>> {
+    iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as Causes<'_>),
+        None => cause.source(),
+    })
+}
+
+/// Returns the innermost cause's message. The outer ones repeat the address, with its password.
+fn root(error: Causes<'_>) -> String {
+    causes(error).last().unwrap_or(error).to_string()
+}
+
+/// Whether hyper rejects what the server sent, and not how the connection ended.
+fn is_about_the_answer(error: &hyper::Error) -> bool {
+    !(error.is_incomplete_message() || error.is_closed() || error.is_canceled())
 }
 
 /// Whether the server closed the connection.
@@ -212,10 +227,4 @@ fn is_cut(error: &io::Error) -> bool {
             | io::ErrorKind::ConnectionAborted
             | io::ErrorKind::BrokenPipe
     )
-}
-
-/// Whether the server closed a new connection during the handshake. If a connection ends after the handshake but before
-/// the answer, ureq has its own error for it.
-fn is_cut_handshake(error: &io::Error) -> bool {
-    is_cut(error) && error.get_ref().is_none()
 }

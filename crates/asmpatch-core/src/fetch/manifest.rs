@@ -8,6 +8,7 @@ use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
 
+use super::address;
 use crate::digest::{Md5Digest, Sha256Digest};
 use crate::file;
 use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
@@ -203,7 +204,7 @@ impl Manifest {
             return wrong("size", &self.size, &format!("1 to {MAX_FILE_LEN} bytes, what the flash can hold"));
         }
         for Mirror { url, .. } in &self.mirrors {
-            if !url.starts_with("https://") && !url.starts_with("http://") {
+            if !address::is_http(url) {
                 return wrong("url", &format!("{url:?}"), "an http:// or https:// address");
             }
         }

@@ -4,14 +4,14 @@
 //! or an address, and keeps nothing whose size and SHA-256 differ from the manifest's.
 
 mod acquire;
+mod address;
 mod archive;
 mod budget;
 mod cache;
 mod http;
 mod http_error;
 mod manifest;
-mod partial;
-mod proxy;
+mod request;
 mod unpack;
 mod updater;
 

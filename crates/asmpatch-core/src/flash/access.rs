@@ -120,23 +120,12 @@ fn read(flash: &mut RegisterFlash<OpenBridge>, from: FlashAddress, into: &mut [u
         let at = from.0 as usize + done;
         let offset = at % SECTOR_LEN;
         let sector = flash.read_sector(FlashAddress((at - offset) as u32))?;
+        flash.progressed();
         let len = (SECTOR_LEN - offset).min(into.len() - done);
         into[done..done + len].copy_from_slice(&sector[offset..offset + len]);
         done += len;
     }
     Ok(())
-}
-
-/// Reads the whole slot.
-///
-/// # Errors
-/// [`FlashError::Registers`].
-pub(super) fn read_slot(flash: &mut RegisterFlash<OpenBridge>) -> Result<Slot, FlashError> {
-    let mut slot = Slot::erased();
-    for at in Slot::sectors() {
-        slot.set_sector(at, &*flash.read_sector(at)?);
-    }
-    Ok(slot)
 }
 
 /// Whether the unit refuses the read for good, and did not merely fail to carry it out.

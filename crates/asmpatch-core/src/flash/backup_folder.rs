@@ -18,6 +18,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::backup::{BackedUpUnit, Backup, firmware_file};
+use super::fitting::FiledBackup;
+use super::plan::BlockBytes;
 use crate::atomic::{self, StagedFolder, sync_folder};
 use crate::digest::Sha256Digest;
 use crate::escape;
@@ -29,6 +31,10 @@ const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
 const FIRMWARE: &str = "firmware.bin";
 const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
+/// The files that the manifest of every backup lists, in this order.
+const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
+/// The same, if the flash holds no image.
+const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 /// Format of the layout.
 const FORMAT: u32 = 1;
 /// Maximum length of a backup's file. No more is read.
@@ -158,18 +164,14 @@ pub struct Saved {
 
 /// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
 ///
-/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed.
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. Of
+/// several units with the same content that are saved at once, one makes the folder and the others find it.
 ///
 /// # Errors
 /// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
 pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
-    if folder.symlink_metadata().is_ok() && !is_empty_folder(folder) {
-        return match load(folder) {
-            Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
-                Ok(Saved { folder: folder.to_owned(), is_new: false })
-            }
-            _ => Err(BackupFolderError::Exists(folder.to_owned())),
-        };
+    if is_taken(folder) {
+        return already_saved(backup, folder);
     }
     let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(io_error("create", parent))?;
@@ -190,9 +192,23 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
     open_to_all_as_usual(partial.path())?;
-    partial.persist(folder).map_err(io_error("rename the finished backup to", folder))?;
+    match partial.persist(folder) {
+        Ok(()) => {}
+        // Another unit or process has made the folder since.
+        Err(_) if is_taken(folder) => return already_saved(backup, folder),
+        Err(error) => return Err(io_error("rename the finished backup to", folder)(error)),
+    }
     sync_folder(parent).map_err(io_error("sync", parent))?;
     Ok(Saved { folder: folder.to_owned(), is_new: true })
+}
+
+fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    match load(folder) {
+        Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
+            Ok(Saved { folder: folder.to_owned(), is_new: false })
+        }
+        _ => Err(BackupFolderError::Exists(folder.to_owned())),
+    }
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
@@ -200,46 +216,12 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
 /// # Errors
 /// [`BackupFolderError`], with one variant for each fault.
 pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
-    let path = folder.join(MANIFEST);
-    let text = read_bounded(&path)?;
-    let text = String::from_utf8(text).map_err(|error| BackupFolderError::Io {
-        doing: "read",
-        path: path.clone(),
-        source: io::Error::new(io::ErrorKind::InvalidData, error),
-    })?;
-    // Another format may have keys that this version does not know.
-    if let Ok(ManifestHead { format }) = toml::from_str(&text)
-        && format != FORMAT
-    {
-        return Err(BackupFolderError::Format { path, found: format });
-    }
-    let manifest: BackupManifest = toml::from_str(&text)
-        .map_err(|error| BackupFolderError::Manifest { path: path.clone(), why: toml_file::reason(&text, &error) })?;
-
-    let listed: Vec<&str> = manifest.file.iter().map(|entry| entry.name.as_str()).collect();
-    let with = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
-    let without = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
-    let other_files =
-        || BackupFolderError::Files { path: path.clone(), found: listed.join(", "), expected: with.join(", ") };
-    if listed != with && listed != without {
-        return Err(other_files());
-    }
-    let read = |name: &str| {
-        let entry = manifest.file.iter().find(|entry| entry.name == name).ok_or_else(other_files)?;
-        checked(folder, entry)
-    };
-    let block = |at: usize| {
-        let bytes = read(CONFIG[at])?;
-        <[u8; CONFIG_BLOCK_LEN]>::try_from(bytes.as_slice()).map_err(|_| {
-            let expected = format!("a configuration block of {CONFIG_BLOCK_LEN}");
-            damaged(folder, CONFIG[at], format!("{} bytes", bytes.len()), expected)
-        })
-    };
+    let opened = OpenedFolder::open(folder)?;
     let backup = Backup {
-        unit: manifest.unit.clone(),
-        tool: manifest.tool.clone(),
-        blocks: [block(0)?, block(1)?],
-        parts: [read(PARTS[0])?, read(PARTS[1])?],
+        unit: opened.manifest.unit.clone(),
+        tool: opened.manifest.tool.clone(),
+        blocks: opened.blocks()?,
+        parts: [opened.read(PARTS[0])?, opened.read(PARTS[1])?],
     };
     for (part, (bytes, name)) in Part::ALL.iter().zip(backup.parts.iter().zip(PARTS)) {
         if bytes.len() > part.max_len() {
@@ -247,11 +229,96 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
             return Err(damaged(folder, name, format!("{} bytes", bytes.len()), expected));
         }
     }
-    if listed == with && read(FIRMWARE)? != firmware_file(&backup.parts) {
+    if opened.has_firmware() && opened.read(FIRMWARE)? != firmware_file(&backup.parts) {
         let (found, expected) = ("other bytes than the two parts", "the image that the two parts hold");
         return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
     }
     Ok(backup)
+}
+
+/// Lists the backups directly in a folder, without reading their firmware. Leaves out what is no backup, or whose
+/// blocks are damaged. A folder that does not exist has none.
+///
+/// # Errors
+/// [`BackupFolderError::Io`] if the folder can't be read.
+pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io_error("read", folder))?,
+    };
+    let mut filed = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(io_error("read", folder))?.path();
+        let read = |opened: OpenedFolder<'_>| Ok((opened.blocks()?, opened.manifest.unit));
+        let Ok((blocks, unit)) = OpenedFolder::open(&folder).and_then(read) else { continue };
+        let written = fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok();
+        filed.push(FiledBackup { folder, written, unit, blocks });
+    }
+    Ok(filed)
+}
+
+/// A backup's folder and its manifest.
+struct OpenedFolder<'a> {
+    folder: &'a Path,
+    manifest: BackupManifest,
+}
+
+impl<'a> OpenedFolder<'a> {
+    fn open(folder: &'a Path) -> Result<Self, BackupFolderError> {
+        let path = folder.join(MANIFEST);
+        let text = read_bounded(&path)?;
+        let text = String::from_utf8(text).map_err(|error| BackupFolderError::Io {
+            doing: "read",
+            path: path.clone(),
+            source: io::Error::new(io::ErrorKind::InvalidData, error),
+        })?;
+        // Another format may have keys that this version does not know.
+        if let Ok(ManifestHead { format }) = toml::from_str(&text)
+            && format != FORMAT
+        {
+            return Err(BackupFolderError::Format { path, found: format });
+        }
+        let manifest: BackupManifest = toml::from_str(&text).map_err(|error| BackupFolderError::Manifest {
+            path: path.clone(),
+            why: toml_file::reason(&text, &error),
+        })?;
+        let opened = Self { folder, manifest };
+        let listed = opened.listed();
+        if listed != WITH_FIRMWARE && listed != WITHOUT_FIRMWARE {
+            return Err(opened.other_files());
+        }
+        Ok(opened)
+    }
+
+    fn listed(&self) -> Vec<&str> {
+        self.manifest.file.iter().map(|entry| entry.name.as_str()).collect()
+    }
+
+    fn has_firmware(&self) -> bool {
+        self.listed() == WITH_FIRMWARE
+    }
+
+    fn other_files(&self) -> BackupFolderError {
+        let (path, found) = (self.folder.join(MANIFEST), self.listed().join(", "));
+        BackupFolderError::Files { path, found, expected: WITH_FIRMWARE.join(", ") }
+    }
+
+    /// Reads a file and checks its length and digest.
+    fn read(&self, name: &str) -> Result<Vec<u8>, BackupFolderError> {
+        let entry = self.manifest.file.iter().find(|entry| entry.name == name).ok_or_else(|| self.other_files())?;
+        checked(self.folder, entry)
+    }
+
+    fn blocks(&self) -> Result<[BlockBytes; 2], BackupFolderError> {
+        let block = |name| {
+            let bytes = self.read(name)?;
+            BlockBytes::try_from(bytes.as_slice()).map_err(|_| {
+                let expected = format!("a configuration block of {CONFIG_BLOCK_LEN}");
+                damaged(self.folder, name, format!("{} bytes", bytes.len()), expected)
+            })
+        };
+        Ok([block(CONFIG[0])?, block(CONFIG[1])?])
+    }
 }
 
 fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
@@ -282,8 +349,10 @@ fn damaged(folder: &Path, name: &str, found: String, expected: String) -> Backup
     BackupFolderError::Damaged { path: folder.join(name), found, expected }
 }
 
-fn is_empty_folder(path: &Path) -> bool {
-    fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+/// Whether there is anything but an empty folder at this path.
+fn is_taken(path: &Path) -> bool {
+    let is_empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    path.symlink_metadata().is_ok() && !is_empty_folder()
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {

@@ -7,6 +7,7 @@ use miette::Diagnostic;
 use thiserror::Error;
 
 use super::firmware_kind::{Firmware, Rewritable};
+use super::fitting::FittingBackup;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan, is_readable};
@@ -34,7 +35,7 @@ pub struct Allowed {
     pub no_backup: bool,
     /// Write an image that nobody has seen work.
     pub unproven: bool,
-    /// Give a unit another unit's identity.
+    /// Give a unit another unit's identity, or the known one while a backup may have its own.
     pub clone_identity: bool,
     /// Change the line of the version.
     pub other_line: bool,
@@ -51,6 +52,8 @@ pub struct Candidate<'a> {
     pub seen: &'a Observation,
     /// The unit's plan.
     pub plan: &'a FlashPlan,
+    /// The backups that may be the unit's own.
+    pub backups: &'a [FittingBackup],
 }
 
 /// A unit on the bus that is not part of this run.
@@ -60,6 +63,15 @@ pub struct Neighbour {
     pub device: String,
     /// The unit's serial number, by its descriptors.
     pub serial: String,
+}
+
+/// The units on this machine's buses that are not part of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Neighbours {
+    /// All of them.
+    Listed(Vec<Neighbour>),
+    /// The system could not list them, for this reason.
+    Unknown(String),
 }
 
 /// Reasons a write needs `--unproven`.
@@ -106,6 +118,15 @@ pub enum Refusal {
         /// The unit's state.
         state: BridgeState,
     },
+    /// The unit would get the known blocks although a backup may have its own, and nobody can be asked.
+    #[error("{device}: the unit would get the known identity, which any unit gets, although {} may have its own", folder.display())]
+    #[diagnostic(code(asmpatch::flash::own_backup))]
+    OwnBackup {
+        /// The port.
+        device: String,
+        /// The backup that fits best.
+        folder: PathBuf,
+    },
     /// The unit could never be written again with this image.
     #[error("{device}: the image fails on a model of the chip, where it {failed}")]
     #[diagnostic(code(asmpatch::flash::not_rewritable))]
@@ -143,6 +164,15 @@ pub enum Refusal {
         from: FirmwareVersion,
         /// The image's version.
         to: FirmwareVersion,
+    },
+    /// The units beside this one can't be listed, and nobody can be asked.
+    #[error("{device}: it can't be checked whether another unit has the same serial number: {why}")]
+    #[diagnostic(code(asmpatch::flash::neighbours))]
+    UnknownNeighbours {
+        /// The port.
+        device: String,
+        /// Why they can't be listed.
+        why: String,
     },
     /// The unit would come back under an ID that is not known.
     #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
@@ -190,12 +220,16 @@ pub struct Terms {
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
     pub twins: Vec<String>,
+    /// The backups that may have the unit's own identity, in place of which it gets the known one.
+    pub own_backups: Vec<FittingBackup>,
+    /// Why it is not known whether a unit beside this one has its serial number.
+    pub unknown_neighbours: Option<String>,
     /// The change of the version's line: from the first to the second.
     pub other_line: Option<(FirmwareVersion, FirmwareVersion)>,
 }
 
 /// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
-pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &[Neighbour]) -> Vec<Decision> {
+pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &Neighbours) -> Vec<Decision> {
     let decide_one = |(at, unit): (usize, &Candidate<'_>)| {
         let others = Others { units, at, connected };
         unit.decide(subject, allowed, &others).unwrap_or_else(Decision::Refused)
@@ -207,7 +241,7 @@ pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, conn
 struct Others<'a> {
     units: &'a [Candidate<'a>],
     at: usize,
-    connected: &'a [Neighbour],
+    connected: &'a Neighbours,
 }
 
 impl Others<'_> {
@@ -221,8 +255,10 @@ impl Others<'_> {
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
-        if self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual()) {
-            let connected = self.connected.iter().filter(|other| other.serial == serial);
+        if let Neighbours::Listed(connected) = self.connected
+            && self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual())
+        {
+            let connected = connected.iter().filter(|other| other.serial == serial);
             same.extend(connected.map(|other| other.device.clone()));
         }
         same
@@ -260,6 +296,12 @@ impl Candidate<'_> {
         if !allowed.no_backup && !is_readable(seen.attached.state) {
             return Err(Refusal::NoBackup { device: device(), state: seen.attached.state });
         }
+        let own_backups = if allowed.clone_identity { Vec::new() } else { self.own_backups() };
+        if let Some(backup) = own_backups.first()
+            && allowed.unasked
+        {
+            return Err(Refusal::OwnBackup { device: device(), folder: backup.folder.clone() });
+        }
         let cloned = self.cloned(subject, others);
         if let Some(what) = &cloned
             && !allowed.clone_identity
@@ -273,16 +315,34 @@ impl Candidate<'_> {
         {
             return Err(Refusal::OtherLine { device: device(), from, to });
         }
+        let unknown_neighbours = match others.connected {
+            Neighbours::Unknown(why) if !seen.is_virtual() => Some(why.clone()),
+            _ => None,
+        };
+        if let Some(why) = &unknown_neighbours
+            && allowed.unasked
+            && !allowed.clone_identity
+        {
+            return Err(Refusal::UnknownNeighbours { device: device(), why: why.clone() });
+        }
         let twins = match (&cloned, self.planned().serial) {
             (None, Some(serial)) => others.with_serial(&serial, allowed.clone_identity),
             _ => Vec::new(),
         };
-        Ok(Decision::Write(Terms { unproven, cloned, twins, other_line }))
+        Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line }))
+    }
+
+    /// The backups whose identity would be given away for that of the known blocks.
+    fn own_backups(&self) -> Vec<FittingBackup> {
+        if self.plan.blocks.iter().all(|block| block.source != BlockSource::Known) {
+            return Vec::new();
+        }
+        self.backups.iter().filter(|backup| backup.has_identity).cloned().collect()
     }
 
     /// Whether flash and blocks match the plan, and the unit's behaviour does not contradict it.
     fn is_there_already(&self, subject: &Subject) -> bool {
-        let Self { seen, plan } = self;
+        let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
         let holds = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
         // Without a valid block, the chip gives itself a serial number.
@@ -363,7 +423,7 @@ pub fn carried(
     units: &[Candidate<'_>],
     at: usize,
     allowed: Allowed,
-    connected: &[Neighbour],
+    connected: &Neighbours,
     library: &Library,
 ) -> Carried {
     let Some(unit) = units.get(at) else { return Carried::default() };
@@ -391,6 +451,30 @@ pub fn carried(
     let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.is_virtual();
     let back = options(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
+}
+
+#[cfg(test)]
+pub(super) mod samples {
+    //! Configuration blocks for tests.
+
+    use super::*;
+    use crate::firmware::known_blocks;
+    use crate::flash::plan::BlockBytes;
+
+    pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
+        let [mut block, _] = known_blocks();
+        block.set_stock_identity().unwrap();
+        block.set_text(ConfigField::Serial, serial).unwrap();
+        *block.bytes()
+    }
+
+    /// Builds a block 1 with its own USB4 identity and a correct checksum.
+    pub(in crate::flash) fn block_one(byte: u8) -> BlockBytes {
+        let mut bytes = *known_blocks()[1].bytes();
+        bytes[0x5A] = byte;
+        bytes[0x7F] = bytes[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
+        bytes
+    }
 }
 
 #[cfg(test)]

@@ -5,9 +5,11 @@ use std::fmt;
 use derive_more::Display;
 
 use super::open_image::OpenImage;
-use crate::chip::boot;
+use crate::chip::ProofBudget;
+use crate::chip::boot::{self, BootReport};
 use crate::digest::Sha256Digest;
 use crate::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
+use crate::interrupt::Interrupted;
 use crate::patch::{Expectations, Library, verify};
 use crate::practice;
 
@@ -119,7 +121,18 @@ pub enum Rewritable {
 impl Rewritable {
     /// Boots the image from the reset vector and writes it again over each of its transports.
     pub fn of(image: &Image) -> Self {
-        let report = boot::check(image);
+        Self::judge(image, &boot::check(image))
+    }
+
+    /// As [`Rewritable::of`], within this budget.
+    ///
+    /// # Errors
+    /// Ctrl-C.
+    pub fn within(image: &Image, budget: &ProofBudget) -> Result<Self, Interrupted> {
+        Ok(Self::judge(image, &boot::check_within(image, budget)?))
+    }
+
+    fn judge(image: &Image, report: &BootReport) -> Self {
         match (report.failure(), report.state()) {
             // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
             (Some(_), None) if known_routines(image.version()).next().is_none() => Self::Unknown,

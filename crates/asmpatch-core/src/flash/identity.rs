@@ -32,7 +32,7 @@ impl UnitIdentity {
     }
 
     /// Removes the values that tinygrad's tool writes to every unit, because they identify no unit.
-    fn own(&self) -> Self {
+    pub(super) fn own(&self) -> Self {
         let [zero, one] = known_blocks();
         let known = Self::of([Some(zero.bytes()), Some(one.bytes())]);
         Self {

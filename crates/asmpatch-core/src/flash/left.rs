@@ -11,6 +11,11 @@ pub enum Left {
     /// Nothing was written.
     #[display("nothing was written: the unit is as it was")]
     Untouched,
+    /// Nothing was written, but the flash's block protection, which was set, may be cleared.
+    #[display(
+        "no firmware was written: the unit runs as before. Its flash's block protection, which was set, may be cleared"
+    )]
+    Unprotected,
     /// The write began, which erases everything first, and did not finish. How much the unit has done is not known: a
     /// command whose status is lost may have been carried out, or not even begun.
     #[display(

@@ -11,6 +11,7 @@ pub mod backup_folder;
 pub mod decide;
 pub mod error;
 pub mod firmware_kind;
+pub mod fitting;
 pub mod identity;
 pub mod left;
 pub mod observe;

@@ -6,6 +6,7 @@ use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
+use super::fitting::UnitTraces;
 use super::plan::{UnitBlocks, is_readable};
 use super::proof::differing;
 use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
@@ -144,6 +145,12 @@ impl Observation {
         // Opening the port has run the guard.
         let is_disk_checked = port.is_disk_checked();
         Ok(Self { device: port.device(), attached, blocks, running, is_disk_checked })
+    }
+
+    /// What the unit shows of its identity.
+    pub fn traces(&self) -> UnitTraces<'_> {
+        let Self { device, attached, blocks, .. } = self;
+        UnitTraces { device, state: attached.state, serial: &attached.serial, blocks }
     }
 
     /// Whether this is a virtual unit.

@@ -8,7 +8,7 @@ use crate::bridge::Attached;
 use crate::digest::to_hex;
 use crate::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
-    Image, Part, UsbId, known_blocks,
+    Image, Part, UsbId, kept_bytes, known_blocks,
 };
 
 /// The bytes of a configuration block.
@@ -67,9 +67,10 @@ pub struct BlockPlan {
 }
 
 impl BlockPlan {
-    /// Whether the block changes. Both blocks are written in any case, because E1 of block 0 erases them.
+    /// Whether the block changes in a byte that a unit keeps. Both blocks are written in any case, because E1 of block 0
+    /// erases them.
     pub fn differs(&self) -> bool {
-        self.current != Some(self.new)
+        self.current.as_ref().map(kept_bytes) != Some(kept_bytes(&self.new))
     }
 }
 

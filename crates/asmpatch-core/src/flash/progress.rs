@@ -15,6 +15,12 @@ pub enum FlashStep {
     /// Reads everything and saves it.
     #[display("back up")]
     Backup,
+    /// Through registers: checks that the flash's block protection can be cleared.
+    #[display("check the block protection")]
+    CheckProtection,
+    /// Checks that the unit is still the one that was opened.
+    #[display("check that it is still the same unit")]
+    Confirm,
     /// E1: writes a block. Block 0 erases the slot first.
     #[display("{}write configuration block {}", if _0.number() == 0 { "erase, " } else { "" }, _0.number())]
     WriteBlock(BlockIndex),
@@ -24,6 +30,9 @@ pub enum FlashStep {
     /// Through registers: reads everything and finds the differences.
     #[display("compare with the flash")]
     Compare,
+    /// Through registers: clears the flash's block protection, if it is set.
+    #[display("clear the block protection")]
+    Unprotect,
     /// Through registers: clears the old image's length, so that no mixture of two images can start.
     #[display("clear the old image's length")]
     Invalidate,
@@ -39,6 +48,9 @@ pub enum FlashStep {
     /// E2: reads a part back and compares it.
     #[display("read back firmware part {}", _0.number())]
     ReadBack(Part),
+    /// Through registers: sets the block protection again, if it was set.
+    #[display("set the block protection again")]
+    Protect,
     /// E8: restarts the unit, if its firmware knows the command.
     #[display("restart")]
     Restart,
@@ -71,7 +83,7 @@ pub enum FlashEvent<'a> {
 }
 
 /// Receives the events of a backup or a write.
-pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + 'p;
+pub type FlashProgress<'p> = dyn for<'e> Progress<FlashEvent<'e>> + Send + 'p;
 
 /// A step and its result, for a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

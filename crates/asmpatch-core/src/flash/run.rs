@@ -4,6 +4,7 @@
 //! checks that it runs.
 
 mod commands;
+mod phases;
 mod power;
 mod registers;
 
@@ -12,17 +13,18 @@ use std::time::Duration;
 
 use tracing::info;
 
+pub use phases::{Confirmed, Opened, Prepared, prepare};
+
 use super::access::{Access, FlashReader};
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
-use super::proof::{Behaviour, Runs};
+use super::proof::Runs;
 use super::registers::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 use crate::bridge::{Attached, CommandError, Port};
-use crate::failure::fenced;
-use crate::firmware::{BridgeState, FirmwareVersion};
+use crate::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use crate::interrupt::Interrupt;
 use crate::scsi::SenseKey;
 
@@ -40,8 +42,8 @@ pub struct FlashOptions {
     pub replug_deadline: Duration,
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
-    /// Time limit of all access through registers, from the first reading to the last:
-    /// [`BUDGET`](super::registers::BUDGET).
+    /// Time limit of access through registers before the first change, once for the preparation and once from there to
+    /// the change: [`BUDGET`](super::registers::BUDGET). From then on, the time that each sector may take.
     pub budget: Duration,
 }
 
@@ -79,7 +81,7 @@ pub struct Stopped {
     pub report: FlashReport,
 }
 
-/// Carries out `plan` on the unit at `port`.
+/// Carries out `plan` on the unit at `port`: all [phases](Opened), one after the other.
 ///
 /// Reads everything back if the unit's state allows it, otherwise after its return, and writes again what differs.
 ///
@@ -95,25 +97,7 @@ pub fn run(
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<FlashReport, Box<Stopped>> {
-    let report = FlashReport {
-        device: port.device(),
-        before: plan.attached.clone(),
-        after: None,
-        version: None,
-        runs: None,
-        needs_power: false,
-        backup: None,
-        steps: Vec::new(),
-    };
-    let mut run =
-        Run { plan, options, interrupt, observer, report, left: Left::Untouched, during: FlashStep::Open, slot: None };
-    // A panic fails only this unit, and its state is still reported.
-    let outcome = fenced(|| run.all(port)).unwrap_or_else(|panicked| Err(panicked.into()));
-    let Run { report, left, during, .. } = run;
-    match outcome {
-        Ok(()) => Ok(report),
-        Err(error) => Err(Box::new(Stopped { error, during, left, report })),
-    }
+    prepare(port, plan, options, observer, interrupt)?.confirm()?.write()
 }
 
 struct Run<'a> {
@@ -124,44 +108,13 @@ struct Run<'a> {
     report: FlashReport,
     left: Left,
     during: FlashStep,
-    /// Contents of a flash behind registers, once the backup has read it.
+    /// Contents of a flash behind registers, once they are read.
     slot: Option<Slot>,
+    /// Protection of a flash behind registers that has been cleared.
+    protection: Option<u8>,
 }
 
 impl Run<'_> {
-    fn all(&mut self, port: &mut dyn Port) -> Result<(), FlashError> {
-        self.observer.event(FlashEvent::Total(self.total()));
-        self.interrupt.check()?;
-        let mut access = self.open(port)?;
-        // The unit's behaviour before the write, to detect a difference. Behaviour that it does not show can't differ.
-        let before = match self.plan.attached.state {
-            BridgeState::Vendor | BridgeState::OpenFirmware => {
-                Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
-            }
-            BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
-        };
-        if let Some(into) = &self.options.backup_into {
-            self.interrupt.check()?;
-            self.back_up(&mut access, into)?;
-        }
-        // The last place to stop before the unit is complete again.
-        self.interrupt.check()?;
-        let mut access = match access {
-            Access::Commands(bridge) => self.write_by_commands(bridge)?,
-            Access::Registers(flash) => self.write_through_registers(flash, port)?,
-        };
-        self.interrupt.check()?;
-        let restart = self.restart(&mut access)?;
-        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
-        // its unanswered requests delay the whole host controller.
-        let back = self.come_back(port, restart);
-        drop(access);
-        match back? {
-            Some(is_replugged) => self.prove(port, is_replugged, &before),
-            None => Ok(()),
-        }
-    }
-
     fn begin(&mut self, step: FlashStep) {
         info!("{step}");
         self.during = step;
@@ -196,19 +149,25 @@ impl Run<'_> {
 
     fn open(&mut self, port: &mut dyn Port) -> Result<Access, FlashError> {
         self.begin(FlashStep::Open);
-        if port.attached()? != self.plan.attached {
-            return Err(FlashError::Changed("identity"));
-        }
+        self.check_identity(port)?;
         let mut access = Access::open(port)?;
         if let Access::Registers(flash) = &mut access {
             flash.set_budget(self.options.budget);
         }
-        let blocks = access.blocks(self.plan.attached.state)?;
-        if blocks != self.plan.blocks.each_ref().map(|block| block.current) {
-            return Err(FlashError::Changed("configuration"));
-        }
+        self.check_blocks(&mut access)?;
         self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
         Ok(access)
+    }
+
+    fn check_identity(&self, port: &mut dyn Port) -> Result<(), FlashError> {
+        if port.attached()? == self.plan.attached { Ok(()) } else { Err(FlashError::Changed("identity")) }
+    }
+
+    fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
+        let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
+        let found = access.blocks(self.plan.attached.state)?;
+        let is_same = found.iter().zip(&self.plan.blocks).all(|(found, block)| kept(found) == kept(&block.current));
+        if is_same { Ok(()) } else { Err(FlashError::Changed("configuration")) }
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
@@ -233,7 +192,7 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::ReadBackBlock(block.index);
             self.begin(step);
-            if reader.block(block.index)? != block.new {
+            if kept_bytes(&reader.block(block.index)?) != kept_bytes(&block.new) {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
@@ -262,7 +221,6 @@ fn is_final(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
         FlashError::Command(CommandError::Length { .. }) => true,
-        FlashError::Registers(error) => error.is_final(),
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,

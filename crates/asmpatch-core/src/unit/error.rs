@@ -5,7 +5,8 @@ use thiserror::Error;
 
 use super::selector::Selector;
 use crate::bridge::{Location, UnitInfo};
-use crate::usb::{DescriptorFault, MountedError, UsbError};
+use crate::usb::sysfs::{Sysfs, TunnelledDevice};
+use crate::usb::{DescriptorFault, DiskError, UsbError};
 use crate::virtual_bridge;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
@@ -15,6 +16,10 @@ pub enum OpenError {
     #[error("no ASM2464PD bridge is connected")]
     #[diagnostic(code(asmpatch::device::none))]
     None,
+    /// No unit is connected over USB, but these devices are over USB4 or Thunderbolt.
+    #[error("no ASM2464PD bridge is connected over USB, but over USB4 or Thunderbolt: {}", named(.0))]
+    #[diagnostic(code(asmpatch::device::tunnelled))]
+    Tunnelled(Vec<TunnelledDevice>),
     /// Several units are connected, and none was selected.
     #[error("{} bridges are connected: {}", found.len(), listed(found))]
     #[diagnostic(code(asmpatch::device::several))]
@@ -40,10 +45,10 @@ pub enum OpenError {
         /// The units that match.
         found: Vec<UnitInfo>,
     },
-    /// The unit's disk is in use.
+    /// The unit's disk is in use, or may be.
     #[error(transparent)]
     #[diagnostic(transparent)]
-    Mounted(#[from] MountedError),
+    Disk(#[from] DiskError),
     /// UAS was requested, but the unit does not offer it.
     #[error("the unit at {location} offers no UAS: {fault}")]
     #[diagnostic(code(asmpatch::device::no_uas))]
@@ -80,6 +85,18 @@ pub enum OpenError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Usb(#[from] UsbError),
+}
+
+impl OpenError {
+    /// The error if no unit is connected. Looks at the system's USB4 and Thunderbolt devices.
+    pub fn none() -> Self {
+        let tunnelled = Sysfs::system().tunnelled();
+        if tunnelled.is_empty() { Self::None } else { Self::Tunnelled(tunnelled) }
+    }
+}
+
+fn named(devices: &[TunnelledDevice]) -> String {
+    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn listed(found: &[UnitInfo]) -> String {

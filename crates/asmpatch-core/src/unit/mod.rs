@@ -39,7 +39,7 @@ pub type OpenUnit = Unit<OpenBridge>;
 /// # Errors
 /// [`UsbError::Unavailable`].
 pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
-    Ok(usb::discover(&known.usb_ids())?.into_iter().map(|found| found.info).collect())
+    Ok(usb::discover(&known.known_units())?.into_iter().map(|found| found.info).collect())
 }
 
 /// Describes the named units, each once, in the order in which they are named.
@@ -116,7 +116,7 @@ pub fn choose(
         }
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
         _ => {
-            let found = chosen(usb::discover(&known.usb_ids())?, selector)?;
+            let found = chosen(usb::discover(&known.known_units())?, selector)?;
             Chosen { info: found.info.clone(), port: ChosenPort::Usb(found.into()) }
         }
     })
@@ -135,7 +135,7 @@ pub fn port(
     match selector {
         Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone(), capture)?)),
         _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(&known.usb_ids())?, selector)?))),
+        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(&known.known_units())?, selector)?))),
     }
 }
 
@@ -165,11 +165,11 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
 /// Returns the ports of every unit on this machine's buses.
 ///
 /// # Errors
-/// [`OpenError::None`] if no unit is attached.
+/// [`OpenError::None`] or [`OpenError::Tunnelled`] if no unit is attached.
 pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
-    let found = usb::discover(&known.usb_ids())?;
+    let found = usb::discover(&known.known_units())?;
     if found.is_empty() {
-        return Err(OpenError::None);
+        return Err(OpenError::none());
     }
     Ok(found.iter().map(|found| Box::new(UsbPort::of(found)) as Box<dyn Port>).collect())
 }
@@ -181,7 +181,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
     matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
     match (matching.len(), selector) {
         (1, _) => Ok(matching.remove(0)),
-        (0, None) => Err(OpenError::None),
+        (0, None) => Err(OpenError::none()),
         (0, Some(selector)) => Err(OpenError::NoMatch { selector: selector.clone(), found: all }),
         (_, None) => Err(OpenError::Several { found: all }),
         (_, Some(selector)) => Err(OpenError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
@@ -190,7 +190,7 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
 
 fn open_found(found: &Found, choice: TransportChoice) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
-    let _disk = usb::refuse_mounted(&found.port)?;
+    let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
     let location = || found.info.location.clone();
     if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
         return Err(OpenError::NoUas { location: location(), fault: *fault });

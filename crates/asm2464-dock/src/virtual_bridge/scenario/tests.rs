@@ -26,6 +26,9 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         protection = "for-good"
         stuck-sector = 0x3000
         unstable-reads = 3
+        bulk-out-lands = 64
+        stale-first-byte = 2
+        status-in-buffer = true
         [timing]
         erase-sector-ms = 45
         program-page-us = 400
@@ -46,6 +49,9 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         protection: Some(Protection::ForGood),
         stuck_sector: Some(FlashAddress(0x3000)),
         unstable_reads: Some(3),
+        bulk_out_lands: Some(64),
+        stale_first_byte: Some(2),
+        status_in_buffer: true,
     };
     assert_eq!(scenario.flash, faults);
     assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
@@ -106,6 +112,8 @@ fn an_invalid_scenario_is_refused_with_its_reason() {
     assert_eq!(Scenario::parse("serial = \"\""), Err(ScenarioError::Serial(String::new())));
     let never = "[[fault]]\nkind = \"stall\"\nnth = 0";
     assert_eq!(Scenario::parse(never), Err(ScenarioError::FaultCount(1)));
+    let never = "[flash]\nstale-first-byte = 0";
+    assert_eq!(Scenario::parse(never), Err(ScenarioError::FlashCount("stale-first-byte")));
 }
 
 #[test]

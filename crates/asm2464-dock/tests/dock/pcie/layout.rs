@@ -2,7 +2,7 @@
 
 use super::{bar, device, function, gpu_behind_switches, on};
 use crate::chip::DeviceSpec;
-use asm2464_host::pcie::{Bdf, Change, Header, Note, Scope};
+use asm2464_host::pcie::{Bdf, Change, Header, Note, Scope, Survey};
 
 #[test]
 fn after_assignment_memory_answers_through_all_windows() {
@@ -117,6 +117,33 @@ fn windows_are_left_alone_where_bars_are_in_use() {
         pcie.config_write(closed, 0x04, 0, 0x03).unwrap();
         let again = pcie.survey(Scope::USUAL).unwrap();
         assert_eq!((again.changes, again.notes), (vec![], vec![Note::Closed { at: closed }]));
+    });
+}
+
+#[test]
+fn a_write_is_taken_where_one_bar_holds_all_of_it_and_every_bridge_above_forwards_it() {
+    on(&gpu_behind_switches(), |pcie| {
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        let gpu = Bdf::new(4, 0, 0);
+        let decoder = |survey: &Survey, address, len| survey.decoder(address, len);
+        assert_eq!(decoder(&survey, 0x1000_0000, 4), None, "no BAR has an address");
+        pcie.assign(&mut survey).unwrap();
+        let again = pcie.survey(Scope::USUAL).unwrap();
+        let small = function(&again, gpu).bars.iter().find(|bar| bar.size == Some(512 << 10)).unwrap().address;
+        for (address, len, taken) in [
+            (small, 4, Some(gpu)),
+            (small + (512 << 10) - 1, 1, Some(gpu)),
+            (small + (512 << 10) - 1, 2, None),
+            (small.wrapping_sub(1), 2, None),
+            (0x8_0000_0000, 16 << 30, Some(gpu)),
+            (0xF0_0000_0000, 2, None),
+            (u64::MAX, 2, None),
+        ] {
+            assert_eq!(decoder(&again, address, len), taken, "{address:#x} {len:#x}");
+        }
+        pcie.config_write(Bdf::new(2, 0, 0), 0x04, 0, 0x03).unwrap();
+        let closed = pcie.survey(Scope::USUAL).unwrap();
+        assert_eq!(decoder(&closed, small, 4), None, "a bridge above forwards nothing");
     });
 }
 

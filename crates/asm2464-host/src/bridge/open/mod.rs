@@ -39,15 +39,37 @@ const BULK_LEN: usize = SLOT_LEN;
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit of C0. Builds that measure the supply answer within milliseconds. Some builds that don't know the request
-/// never answer, and every command that asks waits this long.
+/// Time limit of C0. Builds that know the request answer within milliseconds. Some that don't never answer, and every
+/// command that asks waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// What C0 says about the board's supply. Source: open firmware ed4e39b.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Supply {
+    /// Voltage and current; `None` on boards without a sensor, where the firmware answers zeros.
+    pub measured: Option<SupplyMeasurement>,
+    /// Whether the board's fault line is active: GPIO 1 is low.
+    pub has_fault: bool,
+}
+
+impl Supply {
+    const fn parse([v0, v1, i0, i1, fault]: [u8; SUPPLY_LEN]) -> Self {
+        let measured = match [v0, v1, i0, i1] {
+            [0, 0, 0, 0] => None,
+            _ => Some(SupplyMeasurement {
+                voltage_mv: u16::from_le_bytes([v0, v1]),
+                current_ma: i16::from_le_bytes([i0, i1]),
+            }),
+        };
+        Self { measured, has_fault: fault != 0 }
+    }
+}
 
 /// The board's measurement of its supply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "SupplyJson"))]
-pub struct Supply {
+pub struct SupplyMeasurement {
     /// Millivolts.
     pub voltage_mv: u16,
     /// Milliamperes.
@@ -243,8 +265,8 @@ impl OpenBridge {
         Ok((state[0], state[0] == LINK_UP))
     }
 
-    /// C0: reads voltage and current of the supply; `None` on boards that don't measure them. Builds that don't know
-    /// the request stall it or don't answer.
+    /// C0: reads the state of the supply; `None` from builds that don't know the request, which stall it or don't
+    /// answer.
     ///
     /// # Errors
     /// [`ControlError`].
@@ -252,13 +274,9 @@ impl OpenBridge {
         let mut answer = [0; SUPPLY_LEN];
         let timeout = self.timeout.min(SUPPLY_TIMEOUT);
         match self.queue.run(&mut Requests::new([OpenCommand::Supply], &mut answer), 1, timeout) {
-            Ok(()) => {
-                let [v0, v1, i0, i1, _] = answer;
-                let (voltage_mv, current_ma) = (u16::from_le_bytes([v0, v1]), i16::from_le_bytes([i0, i1]));
-                Ok(Some(Supply { voltage_mv, current_ma }))
-            }
+            Ok(()) => Ok(Some(Supply::parse(answer))),
             Err(ControlError::Stalled { .. }) => Ok(None),
-            // A unit that answers nothing at all is an error, not a board without the measurement.
+            // A unit that answers nothing at all is an error, not a build without the request.
             Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
             Err(error) => Err(error),
         }

@@ -390,12 +390,19 @@ fn the_link_is_up_when_0xb450_reads_78() {
 }
 
 #[test]
-fn c0_gives_voltage_and_current_where_the_board_measures_them() {
+fn c0_gives_the_fault_line_and_where_the_board_measures_them_voltage_and_current() {
     let silent = || Err(PipeError::Timeout);
     let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
-    let answers = vec![Ok(measured), Err(PipeError::Stall), silent(), Ok(vec![0x78]), silent(), silent()];
-    let (mut unit, log) = unit(answers);
-    assert_eq!(unit.supply(), Ok(Some(Supply { voltage_mv: 12_000, current_ma: -100 })));
+    let (no_sensor, fault) = (vec![0; 5], vec![0, 0, 0x9C, 0xFF, 1]);
+    let answers = [Ok(measured), Ok(no_sensor), Ok(fault), Err(PipeError::Stall), silent(), Ok(vec![0x78])];
+    let (mut unit, log) = unit(answers.into_iter().chain([silent(), silent()]).collect());
+    let measured = |voltage_mv, has_fault| Supply {
+        measured: Some(SupplyMeasurement { voltage_mv, current_ma: -100 }),
+        has_fault,
+    };
+    assert_eq!(unit.supply(), Ok(Some(measured(12_000, false))));
+    assert_eq!(unit.supply(), Ok(Some(Supply { measured: None, has_fault: false })), "zeros are no measurement");
+    assert_eq!(unit.supply(), Ok(Some(measured(0, true))));
     assert_eq!(unit.supply(), Ok(None), "refused");
     assert_eq!(unit.supply(), Ok(None), "without an answer, though the unit answers others");
     assert!(matches!(unit.supply(), Err(ControlError::Timeout { .. })), "a unit that answers nothing");

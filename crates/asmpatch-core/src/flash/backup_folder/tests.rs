@@ -17,6 +17,27 @@ fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothi
 }
 
 #[test]
+fn units_with_one_serial_number_and_content_that_are_saved_at_once_share_one_backup() {
+    for _ in 0..20 {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("same");
+        let all_are_there = std::sync::Barrier::new(8);
+        let saved = std::thread::scope(|scope| {
+            let save_one = || {
+                all_are_there.wait();
+                save(&sample_backup(), &folder)
+            };
+            let running: Vec<_> = (0..8).map(|_| scope.spawn(save_one)).collect();
+            running.into_iter().map(|thread| thread.join().unwrap().unwrap()).collect::<Vec<_>>()
+        });
+        assert!(saved.iter().all(|saved| saved.folder == folder));
+        assert_eq!(saved.iter().filter(|saved| saved.is_new).count(), 1);
+        assert_eq!(load(&folder).unwrap(), sample_backup());
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1, "nothing unfinished is left");
+    }
+}
+
+#[test]
 fn a_backup_never_takes_the_place_of_something_else() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");
@@ -105,4 +126,25 @@ fn a_backup_whose_files_do_not_end_is_refused() {
         std::os::unix::fs::symlink("/dev/zero", folder.join(name)).unwrap();
         assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name}");
     }
+}
+
+#[test]
+fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
+    let home = tempfile::tempdir().unwrap();
+    let at = |name: &str| home.path().join(name);
+    assert_eq!(filed(&at("not there")).unwrap(), []);
+    let backup = sample_backup();
+    for name in ["whole", "damaged block", "another format"] {
+        save(&backup, &at(name)).unwrap();
+    }
+    fs::write(at("damaged block").join(CONFIG[0]), [0xFF; CONFIG_BLOCK_LEN]).unwrap();
+    fs::write(at("another format").join(MANIFEST), "format = 2\n").unwrap();
+    fs::write(at("a file"), "x").unwrap();
+    fs::create_dir(at("a folder")).unwrap();
+    let found = filed(home.path()).unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
+    assert!(found[0].written.is_some());
+    // A folder that can't be read is no folder without backups.
+    assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Io { .. })));
 }

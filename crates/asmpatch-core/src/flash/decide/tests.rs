@@ -3,32 +3,22 @@
 use proptest::prelude::*;
 
 use super::super::backup::tests::sample_image;
+use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
 use super::super::plan::{BlockBytes, BlockPlan, UnitBlocks};
+use super::samples::{block_one, block_zero};
 use super::*;
 use crate::bridge::{Attached, Behind};
 use crate::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
+
+/// No unit is connected but those of the run.
+const ALONE: Neighbours = Neighbours::Listed(Vec::new());
 
 /// An image of the same version with other code.
 fn another() -> Image {
     let mut image = sample_image(0);
     assert!(image.replace(BodyOffset(0x3000), &[0x5A, 0xC3]));
     image
-}
-
-fn block_zero(serial: &str) -> BlockBytes {
-    let [mut block, _] = known_blocks();
-    block.set_stock_identity().unwrap();
-    block.set_text(ConfigField::Serial, serial).unwrap();
-    *block.bytes()
-}
-
-/// Builds a block 1 with its own USB4 identity and a correct checksum.
-fn block_one(byte: u8) -> BlockBytes {
-    let mut bytes = *known_blocks()[1].bytes();
-    bytes[0x5A] = byte;
-    bytes[0x7F] = bytes[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
-    bytes
 }
 
 fn blocks(serial: &str) -> UnitBlocks {
@@ -84,7 +74,7 @@ fn subject() -> Subject {
 }
 
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
-    decide(&[Candidate { seen, plan }], subject, allowed, &[]).remove(0)
+    decide(&[Candidate { seen, plan, backups: &[] }], subject, allowed, &ALONE).remove(0)
 }
 
 fn written(decision: Decision) -> Terms {
@@ -190,10 +180,10 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
 #[test]
 fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let image = sample_image(0);
-    let connected = [Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }];
+    let connected = Neighbours::Listed(vec![Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
-        decide(&[Candidate { seen, plan }], &subject(), allowed, &connected).remove(0)
+        decide(&[Candidate { seen, plan, backups: &[] }], &subject(), allowed, &connected).remove(0)
     };
     let kept_unit = observed("1-1", blocks("A"), Some(&another()));
     let terms = written(decide(&kept_unit, &kept(&kept_unit, &image)));
@@ -212,10 +202,29 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
         Decision::Refused(Refusal::Clone { what: Cloned::SharedSerial { devices, .. }, .. }) if devices == ["1-2"]
     ));
     // The commands that restore the kept unit would meet its twin.
-    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image) }];
+    let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[] }];
     let carried = carried(&candidates, 0, Allowed::default(), &connected, &Library::of_repository().unwrap());
     assert_eq!(carried.again, ["--clone-identity"]);
     assert_eq!(carried.back.unwrap(), ["--unproven", "--clone-identity"]);
+}
+
+#[test]
+fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin() {
+    let image = sample_image(0);
+    let unknown = Neighbours::Unknown("no bus".to_owned());
+    let decide = |device: &str, allowed: Allowed| {
+        let seen = observed(device, blocks("A"), Some(&another()));
+        decide(&[Candidate { seen: &seen, plan: &kept(&seen, &image), backups: &[] }], &subject(), allowed, &unknown)
+            .remove(0)
+    };
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    let refused = decide("1-1", unasked);
+    assert!(matches!(&refused, Decision::Refused(Refusal::UnknownNeighbours { why, .. }) if why == "no bus"));
+    assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
+    let consented = Allowed { clone_identity: true, ..unasked };
+    assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
+    // A unit on this machine's buses is no neighbour of a virtual one.
+    assert_eq!(written(decide("virtual:a", unasked)).unknown_neighbours, None);
 }
 
 #[test]
@@ -224,9 +233,9 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
     let known = known_blocks().map(|block| *block.bytes());
     let seen = ["1-1", "1-2"].map(|device| observed(device, [None, None], None));
     let plans = seen.each_ref().map(|seen| planned(seen, known, BlockSource::Known, &image));
-    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan }).collect();
+    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
     let allowed = Allowed { no_backup: true, ..Allowed::default() };
-    for decision in decide(&units, &subject(), allowed, &[]) {
+    for decision in decide(&units, &subject(), allowed, &ALONE) {
         assert!(matches!(decision, Decision::Refused(Refusal::Clone { .. })), "{decision:?}");
     }
 }
@@ -245,6 +254,35 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let decision = decide_alone(&seen, &plan, &subject(), unasked);
     assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })));
     written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..unasked }));
+}
+
+#[test]
+fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity() {
+    let image = sample_image(0);
+    let seen = observed("1-1", [None, None], None);
+    let known = known_blocks().map(|block| *block.bytes());
+    let backup =
+        |has_identity| FittingBackup { folder: "b".into(), serial: "A".to_owned(), fit: Fit::PortOnly, has_identity };
+    let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
+        let allowed = Allowed { no_backup: true, ..allowed };
+        let plan = planned(&seen, known, source, &image);
+        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
+    };
+    let unasked = Allowed { unasked: true, ..Allowed::default() };
+    let (own, nobodys) = ([backup(true)], [backup(false)]);
+    let refused = decide(BlockSource::Known, &own, unasked);
+    assert!(matches!(refused, Decision::Refused(Refusal::OwnBackup { .. })), "{refused:?}");
+    // Where somebody can be asked, the terms are what the question is about.
+    assert_eq!(written(decide(BlockSource::Known, &own, Allowed::default())).own_backups, own);
+    // Consent, other blocks, and a backup without an identity need no question.
+    let consent = Allowed { clone_identity: true, ..unasked };
+    for (source, backups, allowed) in [
+        (BlockSource::Known, &own, consent),
+        (BlockSource::Backup, &own, unasked),
+        (BlockSource::Known, &nobodys, unasked),
+    ] {
+        assert_eq!(written(decide(source, backups, allowed)).own_backups, []);
+    }
 }
 
 proptest! {
@@ -276,9 +314,9 @@ proptest! {
                 _ => planned(seen, [block_zero(new), block_one(0x10)], BlockSource::Backup, &image),
             })
             .collect();
-        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan }).collect();
+        let candidates: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
-        let decisions = decide(&candidates, &subject(), allowed, &[]);
+        let decisions = decide(&candidates, &subject(), allowed, &ALONE);
         let changed: Vec<_> = candidates
             .iter()
             .zip(&decisions)

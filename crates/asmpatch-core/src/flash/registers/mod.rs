@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use miette::Diagnostic;
 use thiserror::Error;
 
-pub use slot::{Change, SECTOR_LEN, SLOT_LEN, Slot};
+pub use slot::{Change, PAGE_LEN, SECTOR_LEN, SLOT_LEN, Slot};
+pub(super) use spi::Session;
 pub use spi::{BUDGET, RegisterFlash};
 
-use crate::bridge::{ControlError, OpenBridge};
+use crate::bridge::{ControlError, OpenBridge, Speed};
 use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 
@@ -42,6 +43,9 @@ pub trait RegisterAccess {
     /// [`ControlError`].
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError>;
 
+    /// The speed of the unit's link.
+    fn speed(&self) -> Speed;
+
     /// The current time, for deadlines.
     fn now(&self) -> Instant {
         Instant::now()
@@ -59,6 +63,10 @@ impl RegisterAccess for OpenBridge {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.bulk_out(bytes)
+    }
+
+    fn speed(&self) -> Speed {
+        Self::speed(self)
     }
 }
 
@@ -106,10 +114,27 @@ pub enum RegisterError {
         /// Number of attempts to clear it.
         tries: u32,
     },
+    /// The block protection can't be set again.
+    #[error("the flash's block protection reads {status:#04x} and not {protection:#04x}, as it was before")]
+    #[diagnostic(code(asmpatch::registers::unprotected))]
+    Unprotected {
+        /// The status register.
+        status: u8,
+        /// The protection bits that it should have.
+        protection: u8,
+    },
     /// The whole access took longer than this.
     #[error("reading and writing the flash has taken more than {0:?}")]
     #[diagnostic(code(asmpatch::registers::out_of_time))]
     OutOfTime(Duration),
+    /// For this long, no sector was read or written.
+    #[error("no sector of the flash was read or written for {0:?}")]
+    #[diagnostic(code(asmpatch::registers::no_progress))]
+    NoProgress(Duration),
+    /// Repeated reads of this register of the flash differ.
+    #[error("the flash's {0} reads differently each time")]
+    #[diagnostic(code(asmpatch::registers::disagrees))]
+    Disagrees(&'static str),
     /// Repeated reads of this sector differ.
     #[error("the flash reads differently each time at {0}")]
     #[diagnostic(code(asmpatch::registers::unstable))]
@@ -137,6 +162,11 @@ pub enum RegisterError {
 impl RegisterError {
     /// Whether a retry over the same connection can't help: the unit is gone, or the time is over.
     pub(in crate::flash) const fn is_final(&self) -> bool {
-        matches!(self, Self::OutOfTime(_) | Self::Control(ControlError::Disconnected { .. }))
+        self.is_out_of_time() || matches!(self, Self::Control(ControlError::Disconnected { .. }))
+    }
+
+    /// Whether the time is over.
+    pub(in crate::flash) const fn is_out_of_time(&self) -> bool {
+        matches!(self, Self::OutOfTime(_) | Self::NoProgress(_))
     }
 }

@@ -7,6 +7,7 @@ use super::*;
 use crate::bridge::open::OpenRequest;
 use crate::bridge::{Endpoint, Port as _};
 use crate::firmware::FlashAddress;
+use crate::mcu::SpiFlash as _;
 use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 const SECTOR: FlashAddress = FlashAddress(0x1_F000);
@@ -161,6 +162,10 @@ impl RegisterAccess for Slow {
         self.unit.send(bytes)
     }
 
+    fn speed(&self) -> Speed {
+        self.unit.speed()
+    }
+
     fn now(&self) -> Instant {
         self.clock.get()
     }
@@ -171,7 +176,7 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
-    let begun = flash.deadline.at - BUDGET;
+    let begun = flash.session.deadline.at - BUDGET;
     let mut outcome = Ok(());
     for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
@@ -186,12 +191,128 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
 #[test]
 fn the_time_goes_on_over_a_new_connection() {
     let mut port = port("");
-    let deadline = Slow::flash(&mut port, Duration::from_secs(4)).deadline;
+    let mut session = Slow::flash(&mut port, Duration::from_secs(4)).session;
     let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
     flash.read_sector(SECTOR).unwrap();
-    flash.deadline = spi::Deadline { at: deadline.at - BUDGET, ..deadline };
+    session.deadline.at -= BUDGET;
+    flash.session = session;
     assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime(BUDGET)));
     assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime(BUDGET)));
+}
+
+#[test]
+fn once_progress_is_expected_only_its_lack_ends_the_work() {
+    let mut port = port("");
+    let mut flash = Slow::flash(&mut port, Duration::from_secs(1));
+    let begun = flash.registers().now();
+    flash.expect_progress();
+    for at in Slot::sectors() {
+        flash.read_sector(at).unwrap();
+        flash.progressed();
+    }
+    assert!(flash.registers().now() > begun + 2 * BUDGET);
+    let mut outcome = Ok(());
+    for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
+        outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
+    }
+    assert_eq!(outcome, Err(RegisterError::NoProgress(BUDGET)));
+}
+
+/// A unit that counts how many bytes it gets over its bulk pipe at once.
+#[derive(Debug)]
+struct Counted {
+    unit: OpenBridge,
+    sent: Vec<usize>,
+}
+
+impl RegisterAccess for Counted {
+    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
+        self.unit.exchange(bytes, from, into)
+    }
+
+    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
+        self.unit.write(bytes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.sent.push(bytes.len());
+        self.unit.send(bytes)
+    }
+
+    fn speed(&self) -> Speed {
+        self.unit.speed()
+    }
+}
+
+#[test]
+fn pages_are_as_long_as_what_lands_at_the_speed_of_the_link() {
+    for (speed, sent) in [("super", vec![128; 2]), ("high", vec![64; 4])] {
+        let mut port = port(&format!("speed = \"{speed}\"\n[flash]\nbulk-out-lands = 64\n"));
+        let unit = port.open_control().unwrap();
+        let mut flash = RegisterFlash::new(Counted { unit, sent: Vec::new() }).unwrap();
+        flash.erase(SECTOR).unwrap();
+        flash.program(SECTOR, &page(5)).unwrap();
+        flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
+        assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(5), page(6)].concat(), "{speed}");
+        assert_eq!(flash.into_registers().sent, sent, "{speed}");
+    }
+}
+
+#[test]
+fn from_the_first_difference_on_pages_go_byte_by_byte() {
+    let mut port = port("speed = \"high\"\n[flash]\nbulk-out-lands = 20\n");
+    let unit = port.open_control().unwrap();
+    let mut flash = RegisterFlash::new(Counted { unit, sent: Vec::new() }).unwrap();
+    flash.erase(SECTOR).unwrap();
+    flash.program(SECTOR, &page(5)).unwrap();
+    assert_eq!(cells(&port, SECTOR, LEN), page(5), "no byte of it was ever wrong");
+    let session = flash.session;
+    let sent = flash.into_registers().sent;
+    assert_eq!(sent, [64]);
+    let mut flash = RegisterFlash::resume(port.open_control().unwrap(), session).unwrap();
+    flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
+    assert!(!flash.session.has_bulk, "not tried again over a new connection");
+}
+
+#[test]
+fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_the_flashs_content() {
+    for every in [1, 2, 3, 7] {
+        let stale = format!("[flash]\nprotection = \"clearable\"\nstale-first-byte = {every}\n");
+        let mut port = port(&(stale + "[timing]\nerase-sector-ms = 20\nprogram-page-us = 3000\n"));
+        let mut flash = flash(&mut port);
+        assert_eq!(flash.protection(), Ok(0x1C), "{every}");
+        flash.unprotect().unwrap();
+        flash.erase(SECTOR).unwrap();
+        // As a status, its first byte says "ready" and "protected".
+        for number in 0..8 {
+            let mut page = page(number);
+            page[0] = 0x1C;
+            let at = FlashAddress(SECTOR.0 + 0x80 * u32::from(number));
+            let begun = Instant::now();
+            flash.program(at, &page).unwrap();
+            assert!(begun.elapsed() >= Duration::from_millis(3), "{every}: it was waited for");
+            assert_eq!(cells(&port, at, LEN), page, "{every}");
+            assert_eq!(flash.protection(), Ok(0), "{every}");
+        }
+        let (at, mask) = Slot::invalidation();
+        let before = cells(&port, FlashAddress(0), SECTOR_LEN);
+        flash.clear_bits(at, &mask).unwrap();
+        let after = flash.read_sector(FlashAddress(0)).unwrap();
+        assert_eq!(after[..], [&before[..0x100], &[0; 4], &before[0x104..]].concat(), "{every}");
+    }
+}
+
+#[test]
+fn clearing_the_protection_keeps_the_status_registers_other_bits_and_it_is_put_back() {
+    let mut port = port("");
+    port.unit().lock().flash_mut().set_status(0x2C);
+    let mut flash = flash(&mut port);
+    let protection = flash.protection().unwrap();
+    assert_eq!(protection, 0x0C);
+    flash.unprotect().unwrap();
+    assert_eq!(port.unit().lock().flash().status(), 0x20);
+    flash.protect(protection).unwrap();
+    assert_eq!(port.unit().lock().flash().status(), 0x2C);
 }
 
 /// A unit whose bulk pipe hangs, or whose flash is missing.
@@ -222,6 +343,10 @@ impl RegisterAccess for Broken {
             deadline: Duration::ZERO,
             answers: true,
         })
+    }
+
+    fn speed(&self) -> Speed {
+        self.unit.speed()
     }
 }
 

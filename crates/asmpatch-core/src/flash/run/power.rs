@@ -20,8 +20,8 @@ impl Run<'_> {
     /// Restarts the unit by E8, and returns its mode. Running firmware resets its CPU and comes back by itself. The
     /// boot loader is told to halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command:
     /// `None`.
-    pub(super) fn restart(&mut self, access: &mut Access) -> Result<Option<ResetMode>, FlashError> {
-        let Access::Commands(bridge) = access else { return Ok(None) };
+    pub(super) fn restart(&mut self, access: Option<&mut Access>) -> Result<Option<ResetMode>, FlashError> {
+        let Some(Access::Commands(bridge)) = access else { return Ok(None) };
         self.begin(FlashStep::Restart);
         let (mode, sent) = match self.plan.attached.state {
             BridgeState::BootLoader => (ResetMode::Halt, "halt sent"),

@@ -1,58 +1,117 @@
 //! Writes through registers, sector by sector, and only what differs.
 //!
-//! Wherever it stops, the unit starts an image or its boot loader: see [`Slot::changes`]. A sector that fails is
-//! written again over a new connection.
+//! Wherever it stops, the unit starts an image or its boot loader: see [`Slot::changes`]. What fails is done again over
+//! a new connection. Once the old image can't start any more, only a lack of progress ends the run: [`FAILURES`] in a
+//! row at one sector, or one that takes longer than the run's time.
 
-use super::{ATTEMPTS, Run, is_final};
+use std::thread;
+use std::time::Duration;
+
+use super::{ATTEMPTS, Run};
 use crate::bridge::{OpenBridge, Port};
-use crate::flash::access::{Access, read_slot};
+use crate::firmware::FlashAddress;
+use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::registers::{Change, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Slot};
+use crate::flash::registers::{Change, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Session, Slot};
 use crate::interrupt::Interrupt;
+
+/// Number of times in a row that something may fail before the run ends.
+const FAILURES: u32 = 8;
+/// Time before a unit that could not be opened is opened again, times the number of failures.
+const PAUSE: Duration = Duration::from_millis(100);
 
 type Flash = RegisterFlash<OpenBridge>;
 
-impl Run<'_> {
-    /// Writes until everything reads back correctly, a few times at most.
-    pub(super) fn write_through_registers(
-        &mut self,
-        mut flash: Flash,
-        port: &mut dyn Port,
-    ) -> Result<Access, FlashError> {
-        for attempt in 1.. {
-            flash = self.write_what_differs(flash, port, attempt)?;
-            let error = match self.compare(&mut flash, attempt) {
-                Ok(()) => break,
-                Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
-                Err(error) => error,
-            };
-            let Some(again) = self.reconnect(flash, port) else { return Err(error) };
-            flash = again;
-            self.trouble(&format!("{error}: comparing everything again"));
-        }
-        Ok(Access::Registers(flash))
-    }
+/// The unit of the run, opened again after each failure.
+struct Unit<'p> {
+    port: &'p mut dyn Port,
+    session: Session,
+    /// `None` if the unit could not be opened again.
+    flash: Option<Flash>,
+}
 
-    fn write_what_differs(&mut self, mut flash: Flash, port: &mut dyn Port, attempt: u32) -> Result<Flash, FlashError> {
-        self.begin(FlashStep::Compare);
-        // The backup has just read this; it need not be read again.
+impl Run<'_> {
+    /// Checks that the block protection can be cleared, if there is anything to write, and leaves it as it was. Returns
+    /// the unit.
+    pub(super) fn check_protection(&mut self, flash: Flash, port: &mut dyn Port) -> Result<Flash, FlashError> {
+        self.begin(FlashStep::CheckProtection);
+        let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
         let old = match self.slot.take() {
             Some(slot) => slot,
-            None => read_slot(&mut flash)?,
+            None => self.read_slot(&mut unit)?,
         };
+        let has_changes = !old.changes(&self.wanted(), self.options.rewrite).is_empty();
+        self.slot = Some(old);
+        if has_changes {
+            self.try_to_unprotect(&mut unit)?;
+        }
+        unit.flash.ok_or(FlashError::NotBack(self.options.return_deadline))
+    }
+
+    /// Clears the block protection, if it is set, and puts it back.
+    fn try_to_unprotect(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+        let protection = self.retried(unit, |_, flash, _| Ok(flash.protection()?))?;
+        if protection == 0 {
+            return Ok(());
+        }
+        self.left = Left::Unprotected;
+        let cleared = self.retried(unit, |_, flash, _| Ok(flash.unprotect()?));
+        let restored = self.retried(unit, |_, flash, _| Ok(flash.protect(protection)?));
+        if restored.is_ok() {
+            self.left = Left::Untouched;
+        }
+        cleared.and(restored)
+    }
+
+    /// What the slot holds after the write.
+    fn wanted(&self) -> Slot {
         let [zero, one] = &self.plan.blocks;
-        let new = Slot::of([&zero.new, &one.new], &self.plan.file);
+        Slot::of([&zero.new, &one.new], &self.plan.file)
+    }
+
+    /// Writes until everything reads back correctly, a few times at most, and puts the block protection back. Returns
+    /// the unit if it is still there.
+    pub(super) fn write_through_registers(
+        &mut self,
+        flash: Flash,
+        port: &mut dyn Port,
+    ) -> Result<Option<Access>, FlashError> {
+        let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
+        let outcome = self.write_and_compare(&mut unit);
+        self.protect_again(&mut unit);
+        outcome.map(|()| unit.flash.map(Access::Registers))
+    }
+
+    fn write_and_compare(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+        for attempt in 1.. {
+            self.write_what_differs(unit, attempt)?;
+            match self.retried(unit, |run, flash, _| run.compare(flash, attempt)) {
+                Ok(()) => break,
+                Err(error) if attempt < ATTEMPTS && is_difference(&error) => {
+                    self.trouble(&format!("{error}: comparing everything again"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_what_differs(&mut self, unit: &mut Unit<'_>, attempt: u32) -> Result<(), FlashError> {
+        self.begin(FlashStep::Compare);
+        // The preparation has read this; it need not be read again.
+        let old = match self.slot.take() {
+            Some(slot) => slot,
+            None => self.read_slot(unit)?,
+        };
+        let new = self.wanted();
         let changes = old.changes(&new, self.options.rewrite && attempt == 1);
         let sectors = changes.iter().filter(|change| matches!(change, Change::Sector(_))).count();
         self.observer.event(FlashEvent::Moved((2 * SLOT_LEN - sectors * SECTOR_LEN) as u64));
         self.end(FlashStep::Compare, &format!("{sectors} of {} sectors differ", SLOT_LEN / SECTOR_LEN));
         if sectors > 0 {
-            flash.unprotect()?;
-            if self.left == Left::Untouched {
-                self.interrupt.check()?;
-            }
+            self.unprotect(unit)?;
         }
         let mut written = 0;
         for change in &changes {
@@ -61,7 +120,12 @@ impl Run<'_> {
                 self.begin(step);
             }
             self.left = Left::Incomplete;
-            flash = self.change(flash, port, *change, &new)?;
+            self.retried(unit, |_, flash, attempt| {
+                if attempt == 1 {
+                    flash.expect_progress();
+                }
+                Ok(make(flash, *change, &new, attempt > 1)?)
+            })?;
             match change {
                 Change::Invalidate => self.end(step, "no mixture of two images can start"),
                 Change::Sector(at) => {
@@ -77,48 +141,116 @@ impl Run<'_> {
             }
         }
         self.left = Left::Complete;
-        Ok(flash)
+        Ok(())
     }
 
-    /// Makes one change. Retries while the unit is still there.
-    fn change(
-        &mut self,
-        mut flash: Flash,
-        port: &mut dyn Port,
-        change: Change,
-        new: &Slot,
-    ) -> Result<Flash, FlashError> {
-        let mut attempt = 1;
-        loop {
-            let error = match make(&mut flash, change, new) {
-                Ok(()) => return Ok(flash),
-                Err(error) if attempt == ATTEMPTS || matches!(error, RegisterError::OutOfTime(_)) => {
-                    return Err(error.into());
+    fn read_slot(&mut self, unit: &mut Unit<'_>) -> Result<Slot, FlashError> {
+        let mut slot = Slot::erased();
+        for at in Slot::sectors() {
+            let sector = self.retried(unit, |_, flash, _| Ok(flash.read_sector(at)?))?;
+            slot.set_sector(at, &sector);
+        }
+        Ok(slot)
+    }
+
+    /// Clears the block protection if it is set.
+    fn unprotect(&mut self, unit: &mut Unit<'_>) -> Result<(), FlashError> {
+        let protection = self.retried(unit, |_, flash, _| Ok(flash.protection()?))?;
+        if protection == 0 {
+            return Ok(());
+        }
+        self.begin(FlashStep::Unprotect);
+        self.protection = self.protection.or(Some(protection));
+        if self.left == Left::Untouched {
+            self.left = Left::Unprotected;
+        }
+        self.retried(unit, |_, flash, _| Ok(flash.unprotect()?))?;
+        self.end(FlashStep::Unprotect, &format!("it was {protection:#04x}"));
+        Ok(())
+    }
+
+    /// Puts back the block protection, if it was cleared. A flash that may hold no firmware stays without it: what
+    /// writes that flash next may not clear it.
+    fn protect_again(&mut self, unit: &mut Unit<'_>) {
+        let Some(protection) = self.protection else { return };
+        if !matches!(self.left, Left::Unprotected | Left::Verified) {
+            return self.trouble("the flash's block protection stays cleared");
+        }
+        let during = self.during;
+        self.begin(FlashStep::Protect);
+        match self.retried(unit, |_, flash, _| Ok(flash.protect(protection)?)) {
+            Ok(()) => {
+                self.end(FlashStep::Protect, &format!("{protection:#04x}, as it was"));
+                if self.left == Left::Unprotected {
+                    self.left = Left::Untouched;
                 }
-                Err(error) => error,
-            };
+            }
+            // The firmware needs no protection.
+            Err(error) => self.trouble(&format!("{error}: it stays cleared")),
+        }
+        self.during = during;
+    }
+
+    /// Does something with the flash. If it fails, does it again over a new connection, with the number of the attempt.
+    fn retried<T>(
+        &mut self,
+        unit: &mut Unit<'_>,
+        mut act: impl FnMut(&mut Self, &mut Flash, u32) -> Result<T, FlashError>,
+    ) -> Result<T, FlashError> {
+        let mut flash = match unit.flash.take() {
+            Some(flash) => flash,
+            None => self.reconnect(unit).ok_or(FlashError::NotBack(self.options.return_deadline))?,
+        };
+        let mut attempt = 0;
+        loop {
             attempt += 1;
-            let Some(again) = self.reconnect(flash, port) else { return Err(error.into()) };
+            let outcome = act(self, &mut flash, attempt);
+            unit.session = flash.session;
+            let error = match outcome {
+                Err(error) if attempt < FAILURES && !is_over(&error) => error,
+                outcome => {
+                    unit.flash = Some(flash);
+                    return outcome;
+                }
+            };
+            drop(flash);
+            if self.is_unchanged() {
+                self.interrupt.check()?;
+            }
+            let Some(again) = self.reconnect(unit) else { return Err(error) };
             flash = again;
             self.trouble(&format!("{error}: again, over a new connection"));
         }
     }
 
-    /// Opens the unit again if it is still the same and runs the same firmware. Its time limit continues.
-    fn reconnect(&self, flash: Flash, port: &mut dyn Port) -> Option<Flash> {
-        let deadline = flash.deadline;
-        drop(flash);
-        let found = match port.attached() {
-            Ok(found) => found,
-            // The cable may have lost contact for a moment. No signal stops this wait, as none stops the write.
-            Err(_) => port.wait_for_return(self.options.return_deadline, Interrupt::never()).ok()??,
-        };
-        if found != self.plan.attached {
-            return None;
+    /// Opens the unit again if it is still the same and runs the same firmware.
+    fn reconnect(&self, unit: &mut Unit<'_>) -> Option<Flash> {
+        for failures in 0..FAILURES {
+            thread::sleep(PAUSE * failures);
+            let found = match unit.port.attached() {
+                Ok(found) => found,
+                // The cable may have lost contact for a moment. Once something is written, no signal stops this wait.
+                Err(_) => {
+                    let interrupt = if self.is_unchanged() { self.interrupt } else { Interrupt::never() };
+                    unit.port.wait_for_return(self.options.return_deadline, interrupt).ok()??
+                }
+            };
+            if found != self.plan.attached {
+                return None;
+            }
+            let opened = unit.port.open_control().ok().map(|registers| RegisterFlash::resume(registers, unit.session));
+            match opened {
+                Some(Ok(flash)) => return Some(flash),
+                Some(Err(error)) if error.is_out_of_time() => return None,
+                Some(Err(_)) | None => {}
+            }
         }
-        let mut flash = RegisterFlash::new(port.open_control().ok()?).ok()?;
-        flash.deadline = deadline;
-        Some(flash)
+        None
+    }
+
+    /// Whether the flash still holds what it held.
+    const fn is_unchanged(&self) -> bool {
+        matches!(self.left, Left::Untouched | Left::Unprotected)
     }
 }
 
@@ -130,20 +262,50 @@ const fn step_of(change: Change) -> FlashStep {
     }
 }
 
-fn make(flash: &mut Flash, change: Change, new: &Slot) -> Result<(), RegisterError> {
+/// Whether the flash reads back differently, which only another write helps.
+const fn is_difference(error: &FlashError) -> bool {
+    matches!(error, FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. })
+}
+
+/// Whether a new connection can't help: the time is over, or the flash has answered.
+const fn is_over(error: &FlashError) -> bool {
+    match error {
+        FlashError::Registers(error) => error.is_out_of_time() || matches!(error, RegisterError::Protected { .. }),
+        _ => true,
+    }
+}
+
+/// Makes a change. Another attempt keeps what an earlier one has written.
+fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result<(), RegisterError> {
     match change {
         Change::Invalidate => {
             let (at, page) = Slot::invalidation();
             flash.clear_bits(at, &page)
         }
         Change::Sector(at) => {
-            flash.erase(at)?;
+            let wanted = new.sector(at);
+            let kept = if is_again { Some(flash.read_sector(at)?) } else { None };
+            // A program only clears bits.
+            let kept = kept.filter(|kept| kept.iter().zip(wanted).all(|(found, wanted)| found & wanted == *wanted));
+            let found = match kept {
+                Some(kept) => kept,
+                None => {
+                    flash.erase(at)?;
+                    Box::new([0xFF; SECTOR_LEN])
+                }
+            };
             for (page_at, page) in new.pages(at) {
-                flash.program(page_at, &page)?;
+                if found[offset(at, page_at)..][..PAGE_LEN] != page {
+                    flash.program(page_at, &page)?;
+                }
             }
             let found = flash.read_sector(at)?;
-            let differences = found.iter().zip(new.sector(at)).filter(|(found, wanted)| found != wanted).count();
+            let differences = found.iter().zip(wanted).filter(|(found, wanted)| found != wanted).count();
             if differences == 0 { Ok(()) } else { Err(RegisterError::Differs { at, count: differences }) }
         }
     }
+}
+
+const fn offset(sector: FlashAddress, page: FlashAddress) -> usize {
+    (page.0 - sector.0) as usize
 }

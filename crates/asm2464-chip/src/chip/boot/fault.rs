@@ -1,0 +1,81 @@
+//! Why an image fails a check.
+
+use std::fmt;
+
+use super::place::CodePlace;
+use crate::chip::core::{Chip, Outcome};
+use crate::chip::driver::Unanswered;
+use crate::mcu::SpiFlash;
+
+/// Reasons a check failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootFault {
+    /// The image did not answer.
+    Hung {
+        /// How the run ended.
+        outcome: Outcome,
+        /// Where the CPU is: an instruction, or the loop that it does not leave.
+        at: Option<CodePlace>,
+    },
+    /// The image halted an endpoint again and again.
+    Halted {
+        /// The endpoint's address.
+        endpoint: u8,
+        /// Where the CPU is.
+        at: Option<CodePlace>,
+    },
+    /// The image gave a wrong answer.
+    Wrong(String),
+}
+
+impl BootFault {
+    /// Why a chip did not answer.
+    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
+        let at = CodePlace::of(chip);
+        match why {
+            Unanswered::Stall => Self::Wrong("the request was stalled".into()),
+            Unanswered::Halted(endpoint) => Self::Halted { endpoint, at },
+            Unanswered::Silent(outcome) => Self::Hung { outcome, at },
+        }
+    }
+
+    /// Why a chip did not answer, with the loop that its firmware does not leave. Runs the chip on to find it.
+    pub(in crate::chip) fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
+        let mut fault = Self::of(why, chip);
+        if let Self::Hung { outcome: Outcome::Budget, at } | Self::Halted { at, .. } = &mut fault {
+            *at = CodePlace::looping(chip);
+        }
+        fault
+    }
+
+    /// Whether the image gave no answer. Further questions would take as long and tell no more.
+    pub(in crate::chip) const fn is_dead(&self) -> bool {
+        matches!(self, Self::Hung { .. } | Self::Halted { .. })
+    }
+}
+
+impl fmt::Display for BootFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = match self {
+            Self::Hung { outcome, at } => {
+                f.write_str(match outcome {
+                    Outcome::Parked | Outcome::Attention => "no answer: the firmware waits",
+                    Outcome::Budget => "no answer: the firmware goes on without one, in a loop",
+                    Outcome::Reset => "no answer: the firmware reset the chip",
+                    Outcome::Halted => "no answer: the firmware stopped",
+                    Outcome::FlashGone => "no answer: the flash lost its power",
+                })?;
+                at
+            }
+            Self::Halted { endpoint, at } => {
+                write!(f, "no answer: endpoint {endpoint:#04x} stays halted, and the firmware is")?;
+                at
+            }
+            Self::Wrong(what) => return f.write_str(what),
+        };
+        match at {
+            Some(at) => write!(f, " at {at}"),
+            None => f.write_str(" outside its code"),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The cost of a proof on the model: a limit for all of its runs together, and Ctrl-C.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use super::core::{Chip, Outcome};
+use crate::mcu::SpiFlash;
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::progress::Progress;
+
+/// Instructions between two looks at the flag.
+const SLICE: u64 = 1_000_000;
+
+/// Limits of a proof: its instructions, and Ctrl-C. Clones share what is left.
+#[derive(Clone)]
+pub struct ProofBudget(Rc<Shared>);
+
+struct Shared {
+    spent: Cell<u64>,
+    interrupt: Interrupt<'static>,
+    progress: RefCell<Box<dyn Progress<u64>>>,
+}
+
+impl fmt::Debug for ProofBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProofBudget").field("spent", &self.0.spent).finish_non_exhaustive()
+    }
+}
+
+impl ProofBudget {
+    /// Instructions of a whole proof. 240417 takes 1.5 million.
+    pub const INSTRUCTIONS: u64 = 200_000_000;
+
+    /// A new budget. `progress` is told the instructions spent so far, every million or so.
+    pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<u64> + 'static) -> Self {
+        Self(Rc::new(Shared { spent: Cell::new(0), interrupt, progress: RefCell::new(Box::new(progress)) }))
+    }
+
+    /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
+    pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> Outcome {
+        let Shared { spent, interrupt, progress } = &*self.0;
+        let begin = chip.instructions();
+        loop {
+            let before = chip.instructions();
+            let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(spent.get()));
+            if left == 0 || interrupt.is_requested() {
+                return Outcome::Budget;
+            }
+            let outcome = chip.run(left.min(SLICE));
+            let ran = chip.instructions() - before;
+            spent.set(spent.get() + ran);
+            if ran >= SLICE {
+                progress.borrow_mut().event(spent.get());
+            }
+            // Without progress another round would change nothing.
+            if outcome != Outcome::Budget || ran == 0 {
+                return outcome;
+            }
+        }
+    }
+
+    /// Returns an error if Ctrl-C has cut the proof short.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
+    pub(super) fn check(&self) -> Result<(), Interrupted> {
+        self.0.interrupt.check()
+    }
+}
+
+/// Until the budget is spent, without progress.
+impl Default for ProofBudget {
+    fn default() -> Self {
+        Self::new(Interrupt::never(), ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::chip::boot::{check, check_within};
+    use crate::firmware::Image;
+
+    /// Counts in 24 bits of IDATA, so that no two rounds are the same: it never idles, and answers nothing.
+    fn counts() -> Image {
+        let code = [0x05, 0x30, 0xE5, 0x30, 0x70, 0xFA, 0x05, 0x31, 0xE5, 0x31, 0x70, 0xF4, 0x05, 0x32, 0x80, 0xF0];
+        Image::from_body([&code[..], &[0; 600]].concat()).unwrap()
+    }
+
+    #[test]
+    fn an_image_that_loops_is_asked_once_and_the_report_says_where_it_loops() {
+        let report = check(&counts());
+        let (check, fault) = report.failure().unwrap();
+        assert_eq!(report.checks.len(), 1, "{report:#?}");
+        assert!(check.instructions < 25_000_000, "{report:#?}");
+        assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
+    }
+
+    #[test]
+    fn ctrl_c_ends_a_proof_within_a_slice() {
+        static FLAG: AtomicBool = AtomicBool::new(false);
+        let mut told = Vec::new();
+        let (tell, heard) = std::sync::mpsc::channel();
+        let budget = ProofBudget::new(Interrupt::watching(&FLAG), move |spent| {
+            FLAG.store(spent >= 2 * SLICE, Ordering::Relaxed);
+            tell.send(spent).unwrap();
+        });
+        assert_eq!(check_within(&counts(), &budget), Err(Interrupted));
+        drop(budget);
+        told.extend(heard);
+        assert_eq!(told, [SLICE, 2 * SLICE]);
+    }
+
+    #[test]
+    fn all_runs_of_a_proof_share_its_instructions() {
+        let budget = ProofBudget::default();
+        budget.0.spent.set(ProofBudget::INSTRUCTIONS - 1_000);
+        let report = check_within(&counts(), &budget).unwrap();
+        assert!(report.checks[0].instructions < 200_000, "{report:#?}");
+        assert_eq!(budget.0.spent.get(), ProofBudget::INSTRUCTIONS);
+    }
+}

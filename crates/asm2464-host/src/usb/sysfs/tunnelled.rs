@@ -1,0 +1,78 @@
+//! USB4 and Thunderbolt devices. A dock with stock firmware on such a port tunnels PCIe and shows no USB device.
+//!
+//! Source: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt`.
+
+use std::path::Path;
+
+use super::{Sysfs, bounded, names};
+use crate::escape::Escape as _;
+
+/// Number of devices that are listed: more than any chain of one host has.
+const MAX_DEVICES: usize = 64;
+
+/// A device that is connected over USB4 or Thunderbolt.
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
+#[display("{name} ({} {})", maker.shown(), product.shown())]
+pub struct TunnelledDevice {
+    /// The kernel's name: domain and route, as in `0-1`.
+    pub name: String,
+    /// Its maker, by its own account.
+    pub maker: String,
+    /// Its product name, by its own account.
+    pub product: String,
+}
+
+impl Sysfs {
+    /// The devices that are connected over USB4 or Thunderbolt, without the host's own routers.
+    pub fn tunnelled(&self) -> Vec<TunnelledDevice> {
+        let devices = self.sys.join("bus/thunderbolt/devices");
+        let named = names(&devices).into_iter().filter(|name| is_device(name));
+        let described = named.filter_map(|name| {
+            let text = |file: &str| text(&devices.join(&name).join(file));
+            Some(TunnelledDevice { maker: text("vendor_name")?, product: text("device_name")?, name })
+        });
+        described.take(MAX_DEVICES).collect()
+    }
+}
+
+/// Whether a name is a device's: `0-1`, `0-301`. The host's router is `0-0`, `domain0` and `usb4_port1` are none, and
+/// retimers have a colon.
+fn is_device(name: &str) -> bool {
+    name.split_once('-').is_some_and(|(domain, route)| {
+        let is_number = |text: &str, radix| !text.is_empty() && text.chars().all(|c| c.is_digit(radix));
+        is_number(domain, 10) && is_number(route, 16) && route != "0"
+    })
+}
+
+fn text(file: &Path) -> Option<String> {
+    let bytes = bounded(file)?;
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn devices_behind_a_tunnel_are_named_without_the_hosts_own_routers_and_retimers() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, files: &[(&str, &str)]| {
+            let folder = root.path().join("sys/bus/thunderbolt/devices").join(name);
+            fs::create_dir_all(&folder).unwrap();
+            files.iter().for_each(|(file, text)| fs::write(folder.join(file), text).unwrap());
+        };
+        put("0-0", &[("vendor_name", "Maker of laptops\n"), ("device_name", "Laptop\n")]);
+        put("0-1", &[("vendor_name", "ASMedia\n"), ("device_name", "UT3G\u{1b}[2J\n"), ("authorized", "1\n")]);
+        put("0-301", &[("vendor_name", "Other\n"), ("device_name", "Dock\n")]);
+        // A device that has just left.
+        put("0-3", &[]);
+        put("0-1:1.1", &[("vendor", "0x8086\n"), ("device", "0x15ee\n")]);
+        put("domain0", &[("security", "user\n")]);
+        let sysfs = Sysfs::at(root.path().join("sys"), "/nowhere", "/nowhere");
+        let shown: Vec<String> = sysfs.tunnelled().iter().map(ToString::to_string).collect();
+        assert_eq!(shown, ["0-1 (ASMedia UT3G\\u{1b}[2J)", "0-301 (Other Dock)"]);
+        assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled().is_empty());
+    }
+}

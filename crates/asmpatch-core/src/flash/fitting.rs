@@ -1,0 +1,219 @@
+//! Finds the backups that may be a unit's own, by what the unit still shows of its identity. Pure.
+//!
+//! A unit in its boot loader returns no block. While its block 0 is whole it shows that block's serial number, and zeros
+//! after that: then only the port is left, at which another unit may have been backed up. Open firmware takes its serial
+//! number from the chip, so it says nothing about the blocks, which such a unit returns.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use derive_more::Display;
+
+use super::backup::BackedUpUnit;
+use super::identity::{UnitIdentity, is_nobodys};
+use super::plan::{BlockBytes, UnitBlocks};
+use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
+
+/// A backup in a folder of backups, without its firmware.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FiledBackup {
+    /// The backup's folder.
+    pub folder: PathBuf,
+    /// When it was written, if the system tells.
+    pub written: Option<SystemTime>,
+    /// The unit of the backup.
+    pub unit: BackedUpUnit,
+    /// Configuration blocks 0 and 1, valid or not.
+    pub blocks: [BlockBytes; 2],
+}
+
+/// What a unit shows of its identity.
+#[derive(Debug, Clone, Copy)]
+pub struct UnitTraces<'a> {
+    /// The unit's port, as in `--device`.
+    pub device: &'a str,
+    /// Its state.
+    pub state: BridgeState,
+    /// The serial number in its descriptors.
+    pub serial: &'a str,
+    /// Its configuration blocks, as far as it returns them.
+    pub blocks: &'a UnitBlocks,
+}
+
+/// How well a backup fits a unit, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display)]
+pub enum Fit {
+    /// The serial number or the USB4 identity agrees, and belongs to this unit alone.
+    #[display("it has this unit's identity")]
+    Certain,
+    /// The serial number agrees, but backups of several units have it.
+    #[display("it has this unit's serial number, but so have other units' backups")]
+    SharedSerial,
+    /// The port agrees, and nothing else does.
+    #[display("it was taken at this port, which is all that agrees")]
+    PortOnly,
+}
+
+/// A backup that fits a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FittingBackup {
+    /// The backup's folder.
+    pub folder: PathBuf,
+    /// The serial number in it.
+    pub serial: String,
+    /// How well it fits.
+    pub fit: Fit,
+    /// Whether it has an identity that no other unit gets: then the known blocks would give that away.
+    pub has_identity: bool,
+}
+
+/// Returns the backups that fit a unit: the best first, and of equals the newest.
+pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
+    let own = UnitIdentity::of(unit.blocks.each_ref().map(Option::as_ref)).own();
+    // What a unit runs may be older than its flash, so both serial numbers count.
+    let shown = Some(unit.serial).filter(|serial| unit.state != BridgeState::OpenFirmware && !is_nobodys(serial));
+    let shown = UnitIdentity { serial: shown.map(str::to_owned), usb4: None }.own().serial;
+    let has_serial =
+        |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
+    let identities: Vec<UnitIdentity> = filed.iter().map(FiledBackup::identity).collect();
+    let mut usb4 = identities.iter().filter(|theirs| has_serial(theirs)).filter_map(|theirs| theirs.usb4);
+    let first = usb4.next();
+    let is_shared = usb4.any(|other| Some(other) != first);
+
+    let fit = |backup: &FiledBackup, theirs: &UnitIdentity| match (own.usb4, theirs.usb4) {
+        (Some(own), Some(theirs)) if own == theirs => Some(Fit::Certain),
+        // Only one unit has a USB4 identity, and nothing but another unit's backup changes it.
+        (Some(_), Some(_)) => None,
+        _ if has_serial(theirs) => Some(if is_shared { Fit::SharedSerial } else { Fit::Certain }),
+        // Another serial number excludes nothing: a flash may have given the unit a new one.
+        _ => (backup.unit.device == unit.device).then_some(Fit::PortOnly),
+    };
+    let mut found: Vec<(&FiledBackup, &UnitIdentity, Fit)> = filed
+        .iter()
+        .zip(&identities)
+        .filter_map(|(backup, theirs)| Some((backup, theirs, fit(backup, theirs)?)))
+        .collect();
+    found.sort_by_key(|(backup, _, fit)| {
+        (*fit, backup.unit.device != unit.device, std::cmp::Reverse(backup.written), backup.folder.clone())
+    });
+    let told = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
+        folder: backup.folder.clone(),
+        serial: backup.serial(),
+        fit,
+        has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
+    };
+    found.into_iter().map(told).collect()
+}
+
+impl FiledBackup {
+    /// What identifies the unit of this backup, and no other.
+    fn identity(&self) -> UnitIdentity {
+        UnitIdentity::of(self.blocks.each_ref().map(Some)).own()
+    }
+
+    /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
+    fn serial(&self) -> String {
+        ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0])
+            .map_or_else(|_| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::super::backup::tests::sample_backup;
+    use super::super::decide::samples::{block_one, block_zero};
+    use super::*;
+    use crate::firmware::known_blocks;
+
+    fn filed(folder: &str, device: &str, blocks: [BlockBytes; 2]) -> FiledBackup {
+        let unit = BackedUpUnit { device: device.to_owned(), ..sample_backup().unit };
+        FiledBackup { folder: folder.into(), written: None, unit, blocks }
+    }
+
+    fn boot_loader<'a>(device: &'a str, serial: &'a str) -> UnitTraces<'a> {
+        UnitTraces { device, state: BridgeState::BootLoader, serial, blocks: &[None, None] }
+    }
+
+    fn fits(unit: UnitTraces<'_>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
+        fitting(unit, all).into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
+    }
+
+    #[test]
+    fn with_the_configuration_lost_only_the_port_is_left_and_that_is_no_proof() {
+        let all = [
+            filed("here", "3-1", [block_zero("A"), block_one(1)]),
+            filed("elsewhere", "3-2", [block_zero("B"), block_one(2)]),
+        ];
+        assert_eq!(fits(boot_loader("3-1", "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
+        assert_eq!(fits(boot_loader("3-9", "000000000000"), &all), []);
+        // A backup of zeros is no match of serial numbers.
+        let erased = [filed("erased", "3-2", [[0xFF; 128]; 2])];
+        assert_eq!(fits(boot_loader("3-1", "000000000000"), &erased), []);
+    }
+
+    #[test]
+    fn the_serial_number_that_the_boot_loader_shows_finds_the_backup_wherever_it_was_taken() {
+        let all = [
+            filed("port", "3-1", [block_zero("B"), block_one(2)]),
+            filed("own", "5-4", [block_zero("A"), block_one(1)]),
+        ];
+        let expected = [("own".to_owned(), Fit::Certain), ("port".to_owned(), Fit::PortOnly)];
+        assert_eq!(fits(boot_loader("3-1", "A"), &all), expected);
+    }
+
+    #[test]
+    fn a_serial_number_that_every_unit_gets_identifies_none() {
+        let known = known_blocks().map(|block| *block.bytes());
+        let all = [filed("known", "5-4", known), filed("port", "3-1", known)];
+        let found = fitting(boot_loader("3-1", "AAAABBBB0060"), &all);
+        assert_eq!(found.len(), 1);
+        let FittingBackup { folder, fit, has_identity, .. } = &found[0];
+        assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
+    }
+
+    #[test]
+    fn a_serial_number_in_backups_of_several_units_is_only_a_question() {
+        let all = [
+            filed("one", "3-1", [block_zero("LAB"), block_one(1)]),
+            filed("two", "3-2", [block_zero("LAB"), block_one(2)]),
+        ];
+        let expected = [("two".to_owned(), Fit::SharedSerial), ("one".to_owned(), Fit::SharedSerial)];
+        assert_eq!(fits(boot_loader("3-2", "LAB"), &all), expected);
+        // Two backups of one unit are no conflict.
+        let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
+        assert!(fits(boot_loader("3-1", "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
+    }
+
+    #[test]
+    fn block_1_identifies_a_unit_whose_serial_number_has_changed_and_excludes_all_others() {
+        let blocks = [None, Some(block_one(1))];
+        let unit =
+            UnitTraces { device: "3-1", state: BridgeState::OpenFirmware, serial: "chip's own", blocks: &blocks };
+        let all = [
+            filed("own", "5-4", [block_zero("OLD"), block_one(1)]),
+            filed("same port", "3-1", [block_zero("B"), block_one(2)]),
+            filed("chip's", "5-4", [block_zero("chip's own"), block_one(3)]),
+        ];
+        assert_eq!(fits(unit, &all), [("own".to_owned(), Fit::Certain)]);
+    }
+
+    #[test]
+    fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
+        let unit = UnitTraces { device: "3-1", state: BridgeState::OpenFirmware, serial: "A", blocks: &[None, None] };
+        assert_eq!(fits(unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
+    }
+
+    #[test]
+    fn of_equal_backups_the_newest_comes_first() {
+        let at = |folder: &str, seconds| FiledBackup {
+            written: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
+            ..filed(folder, "3-1", [block_zero("A"), block_one(1)])
+        };
+        let found = fits(boot_loader("3-1", "A"), &[at("old", 1), at("new", 9), at("middle", 5)]);
+        let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["new", "middle", "old"]);
+    }
+}

@@ -1,0 +1,173 @@
+//! The phases of a run, each a type: [`prepare`] does everything that can fail before the first write,
+//! [`Opened::confirm`] checks that the unit is still the same, and only what this returns can [write](Opened::write).
+//!
+//! Several units that are written together pass each phase before any of them enters the next.
+
+use std::marker::PhantomData;
+
+use super::{FlashOptions, FlashReport, Run, Stopped};
+use crate::bridge::Port;
+use crate::failure::fenced;
+use crate::firmware::BridgeState;
+use crate::flash::access::Access;
+use crate::flash::error::FlashError;
+use crate::flash::left::Left;
+use crate::flash::plan::FlashPlan;
+use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use crate::flash::proof::Behaviour;
+use crate::interrupt::Interrupt;
+
+/// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
+pub struct Opened<'a, Phase> {
+    run: Run<'a>,
+    port: &'a mut dyn Port,
+    access: Access,
+    /// The unit's behaviour before the write, to detect a difference.
+    before: Behaviour,
+    phase: PhantomData<Phase>,
+}
+
+/// Phase of a unit that is backed up and takes writes.
+pub struct Prepared;
+
+/// Phase of a unit that was prepared and has just been seen to be the same.
+pub struct Confirmed;
+
+/// Opens the unit at `port`, checks that it is the plan's, backs it up, and checks that its protection can be cleared.
+/// Leaves the unit as it was.
+///
+/// # Errors
+/// [`Stopped`], with [`Left::Untouched`].
+pub fn prepare<'a>(
+    port: &'a mut dyn Port,
+    plan: &'a FlashPlan,
+    options: &'a FlashOptions,
+    observer: &'a mut FlashProgress<'a>,
+    interrupt: Interrupt<'a>,
+) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
+    let report = FlashReport {
+        device: port.device(),
+        before: plan.attached.clone(),
+        after: None,
+        version: None,
+        runs: None,
+        needs_power: false,
+        backup: None,
+        steps: Vec::new(),
+    };
+    let run = Run {
+        plan,
+        options,
+        interrupt,
+        observer,
+        report,
+        left: Left::Untouched,
+        during: FlashStep::Open,
+        slot: None,
+        protection: None,
+    };
+    let (run, (access, before)) = run.stage(|run| run.prepare(port))?;
+    Ok(Opened { run, port, access, before, phase: PhantomData })
+}
+
+impl<'a> Opened<'a, Prepared> {
+    /// Checks that the unit is still the one that was prepared: others may have been prepared meanwhile.
+    ///
+    /// # Errors
+    /// [`Stopped`], with [`Left::Untouched`].
+    pub fn confirm(self) -> Result<Opened<'a, Confirmed>, Box<Stopped>> {
+        let Self { run, port, mut access, before, .. } = self;
+        let (run, ()) = run.stage(|run| run.confirm(port, &mut access))?;
+        Ok(Opened { run, port, access, before, phase: PhantomData })
+    }
+}
+
+impl Opened<'_, Confirmed> {
+    /// Writes, reads back, restarts the unit, and checks what it runs.
+    ///
+    /// # Errors
+    /// [`Stopped`], with the state that the unit is left in.
+    pub fn write(self) -> Result<FlashReport, Box<Stopped>> {
+        let Self { run, port, access, before, .. } = self;
+        let (run, ()) = run.stage(|run| run.write(port, access, &before))?;
+        Ok(run.report)
+    }
+}
+
+impl<Phase> Opened<'_, Phase> {
+    /// The port, as in `--device`.
+    pub fn device(&self) -> &str {
+        &self.run.report.device
+    }
+
+    /// Gives the unit back to the system, unwritten.
+    pub fn release(self) -> FlashReport {
+        self.run.report
+    }
+}
+
+impl Run<'_> {
+    fn stage<T>(mut self, work: impl FnOnce(&mut Self) -> Result<T, FlashError>) -> Result<(Self, T), Box<Stopped>> {
+        // A panic fails only this unit, and its state is still reported.
+        match fenced(|| work(&mut self)).unwrap_or_else(|panicked| Err(panicked.into())) {
+            Ok(done) => Ok((self, done)),
+            Err(error) => {
+                let Self { report, left, during, .. } = self;
+                Err(Box::new(Stopped { error, during, left, report }))
+            }
+        }
+    }
+
+    fn prepare(&mut self, port: &mut dyn Port) -> Result<(Access, Behaviour), FlashError> {
+        self.observer.event(FlashEvent::Total(self.total()));
+        self.interrupt.check()?;
+        let mut access = self.open(port)?;
+        // Behaviour that the unit does not show can't differ.
+        let before = match self.plan.attached.state {
+            BridgeState::Vendor | BridgeState::OpenFirmware => {
+                Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
+            }
+            BridgeState::BootLoader => Behaviour { state: Some(BridgeState::BootLoader), ..Behaviour::UNKNOWN },
+        };
+        if let Some(into) = &self.options.backup_into {
+            self.interrupt.check()?;
+            self.back_up(&mut access, into)?;
+        }
+        self.interrupt.check()?;
+        let access = match access {
+            Access::Registers(flash) => Access::Registers(self.check_protection(flash, port)?),
+            access @ Access::Commands(_) => access,
+        };
+        Ok((access, before))
+    }
+
+    fn confirm(&mut self, port: &mut dyn Port, access: &mut Access) -> Result<(), FlashError> {
+        self.begin(FlashStep::Confirm);
+        self.interrupt.check()?;
+        if let Access::Registers(flash) = access {
+            // The unit may have waited for others.
+            flash.set_budget(self.options.budget);
+        }
+        self.check_identity(port)?;
+        self.check_blocks(access)?;
+        // The last place to stop before the unit is complete again.
+        Ok(self.interrupt.check()?)
+    }
+
+    fn write(&mut self, port: &mut dyn Port, access: Access, before: &Behaviour) -> Result<(), FlashError> {
+        let mut access = match access {
+            Access::Commands(bridge) => Some(self.write_by_commands(bridge)?),
+            Access::Registers(flash) => self.write_through_registers(flash, port)?,
+        };
+        self.interrupt.check()?;
+        let restart = self.restart(access.as_mut())?;
+        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
+        // its unanswered requests delay the whole host controller.
+        let back = self.come_back(port, restart);
+        drop(access);
+        match back? {
+            Some(is_replugged) => self.prove(port, is_replugged, before),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What each phase does, and what it leaves for the next.
+
+use super::*;
+use crate::practice;
+use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+/// Prepares the rig's unit, lets `meanwhile` happen to it, and confirms it.
+fn confirmed(rig: &mut Rig, meanwhile: impl FnOnce(&mut Unit)) -> Result<(), Box<Stopped>> {
+    let unit = rig.port.unit.clone();
+    let mut nobody = ();
+    let interrupt = Interrupt::watching(&rig.interrupt);
+    let prepared = prepare(&mut rig.port, &rig.plan, &rig.options, &mut nobody, interrupt)?;
+    assert_eq!(prepared.device(), "9-9");
+    meanwhile(&mut unit.lock().unwrap());
+    let confirmed = prepared.confirm()?;
+    assert!(confirmed.release().backup.is_some());
+    Ok(())
+}
+
+fn writes(rig: &Rig) -> usize {
+    rig.count(0xE1) + rig.count(0xE3) + rig.count(0xE8)
+}
+
+#[test]
+fn a_unit_that_is_prepared_and_confirmed_is_backed_up_and_not_written() {
+    let mut rig = rig(Some(sample_image(1)));
+    confirmed(&mut rig, |_| ()).unwrap();
+    assert_eq!((rig.count(0xE2), writes(&rig)), (2, 0));
+    assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_unit_that_changes_after_it_was_prepared_is_not_written() {
+    type Change = fn(&mut Unit);
+    let changes: [(Change, &str); 2] = [
+        (|unit| unit.blocks[1][9] ^= 1, "configuration"),
+        (|unit| unit.blocks[0] = *own_block(UsbId::PATCHED).bytes(), "identity"),
+    ];
+    for (change, what) in changes {
+        let mut rig = rig(Some(sample_image(1)));
+        let stopped = *confirmed(&mut rig, change).unwrap_err();
+        assert!(matches!(stopped.error, FlashError::Changed(changed) if changed == what), "{stopped:?}");
+        assert_eq!((stopped.left, stopped.during, writes(&rig)), (Left::Untouched, FlashStep::Confirm, 0), "{what}");
+        assert!(stopped.report.backup.is_some());
+    }
+}
+
+#[test]
+fn a_signal_while_a_unit_waits_for_others_stops_it_before_the_write() {
+    let mut rig = rig(Some(sample_image(1)));
+    let interrupt = rig.interrupt.clone();
+    let stopped = *confirmed(&mut rig, |_| interrupt.store(true, Ordering::Relaxed)).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
+    assert_eq!((stopped.left, writes(&rig)), (Left::Untouched, 0));
+}
+
+#[test]
+fn block_protection_is_as_it_was_until_the_write() {
+    let scenario = Scenario::parse("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n").unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"unit", None).unwrap();
+    let mut port = VirtualPort::new("virtual".to_owned(), unit);
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+    let (options, mut nobody) = (rig(None).options, ());
+    let prepared = prepare(&mut port, &plan, &options, &mut nobody, Interrupt::never()).unwrap();
+    prepared.confirm().unwrap().release();
+    let Access::Registers(mut flash) = Access::open(&mut port).unwrap() else { panic!("open firmware") };
+    assert_eq!(flash.protection().unwrap(), 0x1C);
+}

@@ -1,0 +1,88 @@
+//! What gives a unit in its boot loader its firmware and its own identity again: its backups.
+
+use std::path::Path;
+
+use super::diagnose::Diagnosis;
+use crate::bridge::UnitInfo;
+use crate::cli::Context;
+use crate::cli::backup::BackupPlace;
+use crate::cli::flash::own_backup::{lines, offers, with_options};
+use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand};
+use crate::escape::Escape as _;
+use crate::firmware::BridgeState;
+use crate::flash::backup_folder;
+use crate::flash::fitting::{UnitTraces, fitting};
+use crate::patch::Library;
+use crate::shell;
+
+/// The backups of a unit in its boot loader, as commands.
+pub(super) struct Recovery {
+    /// The commands, in the order in which to try them.
+    pub(super) actions: Vec<Action>,
+    /// What is left without a backup, in words.
+    otherwise: String,
+}
+
+impl Recovery {
+    /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
+    /// `suffix` is what each command needs to find the unit.
+    pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str, context: &Context) -> Option<Self> {
+        if unit.state != BridgeState::BootLoader {
+            return None;
+        }
+        let device = unit.location.to_string();
+        let flash = format!("`asmpatch flash IMAGE --device {} --no-backup{suffix}`", shell::word(&device));
+        Some(match BackupPlace::default().folder(context) {
+            Ok(folder) => Self::from_folder(unit, &folder, library, &flash, suffix),
+            Err(error) => {
+                Self { actions: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
+            }
+        })
+    }
+
+    fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
+        let device = unit.location.to_string();
+        let serial = unit.serial.as_deref().unwrap_or_default();
+        let traces = UnitTraces { device: &device, state: unit.state, serial, blocks: &[None, None] };
+        // The image is the user's choice.
+        let origin = InvokedCommand {
+            command: WritingCommand::Flash,
+            what: vec!["IMAGE".into()],
+            config_from: None,
+            backup: Vec::new(),
+        };
+        let filed = match backup_folder::filed(folder) {
+            Ok(filed) => filed,
+            Err(error) => {
+                let why = format!("whether it has a backup is not known: {}", error.to_string().shown());
+                return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
+            }
+        };
+        let mut actions = offers(&fitting(traces, &filed), &origin, &[], &device, library);
+        // What the unit was comes first: its image needs no choice.
+        let is_restore = |action: &Action| action.command.as_ref().is_some_and(|it| it.starts_with("asmpatch restore"));
+        for pair in actions.chunk_by_mut(|one, other| !is_restore(one) && is_restore(other)) {
+            pair.reverse();
+        }
+        let place = folder.shown();
+        let otherwise = if actions.is_empty() {
+            format!(
+                "{flash}, with the image of your choice. No backup in {place} fits this unit; one from elsewhere gives it \
+                 its own identity back: `--config-from DIR`"
+            )
+        } else {
+            format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
+        };
+        Self { actions: with_options(actions, suffix), otherwise }
+    }
+
+    /// Puts the commands into the diagnosis, in place of its advice on the firmware.
+    pub(super) fn advise(&self, diagnosis: &mut Diagnosis) {
+        let is_certain = self.actions.iter().any(|action| action.question.is_none());
+        let mut advice = lines(&self.actions);
+        advice.extend((!is_certain).then(|| self.otherwise.clone()));
+        if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
+            line.advice = Some(advice.join("\n"));
+        }
+    }
+}

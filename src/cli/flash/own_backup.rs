@@ -1,0 +1,169 @@
+//! The commands that give a unit its own identity back from its backups. What fits is [`crate::flash::fitting`]'s.
+
+use crate::escape::Escape as _;
+use crate::flash::backup::Backup;
+use crate::flash::backup_folder;
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::fitting::{Fit, FittingBackup};
+use crate::flash::observe::is_virtual;
+use crate::patch::Library;
+
+use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
+
+/// The most backups that commands are printed for.
+const MOST: usize = 3;
+
+/// Purpose of writing the image with a backup's blocks.
+const WITH_OWN: &str = "write it with the unit's own configuration blocks";
+/// Purpose of writing the backup back.
+const BACK: &str = "go back to what this backup holds";
+
+/// Returns the whole commands for the backups that fit the unit at `device`. `origin` is the command that was run or, for
+/// `flash`, would be; `options` are the options that it needs again.
+///
+/// A backup that is not certain to be the unit's comes with a question. Leaves out backups that `restore` would refuse
+/// as damaged.
+pub fn offers(
+    backups: &[FittingBackup],
+    origin: &InvokedCommand,
+    options: &[&'static str],
+    device: &str,
+    library: &Library,
+) -> Vec<Action> {
+    // The command may have named another backup.
+    let origin = InvokedCommand { config_from: None, ..origin.clone() };
+    let loaded = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
+    loaded
+        .take(MOST)
+        .flat_map(|(found, backup)| {
+            let question = question(found);
+            let flash = (origin.command == WritingCommand::Flash).then(|| {
+                let mut options = options.to_vec();
+                if is_foreign(&backup, device) && !options.contains(&UNPROVEN) {
+                    options.push(UNPROVEN);
+                }
+                (WITH_OWN, again(&origin, &options, device, Some(&found.folder), true))
+            });
+            let back = restore_options(&backup, device, library)
+                .map(|options| (BACK, restore(&found.folder, device, &options) + " --no-backup"));
+            flash.into_iter().chain(back).map(move |(purpose, command)| Action {
+                purpose,
+                question: question.clone(),
+                command: Some(command),
+            })
+        })
+        .collect()
+}
+
+fn question(found: &FittingBackup) -> Option<String> {
+    let FittingBackup { folder, serial, fit, .. } = found;
+    (*fit != Fit::Certain)
+        .then(|| format!("is {} (serial {}) this unit's backup? {fit}. Only if it is", folder.shown(), serial.shown()))
+}
+
+const UNPROVEN: &str = "--unproven";
+
+/// Whether the backup is a virtual unit's and the unit is real.
+fn is_foreign(backup: &Backup, device: &str) -> bool {
+    is_virtual(&backup.unit.device) && !is_virtual(device)
+}
+
+/// Returns the options that `restore` needs for this backup; `None` if it would refuse the backup anyway.
+fn restore_options(backup: &Backup, device: &str, library: &Library) -> Option<Vec<&'static str>> {
+    let image = backup.firmware().ok()?;
+    let is_practice = || Firmware::of(&image, library).is_practice() && !is_virtual(device);
+    match Rewritable::of(&image) {
+        Rewritable::No(_) => None,
+        Rewritable::Unknown => Some(vec![UNPROVEN]),
+        Rewritable::Yes if is_foreign(backup, device) || is_practice() => Some(vec![UNPROVEN]),
+        Rewritable::Yes => Some(Vec::new()),
+    }
+}
+
+/// Appends `suffix` to each command: the options without which the unit would not be found.
+pub fn with_options(mut actions: Vec<Action>, suffix: &str) -> Vec<Action> {
+    actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
+    actions
+}
+
+/// Returns the actions, one per line, for printing as they are: a command broken across lines can't be copied.
+pub fn lines(actions: &[Action]) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut asked: Option<&str> = None;
+    for Action { purpose, question, command } in actions {
+        let question = question.as_deref();
+        if question != asked {
+            lines.extend(question.map(|question| format!("{question}:")));
+            asked = question;
+        }
+        match command {
+            Some(command) => lines.extend([format!("{purpose}:"), format!("    {command}")]),
+            None => lines.push((*purpose).to_owned()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::firmware::{Part, known_blocks};
+    use crate::flash::backup::{BackedUpUnit, Backup};
+    use crate::practice;
+
+    /// A real unit's backup, which holds the practice image.
+    fn backup() -> Backup {
+        let file = practice::image().to_file();
+        let parts = Part::ALL.map(|part| {
+            let mut bytes = part.of(&file).to_vec();
+            bytes.resize(part.max_len(), 0xFF);
+            bytes
+        });
+        let unit = BackedUpUnit {
+            device: "1-2".to_owned(),
+            usb_id: "174C:2464".to_owned(),
+            state: "stock".to_owned(),
+            serial: "A".to_owned(),
+            product: "dock".to_owned(),
+            firmware_version: None,
+        };
+        let blocks = known_blocks().map(|block| *block.bytes());
+        Backup { unit, tool: "asmpatch 0.0.0".to_owned(), blocks, parts }
+    }
+
+    #[test]
+    fn a_certain_backup_is_a_whole_command_and_a_doubtful_one_a_question() {
+        let folder = tempfile::tempdir().unwrap();
+        let library = crate::embedded::patches().unwrap();
+        let path = folder.path().join("b");
+        backup_folder::save(&backup(), &path).unwrap();
+        let found = |fit| FittingBackup { folder: path.clone(), serial: "A".to_owned(), fit, has_identity: true };
+        let origin = InvokedCommand {
+            command: WritingCommand::Flash,
+            what: vec!["fw.bin".into()],
+            config_from: None,
+            backup: Vec::new(),
+        };
+        let offers = |fit| offers(&[found(fit)], &origin, &["--other-line"], "1-2", &library);
+        let certain = offers(Fit::Certain);
+        let b = crate::shell::path(&path);
+        let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();
+        assert_eq!(
+            commands,
+            [
+                format!("asmpatch flash fw.bin --config-from {b} --device 1-2 --other-line --no-backup"),
+                // The practice image has never run on silicon.
+                format!("asmpatch restore {b} --device 1-2 --unproven --no-backup"),
+            ]
+        );
+        assert!(certain.iter().all(|action| action.question.is_none()));
+        let doubtful = offers(Fit::PortOnly);
+        assert!(doubtful.iter().all(|action| action.question.is_some()));
+        let lines = lines(&doubtful);
+        assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");
+        assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
+        // A damaged backup would be refused.
+        std::fs::write(path.join("part-1.bin"), "x").unwrap();
+        assert_eq!(offers(Fit::Certain), []);
+    }
+}

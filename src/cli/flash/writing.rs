@@ -1,0 +1,132 @@
+//! Writes the accepted units: each by itself, or all or none.
+
+use super::at_once::at_once;
+use super::own_backup;
+use super::recovery::{FlashFailure, InvokedCommand};
+use super::screen::UnitProgress;
+use super::session::UnitOutcome;
+use crate::bridge::Port;
+use crate::cli::log;
+use crate::flash::decide::{Carried, Refusal};
+use crate::flash::fitting::FittingBackup;
+use crate::flash::plan::FlashPlan;
+use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
+use crate::interrupt::Interrupt;
+use crate::patch::Library;
+
+/// What the writes of one run share.
+pub struct Writing<'a> {
+    /// The command, for printing it again.
+    pub origin: &'a InvokedCommand,
+    /// The patches by which images are recognised.
+    pub library: &'a Library,
+    /// Appended to each command that is printed.
+    pub suffix: &'a str,
+    /// Stops the units at their next safe place.
+    pub interrupt: Interrupt<'static>,
+    /// Whether log lines name their unit.
+    pub names_units: bool,
+}
+
+/// A unit to write.
+pub struct UnitWork<'a> {
+    /// Its port.
+    pub port: &'a mut dyn Port,
+    /// What is written.
+    pub plan: &'a FlashPlan,
+    /// How it is written.
+    pub options: FlashOptions,
+    /// Shows how far it is.
+    pub progress: UnitProgress,
+}
+
+/// Where a unit's outcome goes.
+pub struct UnitEnd<'a> {
+    /// The unit's port, as `--device` takes it.
+    pub device: &'a str,
+    /// What the commands printed later need to repeat.
+    pub carried: &'a Carried,
+    /// The earlier backups that may be its own.
+    pub backups: &'a [FittingBackup],
+    /// The outcome.
+    pub outcome: &'a mut UnitOutcome,
+}
+
+impl UnitWork<'_> {
+    fn prepare<'b>(&'b mut self, interrupt: Interrupt<'b>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
+        run::prepare(self.port, self.plan, &self.options, &mut self.progress, interrupt)
+    }
+}
+
+impl Writing<'_> {
+    /// Writes each unit as soon as it is prepared, whatever happens to the others.
+    pub fn each(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
+        at_once(units, &|(mut work, end): (UnitWork<'_>, UnitEnd<'_>)| {
+            self.log_about(end.device);
+            let prepared = work.prepare(self.interrupt);
+            self.finish(end, prepared.and_then(Opened::confirm).and_then(Opened::write));
+        });
+    }
+
+    /// Prepares all units, checks all again, then writes all. If one stops before, none is written.
+    pub fn all_or_none(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
+        let (mut works, ends): (Vec<_>, Vec<_>) = units.into_iter().unzip();
+        let devices = ends.iter().map(|end| end.device);
+        let prepared = at_once(works.iter_mut().zip(devices).collect::<Vec<_>>(), &|(work, device)| {
+            self.log_about(device);
+            work.prepare(self.interrupt)
+        });
+        let Some((prepared, ends)) = self.unless_one_stopped(prepared, ends) else { return };
+        let confirmed = at_once(prepared, &|unit| {
+            self.log_about(unit.device());
+            unit.confirm()
+        });
+        let Some((confirmed, ends)) = self.unless_one_stopped(confirmed, ends) else { return };
+        let written = at_once(confirmed, &|unit| {
+            self.log_about(unit.device());
+            unit.write()
+        });
+        ends.into_iter().zip(written).for_each(|(end, written)| self.finish(end, written));
+    }
+
+    /// Returns the units if none has stopped. Otherwise gives those that haven't back to the system.
+    fn unless_one_stopped<'u, 'e, Phase>(
+        &self,
+        units: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,
+        ends: Vec<UnitEnd<'e>>,
+    ) -> Option<(Vec<Opened<'u, Phase>>, Vec<UnitEnd<'e>>)> {
+        let stopped = units.iter().zip(&ends).filter(|(unit, _)| unit.is_err());
+        let because = stopped.map(|(_, end)| end.device).collect::<Vec<_>>().join(", ");
+        if because.is_empty() {
+            return Some((units.into_iter().flatten().collect(), ends));
+        }
+        for (unit, end) in units.into_iter().zip(ends) {
+            match unit {
+                Ok(unit) => {
+                    let refusal = Refusal::AllOrNone { device: end.device.to_owned(), because: because.clone() };
+                    *end.outcome = UnitOutcome::Spared(unit.release(), refusal.into());
+                }
+                Err(stopped) => self.finish(end, Err(stopped)),
+            }
+        }
+        None
+    }
+
+    fn finish(&self, end: UnitEnd<'_>, written: Result<FlashReport, Box<Stopped>>) {
+        *end.outcome = match written {
+            Ok(report) => UnitOutcome::Written(report),
+            Err(stopped) => {
+                let report = stopped.report.clone();
+                let has_own_blocks = report.backup.is_some() || self.origin.config_from.is_some();
+                let backups = if has_own_blocks { &[] } else { end.backups };
+                let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.device, self.library);
+                let failure = FlashFailure::new(*stopped, self.origin, end.carried, &offers);
+                UnitOutcome::Stopped(report, failure.with_options(self.suffix))
+            }
+        };
+    }
+
+    fn log_about(&self, device: &str) {
+        log::about(self.names_units.then_some(device));
+    }
+}

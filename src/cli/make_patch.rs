@@ -1,0 +1,141 @@
+//! The `asmpatch make-patch` command: makes a patch file from code that you linked.
+
+use std::path::{Path, PathBuf};
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::input::{self, ImageFile, InFile};
+use super::known::{self, PatchDirs};
+use super::{AnyFailure, Context, Exit};
+use crate::digest::{Sha256Digest, to_hex};
+use crate::escape;
+use crate::fetch::DEFAULT_IMAGE;
+use crate::firmware::{CodeAddress, Image};
+use crate::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
+
+/// More than the whole image with its debug information needs, in bytes.
+const MAX_ELF_LEN: usize = 4 << 20;
+
+/// Make a patch file from code that you linked.
+///
+/// Prints it, with the bytes that the image has there now and those of the code. Fill in what it is for, and put it
+/// into a folder for `asmpatch patch --patch-dir DIR --patch ID`. docs/formats.md shows how SDCC's output becomes an
+/// ELF file.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  asmpatch make-patch code.elf --site b1:0xEF4F > patches/code.toml\n  asmpatch make-patch code.elf --site c:0x2A0D --image stock.bin"
+)]
+pub struct Args {
+    /// The code: an ELF file for the 8051, linked for its place.
+    elf: PathBuf,
+
+    /// Where the code begins, such as b1:0xC98D.
+    #[arg(long, value_name = "BANK:ADDRESS")]
+    site: CodeAddress,
+
+    /// The image that the patch is for; by default the default image from the cache.
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
+
+    #[command(flatten)]
+    patches: PatchDirs,
+}
+
+#[derive(Debug, Error, Diagnostic)]
+#[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
+#[diagnostic(code(asmpatch::elf::no_image))]
+struct NoImage;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if the ELF file yields no hunks, or if the image is unknown.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    let Args { elf, site, image, patches } = args;
+    let manifests = crate::embedded::manifests(&[])?;
+    let library = patches.load(&manifests)?;
+    let (image, sha256) = match image {
+        Some(path) => {
+            let file = ImageFile::read(path)?;
+            if !library.images().contains_key(&file.sha256) {
+                // Say whether the image is patched already or unknown: hunks made for it would fit no other image.
+                let cause = PatchError::not_a_base(&library, &file.image, file.sha256);
+                return Err(InFile { path: path.clone(), cause }.into());
+            }
+            (file.image, file.sha256)
+        }
+        None => {
+            let manifest = manifests.by_id(DEFAULT_IMAGE)?;
+            let bytes = known::cache(context)?.load(manifest)?.ok_or(NoImage)?;
+            (Image::parse(&bytes)?, manifest.sha256)
+        }
+    };
+    let bytes = input::read(elf, MAX_ELF_LEN)?;
+    let hunks = hunks_from_elf(&bytes, *site, &image).map_err(InFile::<ElfError>::named(elf))?;
+    out!("{}", patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
+    Ok(Exit::Done)
+}
+
+fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest, hunks: &[Hunk]) -> String {
+    let stem = elf.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
+    let plain: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let id = if plain.is_empty() { "patch" } else { &plain };
+    let name = escape::toml(image);
+    let mut text = format!(
+        "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
+         id = \"{id}\"\ntitle = \"\"\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\
+         [[images]]\nsha256 = \"{sha256}\"\nname = {name}\n"
+    );
+    for hunk in hunks {
+        let at = hunk
+            .at
+            .code_address()
+            .map_or_else(|| format!("file:{:#x}", hunk.at.file_offset().0), |address| address.to_string());
+        text.push_str(&format!(
+            "\n# File offset {:#x}, {} bytes.\n[[images.hunks]]\nat = \"{at}\"\nexpect = {}\nnew = {}\n",
+            hunk.at.file_offset().0,
+            hunk.new.len(),
+            hex_value(&hunk.expect),
+            hex_value(&hunk.new),
+        ));
+    }
+    text
+}
+
+fn hex_value(bytes: &[u8]) -> String {
+    if bytes.len() <= 16 {
+        return format!("\"{}\"", to_hex(bytes, " "));
+    }
+    let lines: Vec<String> = bytes.chunks(16).map(|line| to_hex(line, " ")).collect();
+    format!("\"\"\"\n{}\n\"\"\"", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::patch::{Library, Patch, PatchSet, Selection};
+    use crate::practice;
+
+    #[test]
+    fn what_is_printed_is_a_patch_that_applies() {
+        let image = practice::image();
+        let sha256 = Sha256Digest(image.sha256());
+        let site: CodeAddress = "b1:0xEF4F".parse().unwrap();
+        let start = site.body_offset().0 as usize;
+        let hunk = Hunk {
+            at: site.body_offset().into(),
+            expect: image.body()[start..start + 40].to_vec(),
+            new: (1..=40).collect(),
+            instruction: None,
+            note: None,
+        };
+        let text = patch_file(Path::new("dir/My Code.elf"), site, "practice", &sha256, std::slice::from_ref(&hunk));
+        assert_eq!(Patch::parse("printed", &text).unwrap().hunks(&sha256), [hunk]);
+        let mut library = Library::default();
+        library.add("printed", &text).unwrap();
+        let selection = Selection { no_defaults: true, add: vec!["my-code".to_owned()] };
+        let patched = PatchSet::resolve(&library, &selection, &image, sha256).unwrap().apply().unwrap().image;
+        assert_eq!(patched.body()[start..start + 40], (1..=40).collect::<Vec<u8>>());
+    }
+}

@@ -1,0 +1,27 @@
+//! `asmpatch virtual` on systems without Unix sockets.
+
+use miette::Diagnostic;
+use thiserror::Error;
+
+use super::{AnyFailure, Context, Exit};
+
+/// Work with virtual bridges (not on this system).
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+    _any: Vec<std::ffi::OsString>,
+}
+
+/// The error on a system without Unix sockets.
+#[derive(Debug, Error, Diagnostic)]
+#[error("virtual bridges are served over Unix sockets, which this system lacks")]
+#[diagnostic(code(asmpatch::serve::no_sockets))]
+struct NoSockets;
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Always fails.
+pub fn run(_: &Args, _: &Context) -> Result<Exit, AnyFailure> {
+    Err(NoSockets.into())
+}

@@ -1,0 +1,156 @@
+//! The `asmpatch virtual` command: serves virtual bridges over usbredir and cycles their power.
+
+use std::path::Path;
+use std::thread;
+
+use miette::Diagnostic;
+use owo_colors::OwoColorize;
+use thiserror::Error;
+
+use super::pcap::PcapArgs;
+use super::{AnyFailure, Context, Exit};
+use crate::escape::Escape as _;
+use crate::interrupt;
+use crate::pcap::Capture;
+use crate::practice;
+use crate::virtual_bridge::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
+use crate::virtual_bridge::{VirtualBridge, replug};
+
+/// Work with virtual bridges.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: VirtualCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum VirtualCommand {
+    Serve(ServeArgs),
+    /// Cycle a served unit's power.
+    ///
+    /// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
+    /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command
+    /// runs, and needs no replugging.
+    #[command(after_help = "Examples:\n  asmpatch virtual replug --device virtual:u")]
+    Replug {
+        /// The folder of a unit that `asmpatch virtual serve` serves.
+        #[arg(long, value_name = "virtual:DIR", value_parser = unit_folder)]
+        device: Box<Path>,
+    },
+}
+
+/// Serve a virtual bridge as a USB device, to a virtual machine.
+///
+/// The bridge is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
+/// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual bridge as
+/// `--device virtual:DIR` in the other commands, and lives in the same folder; the scenario there says what sits behind
+/// it and what goes wrong.
+///
+/// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch virtual serve --listen unix:/tmp/bridge.sock --device virtual:u")]
+struct ServeArgs {
+    /// Where to listen. Several, each with its own --device, serve several units.
+    #[arg(long, value_name = "unix:PATH", required = true)]
+    listen: Vec<Address>,
+
+    /// The unit's folder, created if missing.
+    #[arg(long, value_name = "virtual:DIR", required = true, value_parser = unit_folder)]
+    device: Vec<Box<Path>>,
+
+    #[command(flatten)]
+    pcap: PcapArgs,
+
+    /// End when the first guest has left.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
+fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
+    let dir = text.strip_prefix("virtual:").filter(|dir| !dir.is_empty());
+    dir.map(|dir| Path::new(dir).into()).ok_or("expected `virtual:DIR`; only virtual bridges are served")
+}
+
+/// The numbers of sockets and units differ.
+#[derive(Debug, Error, Diagnostic)]
+#[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
+#[diagnostic(code(asmpatch::serve::pairs))]
+struct PairError {
+    sockets: usize,
+    units: usize,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if a unit can't be opened or replugged, or if a socket can't be listened on. A failure with one guest is
+/// reported, and the server waits for the next guest.
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+    match &args.command {
+        VirtualCommand::Serve(args) => serve_units(args, context),
+        VirtualCommand::Replug { device } => {
+            replug(device, interrupt::install())?;
+            outln!("virtual:{}: replugged", device.display());
+            Ok(Exit::Done)
+        }
+    }
+}
+
+fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> {
+    if args.listen.len() != args.device.len() {
+        return Err(PairError { sockets: args.listen.len(), units: args.device.len() }.into());
+    }
+    let interrupt = interrupt::install();
+    let practice_image = practice::image().to_file();
+    let recording = args.pcap.start()?;
+    let mut served = Vec::new();
+    for (address, dir) in args.listen.iter().zip(&args.device) {
+        let unit = VirtualBridge::open(dir, Some(&practice_image))?;
+        // Each unit gets its own bus, numbered from 1 in the order given.
+        let bus = recording.capture().map(Capture::bus);
+        served.push((unit, Listener::bind(address)?, bus));
+        if !context.is_quiet {
+            errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
+        }
+    }
+    // Each unit has its own thread, so that one that erases its flash does not delay the others.
+    thread::scope(|scope| {
+        let serving: Vec<_> = served
+            .iter_mut()
+            .map(|(unit, listener, bus)| {
+                scope.spawn(move || {
+                    let address = listener.address().clone();
+                    let report = &mut |report| tell(context, &address, report);
+                    serve(unit, listener, bus.as_ref(), args.once, interrupt, report)
+                })
+            })
+            .collect();
+        serving.into_iter().try_for_each(|unit| match unit.join() {
+            Ok(ended) => ended,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    })?;
+    interrupt.check()?;
+    Ok(Exit::Done)
+}
+
+fn tell(context: &Context, address: &Address, report: ServerEvent) {
+    let text = match report {
+        ServerEvent::GivenUp(error) => {
+            errln!("{}: the connection was given up", address.bold());
+            return context.report(&error);
+        }
+        _ if context.is_quiet => return,
+        ServerEvent::Connected => "a guest has connected".to_owned(),
+        ServerEvent::Left => "the guest has left".to_owned(),
+        ServerEvent::Unit(GuestEvent::Plugged { id, state }) => format!("plugged in as {id} ({state})"),
+        ServerEvent::Unit(GuestEvent::Unplugged) => "unplugged".to_owned(),
+        ServerEvent::Unit(GuestEvent::Alternate(alternate)) => {
+            format!("alternate {alternate}: {}", if alternate == 0 { "Bulk-Only" } else { "UAS" })
+        }
+        ServerEvent::Unit(GuestEvent::PortReset) => "port reset".to_owned(),
+        ServerEvent::Unit(GuestEvent::Refused) => "the guest's filter refuses the device".to_owned(),
+    };
+    errln!("{}: {text}", address.bold());
+}

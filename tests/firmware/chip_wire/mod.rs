@@ -1,0 +1,171 @@
+//! A unit from reset that gets commands packet by packet, over either transport.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
+
+use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
+use asmpatch::firmware::Image;
+use asmpatch::mcu::MemoryFlash;
+use asmpatch::scsi::XdataAddress;
+use asmpatch::scsi::runtime::INITIALISATION;
+
+use crate::chip_images::powered_on;
+
+pub const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
+pub const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Wire {
+    BulkOnly,
+    Uas,
+}
+pub const WIRES: [Wire; 2] = [Wire::BulkOnly, Wire::Uas];
+
+pub fn everywhere() -> impl Iterator<Item = (Wire, Speed)> {
+    WIRES.into_iter().flat_map(|wire| SPEEDS.map(|speed| (wire, speed)))
+}
+
+pub struct Unit {
+    pub driver: Driver<MemoryFlash>,
+    pub wire: Wire,
+    pub tag: u16,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Reply {
+    pub data: Vec<u8>,
+    pub good: bool,
+    pub residue: u32,
+}
+
+pub fn pattern(at: usize) -> u8 {
+    ((at as u32 + 1).wrapping_mul(0x9E37_79B9) >> 13) as u8
+}
+
+/// Content of a new unit's SRAM, from this offset on.
+pub fn sram(from: usize, len: usize) -> Vec<u8> {
+    (from..from + len).map(pattern).collect()
+}
+
+/// A host's action on a unit, with its name.
+pub type Way = (&'static str, fn(&mut Unit));
+
+/// The ways to recover a unit after the host has given up a command.
+pub const RECOVERIES: [Way; 3] = [
+    ("a Bulk-Only reset", |unit| {
+        unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+        unit.driver.clear_halt(DATA_IN).unwrap();
+        unit.driver.clear_halt(DATA_OUT).unwrap();
+    }),
+    ("SET_INTERFACE", |unit| unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap()),
+    ("a reset of the port", |unit| {
+        let speed = unit.driver.chip.speed();
+        unit.driver.chip.bus_reset(speed);
+        unit.driver.enumerate().unwrap();
+        unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap();
+    }),
+];
+
+impl Unit {
+    pub fn new(image: &Image, wire: Wire, speed: Speed) -> Self {
+        let mut driver = powered_on(image, speed);
+        driver.enumerate().unwrap();
+        if wire == Wire::Uas {
+            driver.set_alternate(1).unwrap();
+        }
+        let mut unit = Self { driver, wire, tag: 0 };
+        for (at, byte) in unit.driver.chip.sram_mut().iter_mut().enumerate() {
+            *byte = pattern(at);
+        }
+        assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36);
+        unit
+    }
+
+    pub fn attempt(&mut self, cdb: &[u8], host_len: usize) -> Result<Reply, Unanswered> {
+        Ok(match self.wire {
+            Wire::BulkOnly => {
+                let data = if host_len == 0 { Data::None } else { Data::In(host_len) };
+                let reply = self.driver.bulk_only(cdb, data)?;
+                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                let reply = self.driver.uas(self.tag, cdb, &[])?;
+                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
+            }
+        })
+    }
+
+    /// Runs a command with data from the host.
+    pub fn write(&mut self, cdb: &[u8], data: &[u8]) -> Result<Reply, Unanswered> {
+        Ok(match self.wire {
+            Wire::BulkOnly => {
+                let reply = self.driver.bulk_only(cdb, Data::Out(data))?;
+                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                let reply = self.driver.uas(self.tag, cdb, data)?;
+                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
+            }
+        })
+    }
+
+    pub fn command(&mut self, cdb: &[u8], host_len: usize) -> Reply {
+        self.attempt(cdb, host_len).unwrap()
+    }
+
+    /// Sends a command for which the host expects `host_len` bytes. Checks that the answer is the SRAM's first `came`
+    /// bytes, good status and this residue.
+    pub fn leaves(&mut self, cdb: &[u8], host_len: usize, came: usize, residue: u32) {
+        let reply = self.command(cdb, host_len);
+        let expected = Reply { data: sram(0, came), good: true, residue };
+        let speed = self.driver.chip.speed();
+        assert!(reply == expected, "{speed:?}: {host_len} for {cdb:02x?}: {} {}", reply.data.len(), reply.residue);
+    }
+
+    /// Sends a command for which the host expects `host_len` bytes, and takes only `packets` packets of the answer.
+    pub fn begin(&mut self, cdb: &[u8], host_len: u32, packets: usize) -> Vec<u8> {
+        self.send(cdb, host_len);
+        let what = (self.wire, self.driver.chip.speed(), packets);
+        let mut receive = |packet| self.packet().unwrap_or_else(|error| panic!("{what:?} packet {packet}: {error:?}"));
+        (0..packets).flat_map(&mut receive).collect()
+    }
+
+    /// Sends a command for which the host expects `host_len` bytes.
+    pub fn send(&mut self, cdb: &[u8], host_len: u32) {
+        match self.wire {
+            Wire::BulkOnly => {
+                let mut cbw = b"USBC\xE4\xE4\xE4\xE4".to_vec();
+                cbw.extend(host_len.to_le_bytes());
+                cbw.extend([0x80, 0, cdb.len() as u8]);
+                cbw.extend(cdb);
+                cbw.resize(31, 0);
+                self.driver.send(DATA_OUT, 0, &cbw).unwrap();
+            }
+            Wire::Uas => {
+                self.tag = self.tag % 100 + 1;
+                self.driver.send_command(self.tag, cdb).unwrap();
+            }
+        }
+    }
+
+    /// Takes the next packet of the last command's data.
+    pub fn packet(&mut self) -> Result<Vec<u8>, Unanswered> {
+        let has_streams = self.wire == Wire::Uas && self.driver.chip.speed() == Speed::Super;
+        self.driver.receive(DATA_IN, if has_streams { self.tag } else { 0 })
+    }
+
+    /// Initialises the unit as a GPU runtime does.
+    pub fn initialise(&mut self) {
+        INITIALISATION.iter().for_each(|(at, value)| self.poke(*at, *value));
+    }
+
+    pub fn poke(&mut self, at: u16, value: u8) {
+        let [high, low] = at.to_be_bytes();
+        assert!(self.command(&[0xE5, value, 0x50, high, low, 0], 0).good, "E5 {at:#06x}");
+    }
+
+    pub fn peek(&self, at: u16) -> u8 {
+        self.driver.chip.peek(XdataAddress::main(at))
+    }
+}

@@ -1,0 +1,200 @@
+//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image.
+use asmpatch::chip::{Bdf, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
+use asmpatch::mcu::MemoryFlash;
+use asmpatch::scsi::XdataAddress;
+
+use crate::chip_images::{open, powered_on};
+
+const GPU: Bdf = Bdf::new(1, 0, 0);
+const CONFIG_READ_0: u8 = 0x04;
+const CONFIG_READ_1: u8 = 0x05;
+const CONFIG_WRITE_1: u8 = 0x45;
+const MEMORY_READ: u8 = 0x20;
+const MEMORY_WRITE: u8 = 0x60;
+const BAR: u32 = 0x1000_0000;
+
+fn unit(speed: Speed) -> Driver<MemoryFlash> {
+    let mut unit = powered_on(&open(), speed);
+    let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000);
+    unit.chip.fabric_mut().attach(GPU, Box::new(gpu));
+    unit.enumerate().unwrap();
+    unit
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
+}
+
+/// F0: sends a TLP, or starts a stream of TLPs.
+fn send_tlp(unit: &mut Driver<MemoryFlash>, format: u8, mode: u8, addr: u32, value: u32) -> Result<(), Unanswered> {
+    let mut data = Vec::new();
+    data.extend(addr.to_le_bytes());
+    data.extend([0; 4]);
+    data.extend(value.to_le_bytes());
+    unit.control([0x40, 0xF0, format, 0x0F, mode, 0, 12, 0], &data).map(drop)
+}
+
+/// F0: reads the completion: data, status, and 0 if one arrived.
+fn completion(unit: &mut Driver<MemoryFlash>) -> (u32, u8, u8) {
+    let data = unit.control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]).unwrap();
+    (u32::from_le_bytes([data[0], data[1], data[2], data[3]]), data[4] >> 5, data[7])
+}
+
+/// F2: arms the SRAM's DMA.
+fn arm_dma(unit: &mut Driver<MemoryFlash>, sectors: u16, is_in: bool) {
+    let value = (sectors | u16::from(is_in) << 15).to_le_bytes();
+    unit.control([0x40, 0xF2, value[0], value[1], 0, 1, 0, 0], &[]).unwrap();
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_boots_and_says_so_on_its_serial_port() {
+    let mut unit = powered_on(&open(), Speed::Super);
+    assert_eq!(unit.settle(), Outcome::Parked);
+    let instructions = unit.chip.instructions();
+    assert!(instructions < 60_000, "{instructions}");
+    let text = unit.chip.take_uart();
+    assert!(text.trim_ascii_start().starts_with(b"[BOOT]"), "{}", String::from_utf8_lossy(&text));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_enumerates_as_custom_firmware() {
+    for speed in [Speed::Super, Speed::High] {
+        let mut unit = unit(speed);
+        let device = unit.descriptor(1, 0, 18).unwrap();
+        assert_eq!(device[8..12], [0xD1, 0xAD, 0x01, 0x00]);
+        let bos = unit.descriptor(15, 0, 255).unwrap();
+        assert_eq!((bos[1], usize::from(bos[2])), (15, bos.len()));
+        let configuration = unit.descriptor(2, 0, 255).unwrap();
+        assert_eq!(usize::from(configuration[2]), configuration.len());
+        let product = unit.descriptor(3, device[15], 255).unwrap();
+        let text: Vec<u8> = product[2..].iter().copied().step_by(2).collect();
+        assert_eq!(String::from_utf8_lossy(&text), "custom v0.1");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_e5_writes_what_e4_reads() {
+    let mut unit = unit(Speed::Super);
+    unit.control([0x40, 0xE5, 0x00, 0xF0, 0xAB, 0, 0, 0], &[]).unwrap();
+    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap(), [0xAB, 0, 0, 0]);
+    assert_eq!(unit.chip.sram()[0], 0xAB);
+    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xCC, 0, 0, 64, 0], &[]).unwrap().len(), 64);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_f0_reaches_configuration_space_and_memory() {
+    let mut unit = unit(Speed::Super);
+    send_tlp(&mut unit, CONFIG_READ_0, 0, 0, 0).unwrap();
+    assert_eq!(completion(&mut unit), (0x2463_1B21, 0, 0), "the root port");
+    send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24, 0).unwrap();
+    assert_eq!(completion(&mut unit), (0x744C_1002, 0, 0));
+    send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24 | 1 << 19, 0).unwrap();
+    assert_eq!(completion(&mut unit).1, 1, "unsupported request");
+    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
+    send_tlp(&mut unit, MEMORY_WRITE, 0, BAR + 0x40, 0xCAFE_F00D).unwrap();
+    send_tlp(&mut unit, MEMORY_READ, 0, BAR + 0x40, 0).unwrap();
+    assert_eq!(completion(&mut unit), (0xCAFE_F00D, 0, 0));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_f0_streams_writes_and_reads() {
+    let mut unit = unit(Speed::Super);
+    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
+    let data = pattern(3000, 5);
+    send_tlp(&mut unit, MEMORY_WRITE, 1, BAR + 0x100, data.len() as u32 / 4).unwrap();
+    unit.send(DATA_OUT, 0, &data).unwrap();
+    unit.settle();
+    send_tlp(&mut unit, MEMORY_READ, 2, BAR + 0x100, data.len() as u32 / 4).unwrap();
+    let mut came = Vec::new();
+    while came.len() < data.len() {
+        came.extend(unit.receive(DATA_IN, 0).unwrap());
+    }
+    assert!(came == data);
+}
+
+/// Many transfers in flight hide the host's time, but none of the firmware's.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
+    let mut unit = unit(Speed::Super);
+    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
+    let data = pattern(16 * 1024, 5);
+    let dwords = data.len() as u64 / 4;
+    send_tlp(&mut unit, MEMORY_WRITE, 1, BAR, dwords as u32).unwrap();
+    let before = unit.chip.instructions();
+    unit.send(DATA_OUT, 0, &data).unwrap();
+    unit.settle();
+    let writes = (unit.chip.instructions() - before) / dwords;
+    let before = unit.chip.instructions();
+    send_tlp(&mut unit, MEMORY_READ, 2, BAR, dwords as u32).unwrap();
+    let mut came = Vec::new();
+    while came.len() < data.len() {
+        came.extend(unit.receive(DATA_IN, 0).unwrap());
+    }
+    let reads = (unit.chip.instructions() - before) / dwords;
+    assert!(came == data);
+    assert_eq!((writes, reads), (42, 52));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
+    let mut unit = unit(Speed::Super);
+    let data = pattern(4096, 9);
+    arm_dma(&mut unit, 8, false);
+    assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 2, "busy");
+    unit.send(DATA_OUT, 0, &data).unwrap();
+    assert!(unit.chip.sram()[..4096] == data[..]);
+    assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 0);
+    assert_eq!(unit.settle(), Outcome::Parked, "no unhandled interrupt is left");
+    arm_dma(&mut unit, 8, true);
+    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Nak, "nothing is sent before the entry is written");
+    let mut entry = [0; 16];
+    entry[14] = 1;
+    unit.chip.pcie_write(0x0082_2000, &entry);
+    let mut came = Vec::new();
+    while came.len() < data.len() {
+        came.extend(unit.receive(DATA_IN, 0).unwrap());
+    }
+    assert!(came == data);
+    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 2, 0], &[]).unwrap(), data[..2], "it goes on");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_survives_a_request_that_it_does_not_know_and_a_reset() {
+    let mut unit = unit(Speed::Super);
+    let unknown = unit.control([0xC0, 0x77, 0, 0, 0, 0, 8, 0], &[]);
+    assert!(unknown.is_err(), "{unknown:?}");
+    unit.chip.bus_reset(Speed::Super);
+    unit.enumerate().unwrap();
+    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap().len(), 4);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_keeps_its_memory_and_a_pending_transfer_over_a_suspend() {
+    for speed in [Speed::Super, Speed::High] {
+        let mut unit = unit(speed);
+        unit.control([0x40, 0xE5, 0x00, 0x30, 0xAB, 0, 0, 0], &[]).unwrap();
+        let data = pattern(4096, 3);
+        arm_dma(&mut unit, 8, false);
+        unit.send(DATA_OUT, 0, &data[..1024]).unwrap();
+        unit.chip.suspend();
+        for _ in 0..3 {
+            assert_eq!(unit.settle(), Outcome::Parked, "{speed:?}");
+            assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &data[1024..1536]), PacketOut::Nak);
+            assert_eq!(unit.chip.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[], 1_000_000), None);
+        }
+        unit.chip.resume();
+        assert_eq!(unit.settle(), Outcome::Parked);
+        unit.send(DATA_OUT, 0, &data[1024..]).unwrap();
+        assert!(unit.chip.sram()[..4096] == data[..]);
+        assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[]).unwrap(), [0xAB]);
+    }
+}

@@ -1,0 +1,77 @@
+//! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
+//! fail.
+
+use asmpatch::chip::FlashDefects;
+use asmpatch::chip::boot::{self, BootFault, Wire};
+use asmpatch::firmware::{BodyOffset, BridgeState, FileOffset, Image};
+
+fn image(variable: &str) -> Image {
+    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
+    Image::parse(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn vendor() -> Image {
+    image("ASMPATCH_VENDOR_IMAGE")
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_does_all_that_it_must_over_both_transports() {
+    let report = boot::check(&vendor());
+    assert!(report.holds(), "{report:#?}");
+    assert_eq!(report.state(), Some(BridgeState::Vendor));
+    assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
+}
+
+/// docs/firmware.md, "What is assumed": then the first bytes of a configuration block are not those that were sent.
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_holds_even_if_status_and_id_pass_through_the_flash_buffer() {
+    let report = boot::check_with(&vendor(), FlashDefects { status_in_buffer: true, ..FlashDefects::default() });
+    assert!(report.holds(), "{report:#?}");
+}
+
+#[test]
+#[ignore = "needs the open firmware's image in ASMPATCH_OPEN_IMAGE"]
+fn the_open_firmware_does_all_that_it_must() {
+    let report = boot::check(&image("ASMPATCH_OPEN_IMAGE"));
+    assert!(report.holds(), "{report:#?}");
+    assert_eq!(report.state(), Some(BridgeState::OpenFirmware));
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn an_image_whose_configuration_write_hangs_fails_there() {
+    let mut image = vendor();
+    // E1's handler, b1:0xE89B, jumps to itself.
+    assert!(image.replace(BodyOffset(0xFF6B + 0xE89B - 0x8000), &[0x80, 0xFE]));
+    let report = boot::check(&image);
+    assert!(!report.holds());
+    let (check, fault) = report.failure().unwrap();
+    assert_eq!(check.what, "takes a configuration block (E1)", "{report:#?}");
+    assert!(matches!(fault, BootFault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");
+}
+
+/// A patch gone wrong, after which the firmware enumerates, and halts its data endpoint whatever the host does.
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn an_image_that_never_ends_a_command_fails_at_its_first_dead_answer() {
+    let mut image = vendor();
+    assert!(image.replace(FileOffset(0x16841).body_offset().unwrap(), &[0xAE; 256]));
+    let report = boot::check(&image);
+    let (check, fault) = report.failure().unwrap();
+    let dead = report.checks.iter().filter(|check| check.outcome.is_err()).count();
+    assert!(report.state().is_some() && dead == 1 && check.instructions < 50_000_000, "{report:#?}");
+    let said = fault.to_string();
+    assert!(said.starts_with("no answer: ") && said.contains(":0x"), "{said}");
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn an_image_that_does_not_start_fails_before_anything_else() {
+    let mut image = vendor();
+    assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
+    let report = boot::check(&image);
+    assert_eq!((report.state(), report.checks.len()), (None, 1));
+    assert!(report.failure().unwrap().1.to_string().contains("c:0x0000"));
+}

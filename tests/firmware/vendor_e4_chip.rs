@@ -1,0 +1,285 @@
+//! The E4 length extension on the vendor's image from reset, packet by packet over the wire. `ASMPATCH_VENDOR_IMAGE`
+//! names the image.
+use asmpatch::chip::Speed;
+use asmpatch::firmware::CodeAddress;
+use asmpatch::scsi::XdataAddress;
+
+use crate::chip_images::vendor;
+use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
+use crate::schemas;
+
+/// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
+/// interrupts.
+const MOST: u64 = 36_000;
+fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
+    Unit::new(&if is_extended { crate::e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
+}
+
+fn extended(wire: Wire, speed: Speed) -> Unit {
+    unit(true, wire, speed)
+}
+
+/// Helpers for these tests.
+impl Unit {
+    fn read_e4(&mut self, mode: u8, addr: u16, len: u16) -> Reply {
+        self.command(&read(mode, addr, len), len.into())
+    }
+
+    /// Counts the instructions from a read's command to its status.
+    fn cost(&mut self, mode: u8, len: u16) -> u64 {
+        self.driver.settle();
+        let before = self.driver.chip.instructions();
+        let reply = self.read_e4(mode, 0xF000, len);
+        assert!(reply.good && reply.data.len() == usize::from(len));
+        self.driver.chip.instructions() - before
+    }
+}
+
+fn read(mode: u8, addr: u16, len: u16) -> [u8; 6] {
+    let ([len_high, len_low], [high, low]) = (len.to_be_bytes(), addr.to_be_bytes());
+    [0xE4, len_low, mode, high, low, len_high]
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn every_length_comes_whole_over_both_wires_at_both_speeds() {
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
+        let edges = [0, 1, 4, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2048, 3000, 4088, 4089, 4095, 4096];
+        for len in edges.into_iter().chain((300..4096).step_by(171)) {
+            let reply = unit.read_e4(0x50, 0xF000, len);
+            let expected = Reply { data: sram(0, len.into()), good: true, residue: 0 };
+            assert!(reply == expected, "{wire:?} {speed:?} {len}: {} bytes", reply.data.len());
+        }
+        assert!(!unit.read_e4(0x50, 0xF000, 4097).good, "{wire:?} {speed:?}");
+        assert_eq!(unit.read_e4(0x50, 0xF000, 4096).data, sram(0, 4096), "after the refusal");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_other_page_and_a_wrapping_address_come_whole() {
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
+        for (at, value) in [(0x1234u16, 0xA5u8), (0x1A33, 0x5A), (0x2233, 0x77)] {
+            let [high, low] = at.to_be_bytes();
+            assert!(unit.command(&[0xE5, value, 0x51, high, low, 0], 0).good);
+        }
+        let whole = unit.read_e4(0x51, 0x1234, 4096).data;
+        assert_eq!([whole[0], whole[0x7FF], whole[0xFFF]], [0xA5, 0x5A, 0x77], "{wire:?} {speed:?}");
+        let pieces = (0..16).flat_map(|piece| unit.read_e4(0x51, 0x1234 + 0x80 * piece, 0x80).data);
+        assert!(pieces.eq(whole[..0x800].iter().copied()), "{wire:?} {speed:?}: as 128 bytes at a time");
+        let whole = unit.read_e4(0x50, 0xFA01, 4096);
+        assert_eq!(whole.data.len(), 4096);
+        assert_eq!(whole.data[..0x5FF], sram(0xA01, 0x5FF));
+        assert_eq!(whole.data[0x5FF + 0x07F0..0x5FF + 0x07F6], vendor().version().0, "past 0xFFFF comes 0x0000");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_read_of_4096_bytes_takes_at_most_36000_instructions() {
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
+        for mode in [0x50, 0x51] {
+            let cost = unit.cost(mode, 4096);
+            assert!(cost <= MOST, "{wire:?} {speed:?} {mode:#x}: {cost}");
+        }
+    }
+}
+
+/// Compares counts. They vary by some dozen instructions with the firmware's place in its main loop when a packet is
+/// sent.
+fn assert_about(found: u64, expected: u64, what: &str) {
+    assert!(found.abs_diff(expected) <= 150, "{what}: {found}, expected about {expected}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_instructions_from_command_to_status_are_those_that_docs_e4_length_16_tells() {
+    for (wire, speed, is_extended, costs) in [
+        (Wire::BulkOnly, Speed::Super, false, &[(255, 12_200)][..]),
+        (Wire::Uas, Speed::Super, false, &[(255, 12_350)]),
+        (Wire::BulkOnly, Speed::Super, true, &[(255, 3100), (256, 3300), (1024, 9000), (4096, 33_000)]),
+        (Wire::Uas, Speed::Super, true, &[(255, 3200), (256, 3400), (1024, 9100), (4096, 33_100)]),
+        (Wire::BulkOnly, Speed::High, true, &[(255, 3100), (256, 3300), (1024, 9400), (4096, 34_700)]),
+        (Wire::Uas, Speed::High, true, &[(255, 3200), (256, 3400), (1024, 9500), (4096, 35_100)]),
+    ] {
+        let mut unit = unit(is_extended, wire, speed);
+        for (len, expected) in costs {
+            let found = unit.cost(0x50, *len);
+            assert_about(found, *expected, &format!("{wire:?} {speed:?} {len}"));
+        }
+    }
+}
+
+/// The residue counts the bytes that the host doesn't get. A host that expects less gets what it expects.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_host_that_expects_another_length_gets_the_right_residue() {
+    for speed in SPEEDS {
+        let mut unit = extended(Wire::BulkOnly, speed);
+        for (host, len, came, residue) in [
+            (8192, 4096, 4096, 4096),
+            (100_000, 4096, 4096, 95_904),
+            (4096, 300, 300, 3796),
+            (4096, 1024, 1024, 3072),
+            (1500, 4096, 1500, 0),
+            (1024, 4096, 1024, 0),
+            (512, 1000, 512, 0),
+            (1, 4096, 1, 0),
+        ] {
+            unit.leaves(&read(0x50, 0xF000, len), host, came, residue);
+            assert_eq!(unit.command(&INQUIRY, 36).data.len(), 36, "{speed:?}: after {host} for {len}");
+        }
+        let reply = unit.command(&read(0x50, 0xF000, 4096), 0);
+        assert!(reply.data.is_empty() && !reply.good, "a host that expects no data gets a phase error");
+    }
+}
+
+/// Up to 255 bytes the wire looks exactly as with stock, whatever the host expects.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn short_reads_look_like_stocks_on_the_wire() {
+    for wire in WIRES {
+        let [mut stock, mut extended] = [false, true].map(|is_extended| unit(is_extended, wire, Speed::Super));
+        for (host, len) in [(255, 255), (0, 0), (1, 1), (16, 4), (4, 16), (4096, 255), (64, 0), (100, 100), (7, 7)] {
+            for mode in [0x50, 0x51, 0x52] {
+                let cdb = read(mode, 0xF010, len);
+                let replies = [&mut stock, &mut extended].map(|unit| unit.command(&cdb, host));
+                assert_eq!(replies[0], replies[1], "{wire:?} {mode:#x} {host} for {len}");
+                let lengths = [&stock, &extended]
+                    .map(|unit| [0x9007, 0x9008].map(|at| unit.driver.chip.peek(XdataAddress::main(at))));
+                assert_eq!(lengths[0], lengths[1], "{wire:?} {mode:#x} {host} for {len}");
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_command_that_comes_between_two_packets_waits_for_the_last() {
+    for packets in 0..4 {
+        let mut unit = extended(Wire::Uas, Speed::Super);
+        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
+        let first = unit.tag;
+        let others: [&[u8]; 3] = [&INQUIRY, &read(0x51, 0x0000, 4096), &[0; 6]];
+        for (tag, cdb) in (200..).zip(others) {
+            unit.driver.send_command(tag, cdb).unwrap();
+        }
+        let reply = unit.driver.finish_uas(first, &[]).unwrap();
+        data.extend(reply.data);
+        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        for (tag, (len, status)) in (200..).zip([(36, 0), (4096, 0), (0, 2)]) {
+            let reply = unit.driver.finish_uas(tag, &[]).unwrap();
+            assert_eq!((reply.data.len(), reply.status[6]), (len, status), "{packets} packets, tag {tag}");
+        }
+    }
+}
+
+/// After a GPU runtime's initialisation, with the status patch, and with commands as the runtime sends them.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_write16_that_comes_between_two_packets_disturbs_neither() {
+    let init = [
+        (0x054Bu16, 0x20u8),
+        (0x054E, 0x04),
+        (0x05A8, 0x02),
+        (0x05F8, 0x04),
+        (0x07EC, 0x01),
+        (0x07ED, 0x00),
+        (0x07EE, 0x00),
+        (0x07EF, 0x00),
+        (0xC422, 0x02),
+        (0x0000, 0x33),
+    ];
+    let mut image = crate::e4::extended(&vendor().to_file());
+    assert!(image.replace("c:0x2A0E".parse::<CodeAddress>().unwrap().body_offset(), &[5]), "the status patch");
+    for packets in 0..4 {
+        let mut unit = Unit::new(&image, Wire::Uas, Speed::Super);
+        for (at, value) in init {
+            let [high, low] = at.to_be_bytes();
+            assert!(unit.command(&[0xE5, value, 0x50, high, low, 0], 0).good);
+        }
+        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
+        let first = unit.tag;
+        let write: Vec<u8> = (0..512).map(|at| (at % 7) as u8).collect();
+        unit.driver.send_command(200, &[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]).unwrap();
+        let reply = unit.driver.finish_uas(first, &[]).unwrap();
+        data.extend(reply.data);
+        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        assert_eq!(unit.driver.finish_uas(200, &write).unwrap().status[6], 0, "{packets} packets");
+        assert_eq!(unit.read_e4(0x50, 0xF000, 512).data, write, "{packets} packets");
+    }
+}
+
+/// The firmware's own long replies set the page in 0xC8D9 to 0 (c:0x4013). E4 keeps the host's page.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_long_read_of_the_window_stays_on_the_page_that_the_host_chose() {
+    for wire in WIRES {
+        let mut unit = extended(wire, Speed::Super);
+        assert!(unit.command(&[0xE5, 5, 0x50, 0xC8, 0xD9, 0], 0).good);
+        assert_eq!(unit.read_e4(0x50, 0xF000, 4096).data, sram(0x5000, 4096), "{wire:?}");
+        assert_eq!(unit.read_e4(0x50, 0xC8D9, 1).data, [5], "{wire:?}");
+    }
+}
+
+/// What a long read leaves in XDATA, IDATA and on the stack differs from a short read's only in the reply.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_long_read_leaves_no_trace_but_its_reply() {
+    for (wire, speed) in everywhere() {
+        let mut unit = extended(wire, speed);
+        unit.read_e4(0x50, 0xF000, 255);
+        unit.driver.settle();
+        let depth = unit.driver.chip.stack_high_water();
+        let before = unit.driver.chip.memory().main().to_vec();
+        let idata = unit.driver.chip.cpu().internal_ram;
+        // Use the same tag, and with it the same stream.
+        unit.tag = unit.tag.saturating_sub(1);
+        unit.read_e4(0x50, 0xF000, 4096);
+        unit.driver.settle();
+        let after = unit.driver.chip.memory().main();
+        let declared = |at: usize| {
+            matches!(at, 0x0A8E | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008)
+                // The CBW or the command unit, and the CSW.
+                || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
+        };
+        let strange: Vec<String> = (0..before.len())
+            .filter(|at| before[*at] != after[*at] && !declared(*at))
+            .map(|at| format!("{at:#06x}"))
+            .collect();
+        assert!(strange.is_empty(), "{wire:?} {speed:?}: {strange:?}");
+        let found = unit.driver.chip.cpu().internal_ram;
+        // R0 to R7 as the idle loop leaves them, the lengths, the scratch that stock's E4 uses too, the host's length
+        // and the residue; from 0x73 on the stack.
+        let named = |at: &usize| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
+        let strange: Vec<usize> = (0..256).filter(|at| found[*at] != idata[*at] && !named(at)).collect();
+        assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");
+        assert!(unit.driver.chip.stack_high_water() <= depth, "{wire:?} {speed:?}: the stack");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn exec_counts_the_same_instructions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("extended.bin");
+    std::fs::write(&path, crate::e4::extended(&vendor().to_file()).to_file()).unwrap();
+    for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
+        for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
+            let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+                .args(["exec", "--json", "--transport", transport, "--cdb", cdb, "--xdata", "0xf000=c0de"])
+                .arg(&path)
+                .env("ASMPATCH_CONFIG", "")
+                .output()
+                .unwrap();
+            let report = schemas::parse(&["exec"], &output.stdout);
+            let cost = extended(wire, Speed::Super).cost(0x50, len);
+            assert_about(report["instructions"].as_u64().unwrap(), cost, &format!("{transport} {cdb}"));
+            let data = report["data"].as_str().unwrap();
+            assert!(data.len() == 2 * usize::from(len) && data.starts_with("c0de"), "{transport} {cdb}");
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! `doctor` on units that run the vendor's image, the open one, and a newer build of it, which `ASMPATCH_VENDOR_IMAGE`,
+//! `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use asmpatch::bridge::Endpoint;
+use asmpatch::doctor::{DoctorOptions, PipeState, examine};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::scsi::Cdb;
+use asmpatch::scsi::uas::{CommandIu, Tag};
+use asmpatch::unit;
+use asmpatch::virtual_bridge::{Behind, ControlAnswer, Reply, Scenario, VirtualBridge, VirtualPort};
+
+use crate::schemas;
+
+fn image(variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
+    std::fs::canonicalize(path).unwrap()
+}
+
+fn run(home: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command
+        .current_dir(home)
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
+        .args(words)
+        .output()
+        .unwrap()
+}
+
+fn asmpatch(home: &Path, words: &[&str]) {
+    let output = run(home, words);
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Runs `doctor --report`. Returns its status, its page and the report.
+fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
+    let words = ["doctor", "--device", "virtual:unit", "--json", "--report", "report.json", "--force"];
+    let output = run(home, &words);
+    let report = std::fs::read(home.join("report.json")).unwrap();
+    let page = schemas::parse(&words, &output.stdout);
+    let report = serde_json::from_slice(&report).unwrap();
+    schemas::check_document("doctor-report", &report).unwrap();
+    (output.status.code(), page, report)
+}
+
+/// Checks that unit and model were asked every question and gave the same answers.
+fn assert_model_agrees(report: &serde_json::Value) {
+    let answers = report["answers"].as_array().unwrap();
+    assert!(answers.len() >= 4, "{report:#}");
+    for answer in answers {
+        assert_eq!(answer["unit"], answer["model"], "{answer:#}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
+    let home = tempfile::tempdir().unwrap();
+    let open = image("ASMPATCH_OPEN_IMAGE");
+    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
+    assert_model_agrees(&report);
+    let written = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
+    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stdout));
+    std::fs::write(home.path().join("unit/bridge.toml"), "bulk-hangs = true\n").unwrap();
+    let hangs = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
+    let said = String::from_utf8_lossy(&hangs.stdout).into_owned();
+    assert!(
+        hangs.status.code() == Some(1) && said.contains("nothing moves") && said.contains("power: unplug"),
+        "{said}"
+    );
+}
+
+/// Build ed4e39b: its C0 answers zeros on a board without a sensor, and it switches PCIe on at boot.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_its_supply() {
+    let home = tempfile::tempdir().unwrap();
+    let open = image("ASMPATCH_OPEN_NEW_IMAGE");
+    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
+    let line = |topic| page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == topic).unwrap();
+    assert_eq!((&line("12 V")["verdict"], &line("PCIe link")["verdict"]), (&"note".into(), &"good".into()), "{page:#}");
+    assert_eq!(report["supply_mv_ma"], serde_json::Value::Null, "{report:#}");
+    let shown = run(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
+    let shown = schemas::parse(&["pcie"], &shown.stdout);
+    assert_eq!(shown["supply"], serde_json::Value::Null, "{shown:#}");
+    assert!(shown["supply_fault"].is_boolean(), "{shown:#}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none() {
+    let home = tempfile::tempdir().unwrap();
+    let vendor = image("ASMPATCH_VENDOR_IMAGE");
+    let vendor = vendor.to_str().unwrap();
+    asmpatch(home.path(), &["flash", vendor, "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(1), &serde_json::Value::Null), "{page:#}");
+    assert_model_agrees(&report);
+    asmpatch(home.path(), &["patch", vendor, "-o", "patched.bin"]);
+    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let (status, page, report) = doctor(home.path());
+    assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad up to v0.13.0".into()), "{page:#}");
+    assert_model_agrees(&report);
+}
+
+/// The chip model's answers. Nobody has confirmed them on silicon.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn experiments_are_run_one_by_one_and_stand_in_the_report() {
+    let home = tempfile::tempdir().unwrap();
+    let vendor = image("ASMPATCH_VENDOR_IMAGE");
+    asmpatch(home.path(), &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
+    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let words = ["doctor", "--device", "virtual:unit", "--json", "--experiments", "--yes", "--report", "report.json"];
+    let output = run(home.path(), &words);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let page = schemas::parse(&words, &output.stdout);
+    let report: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(home.path().join("report.json")).unwrap()).unwrap();
+    schemas::check_document("doctor-report", &report).unwrap();
+    assert_eq!(page["experiments"], report["experiments"]);
+    let findings = report["experiments"].as_array().unwrap();
+    let answers =
+        findings.iter().map(|finding| (finding["experiment"].as_str().unwrap(), finding["answer"].as_str().unwrap()));
+    let answers: Vec<_> = answers.collect();
+    let expected = [
+        ("slots-after-write", "yes"),
+        ("window-pages", "yes"),
+        ("dma-alone", "no"),
+        ("dma-cpu-entry", "no"),
+        ("dma-tlp-entry", "no"),
+    ];
+    assert_eq!(answers[..5], expected, "{report:#}");
+    assert_eq!(answers[5].0, "dma-drain");
+    assert_eq!(said.matches("risk").count(), 6, "{said}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn stock_firmware_is_sent_no_experiment() {
+    let home = tempfile::tempdir().unwrap();
+    let vendor = image("ASMPATCH_VENDOR_IMAGE");
+    asmpatch(home.path(), &["flash", vendor.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let output = run(home.path(), &["doctor", "--device", "virtual:unit", "--experiments", "--yes"]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.code() == Some(5) && said.contains("asmpatch::doctor::no_experiments"), "{said}");
+    assert!(!said.contains("experiment 1"), "{said}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_power() {
+    let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
+    let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
+    unit.reset_by_host(0).unwrap();
+    // E2 of 9,011 bytes, of which the host takes only one packet.
+    let mut cbw = b"USBC\x01\0\0\0\x33\x23\0\0\x80\0\x06\xE2\x50\0\x23\x33\0".to_vec();
+    cbw.resize(31, 0);
+    unit.bulk_out(Endpoint::DataOut, 0, &cbw);
+    let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
+    assert!(!matches!(took, Reply::Silent | Reply::Gone), "{took:?}");
+    assert_eq!(pipes_of(unit), PipeState::Dead);
+}
+
+/// Found by random life (docs/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_needs_its_power() {
+    let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
+    let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
+    let mut unit = VirtualBridge::in_memory(scenario, b"dead", Some(&file)).unwrap();
+    unit.reset_by_host(1).unwrap();
+    let mut send = |tag, cdb: &[u8]| {
+        let iu = CommandIu { tag: Tag(tag), lun: 0, cdb: Cdb::new(cdb).unwrap() };
+        unit.bulk_out(Endpoint::Command, 0, &iu.to_bytes());
+        unit.bulk_in(Endpoint::Status, tag, &mut [0; 64])
+    };
+    for (tag, cdb) in
+        [(1, [0x12, 0, 0, 0, 0, 0]), (2, [0xE5, 2, 0x50, 0x05, 0xA8, 0]), (3, [0xE5, 4, 0x50, 0x05, 0xF8, 0])]
+    {
+        assert!(matches!(send(tag, &cdb), Reply::Done(_)), "{cdb:02x?}");
+    }
+    assert_eq!(send(4, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Reply::Silent);
+    assert_eq!(pipes_of(unit), PipeState::Dead);
+}
+
+/// Found by random life (docs/reliability.md): a runtime that was killed in a long read and restarted.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_needs_its_power() {
+    let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
+    let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
+    unit.reset_by_host(0).unwrap();
+    let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
+    request.extend(266_u32.to_le_bytes());
+    // 266 dwords take two packets. A stream of writes begins before the second is read.
+    let mut stream = |kind, mode| {
+        let answer = unit.control([0x40, 0xF0, kind, 0x0F, mode, 0, 12, 0], &request);
+        assert!(matches!(answer, Some(ControlAnswer::Done(_))), "{answer:?}");
+    };
+    stream(0x20, 2);
+    stream(0x60, 1);
+    let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
+    assert_eq!(took, Reply::Done(1024));
+    assert_eq!(pipes_of(unit), PipeState::Dead);
+}
+
+fn pipes_of(unit: VirtualBridge) -> PipeState {
+    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
+    let info = unit::of_port(&mut port).unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
+    examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap().pipes
+}

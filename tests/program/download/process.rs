@@ -1,0 +1,222 @@
+//! Downloads as a user sees them: exit statuses, and the files left behind.
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::download::server::{Server, send, send_file};
+use crate::download::{image, manifest, zip_of};
+use crate::schemas;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
+
+/// A folder with `manifests/test.toml`, which names these mirrors.
+fn workspace(urls: &[String]) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("manifests")).unwrap();
+    fs::write(folder.path().join("manifests/test.toml"), manifest(urls)).unwrap();
+    folder
+}
+
+fn arguments(command: &mut Command, folder: &Path) {
+    command.current_dir(folder).env_remove("ASMPATCH_CACHE_DIR").env("ASMPATCH_CONFIG", "").args([
+        "download",
+        "test",
+        "--manifest-dir",
+        "manifests",
+        "--cache-dir",
+        "cache",
+    ]);
+}
+
+fn download(folder: &Path, more: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder);
+    command.args(more).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn a_download_prints_where_the_image_is() {
+    let zip = zip_of("fw/image.bin", &image());
+    let server = Server::start(move |_, stream| send_file(stream, &zip));
+    let folder = workspace(&[server.url("/fw.zip")]);
+    let output = download(folder.path(), &["-o", "out.bin"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.stdout, b"out.bin\n");
+    assert_eq!(fs::read(folder.path().join("out.bin")).unwrap(), image());
+    let output = download(folder.path(), &["--offline", "--json"]);
+    let report = schemas::parse(&["download"], &output.stdout);
+    assert_eq!((report["image"].as_str(), report["origin"].as_str()), (Some("test"), Some("cache")));
+}
+
+#[test]
+fn an_out_that_holds_something_else_is_only_replaced_with_force() {
+    let server = Server::start(|_, stream| send_file(stream, &image()));
+    let folder = workspace(&[]);
+    let out = folder.path().join("out.bin");
+    fs::write(&out, b"mine").unwrap();
+    let url = server.url("/fw.bin");
+    assert_eq!(download(folder.path(), &["--from", &url, "-o", "out.bin"]).status.code(), Some(5));
+    assert_eq!(fs::read(&out).unwrap(), b"mine");
+    assert_eq!(download(folder.path(), &["-o", "out.bin", "--force"]).status.code(), Some(0));
+    assert_eq!(fs::read(&out).unwrap(), image());
+    assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
+}
+
+/// Downloads from an address with `HTTP_PROXY` and `NO_PROXY` set.
+fn through_proxy(folder: &Path, proxy: &Server, no_proxy: &str, url: &str) -> Output {
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder);
+    command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy);
+    command.args(["--from", url]).output().unwrap()
+}
+
+#[test]
+fn a_proxy_from_the_environment_carries_the_download_unless_no_proxy_names_the_host() {
+    let proxy = Server::start(|request, stream| {
+        assert_eq!(request.path, "http://mirror.invalid/fw.bin");
+        send_file(stream, &image());
+    });
+    let folder = workspace(&[]);
+    let output = through_proxy(folder.path(), &proxy, "invalid", "http://mirror.invalid/fw.bin");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("asmpatch::http::connect"), "{}", stderr(&output));
+    assert_eq!(proxy.requests().len(), 0);
+    let output = through_proxy(folder.path(), &proxy, "", "http://mirror.invalid/fw.bin");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(proxy.requests().len(), 1);
+}
+
+#[test]
+fn loopback_needs_no_proxy_and_every_hop_of_a_redirect_decides_for_itself() {
+    let mirror = Server::start(|request, stream| match request.path.as_str() {
+        "/out" => send(stream, "302 Found\r\nLocation: http://mirror.invalid/fw.bin\r\nContent-Length: 0", b""),
+        _ => send_file(stream, &image()),
+    });
+    let here = mirror.url("/fw.bin");
+    let proxy = Server::start(move |request, stream| match request.path.as_str() {
+        "http://mirror.invalid/in" => send(stream, &format!("302 Found\r\nLocation: {here}\r\nContent-Length: 0"), b""),
+        "http://mirror.invalid/fw.bin" => send_file(stream, &image()),
+        other => panic!("the proxy is asked for {other}"),
+    });
+    for (url, through) in [(&*mirror.url("/fw.bin"), 0), (&mirror.url("/out"), 1), ("http://mirror.invalid/in", 2)] {
+        let folder = workspace(&[]);
+        let output = through_proxy(folder.path(), &proxy, "", url);
+        assert_eq!(output.status.code(), Some(0), "{url}: {}", stderr(&output));
+        assert_eq!(proxy.requests().len(), through, "{url}");
+    }
+}
+
+#[test]
+fn a_scheme_in_capitals_is_an_address() {
+    let server = Server::start(|_, stream| send_file(stream, &image()));
+    let folder = workspace(&[]);
+    let output = download(folder.path(), &["--from", &server.url("/fw.bin").replace("http", "HTTP")]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+}
+
+#[test]
+fn a_password_is_sent_and_never_printed() {
+    let server = Server::start(|request, stream| {
+        // me:secret
+        assert_eq!(request.header("authorization"), Some("Basic bWU6c2VjcmV0"));
+        match request.path.as_str() {
+            "/fw.bin" => send_file(stream, &image()),
+            "/other.bin" => send_file(stream, b"other"),
+            "/moved" => send(stream, "301 Moved\r\nLocation: /gone\r\nContent-Length: 0", b""),
+            "/cut" => send(stream, "200 OK\r\nContent-Length: 9", b""),
+            _ => send(stream, "404 Not Found\r\nContent-Length: 0", b""),
+        }
+    });
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let of = |path: &str| server.url(path).replace("://", "://me:secret@");
+    let elsewhere = format!("http://me:secret@{nobody}/fw.bin");
+    for url in [of("/other.bin"), of("/gone"), of("/moved"), of("/cut"), elsewhere, of("/fw.bin")] {
+        let folder = workspace(&[]);
+        for more in [&["-vv"][..], &["--json", "-vv"], &["--json", "--offline"]] {
+            let output = download(folder.path(), &[&["--from", &url], more].concat());
+            let text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("***@") && !text.contains("secret"), "{url} {more:?}: {text}");
+        }
+    }
+}
+
+#[test]
+fn an_over_long_address_is_not_printed_back() {
+    let server = Server::start(|_, stream| send(stream, "404 Not Found\r\nContent-Length: 0", b""));
+    let folder = workspace(&[]);
+    for length in [5_000, 100_000] {
+        let output = download(folder.path(), &["--from", &server.url(&format!("/{}", "a".repeat(length)))]);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).len() < 1000, "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_shown() {
+    let folder = workspace(&[]);
+    let mut command = Command::new(PROGRAM);
+    arguments(&mut command, folder.path());
+    command.env("HTTP_PROXY", "ftp://me:secret@proxy:21").env("NO_PROXY", "");
+    let output = command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("asmpatch::http::proxy"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("HTTP_PROXY") && !stderr(&output).contains("secret"), "{}", stderr(&output));
+}
+
+// Unix only: limits and signals.
+#[cfg(unix)]
+mod unix {
+    use std::process::Stdio;
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::download::{files, nothing_is_kept};
+
+    #[test]
+    fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {
+        let server = Server::start(|_, stream| {
+            let bytes = image();
+            send(stream, &format!("200 OK\r\nETag: \"v1\"\r\nContent-Length: {}", bytes.len()), &bytes);
+        });
+        let folder = workspace(&[]);
+        // A limit on file size stands in for a full disk: the write fails in the same place. A full disk sends no
+        // signal, so ignore the one that the limit sends.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
+        arguments(&mut command, folder.path());
+        let output = command.args(["--from", &server.url("/")]).output().unwrap();
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        assert!(stderr(&output).contains("asmpatch::file::write"), "{}", stderr(&output));
+        nothing_is_kept(&folder.path().join("cache"));
+    }
+
+    #[test]
+    fn ctrl_c_ends_the_process_with_130_while_the_server_is_silent() {
+        let (release, wait) = channel::<()>();
+        let (begun, has_begun) = channel();
+        let wait = Mutex::new((wait, begun));
+        let server = Server::start(move |_, stream| {
+            let wait = wait.lock().unwrap();
+            send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
+            wait.1.send(()).unwrap();
+            let _ = wait.0.recv();
+        });
+        let folder = workspace(&[]);
+        let mut command = Command::new(PROGRAM);
+        arguments(&mut command, folder.path());
+        let child = command.args(["--from", &server.url("/")]).stderr(Stdio::piped()).spawn().unwrap();
+        has_begun.recv().unwrap();
+        let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+        drop(release);
+        nothing_is_kept(&folder.path().join("cache"));
+        assert_eq!(files(folder.path()).len(), 2);
+    }
+}

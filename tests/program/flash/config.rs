@@ -1,0 +1,108 @@
+//! `asmpatch config set` on a virtual unit, compared byte by byte.
+use asmpatch::firmware::ConfigField;
+use serde_json::Value;
+
+use super::cases::{Rig, asmpatch};
+use crate::schemas;
+
+/// Runs `config set` and returns the unit's document.
+fn set(rig: &Rig, fields: &[&str]) -> Value {
+    let mut words = vec!["config", "set", "--device", "virtual:unit"];
+    words.extend(fields);
+    let output = asmpatch(rig.home.path(), &words);
+    schemas::parse(&words, &output.stdout)[0].clone()
+}
+
+/// Offsets at which two flashes differ.
+fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
+    assert_eq!(before.len(), after.len());
+    (0..before.len()).filter(|at| before[*at] != after[*at]).collect()
+}
+
+#[test]
+fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
+    let rig = Rig::new("serial = 'DOCK7'");
+    let before = rig.cells();
+    let told = set(&rig, &["serial=LAB-07", "t10-product=GPU dock"]);
+    assert_eq!((&told["ok"], &told["after"]["serial"]), (&true.into(), &"LAB-07".into()), "{told}");
+    let after = rig.cells();
+    let fields = [ConfigField::Serial.range(), ConfigField::T10Product.range(), 0x7F..0x80];
+    let is_wanted = |at: &usize| fields.iter().any(|range| range.contains(at));
+    let changed = changed(&before, &after);
+    assert!(!changed.is_empty() && changed.iter().all(is_wanted), "{changed:x?}");
+    assert!(after[0x04..].starts_with(b"LAB-07\xFF\xFF"));
+    assert!(after[0x64..].starts_with(b"GPU dock\xFF"));
+
+    // The former values restore every byte.
+    let serial = "serial=DOCK7";
+    assert_eq!(set(&rig, &[serial, "t10-product=ASM246X"])["changed"], true);
+    assert!(rig.cells() == before);
+    assert_eq!(set(&rig, &[serial])["changed"], false, "the value is already set");
+}
+
+/// Open firmware has its own strings. The changed fields are those that the next vendor firmware will show.
+#[test]
+fn on_open_firmware_the_block_is_read_and_written_through_registers() {
+    let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\nport-power = true\n");
+    let before = rig.cells();
+    let get = || {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(rig.home.path()).args(["config", "get", "serial", "--device", "virtual:unit"]);
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(get(), "DOCK7\n");
+    let told = set(&rig, &["serial=LAB-07"]);
+    assert_eq!((&told["ok"], &told["after"]["state"]), (&true.into(), &"open firmware".into()), "{told}");
+    let after = rig.cells();
+    let is_wanted = |at: &usize| ConfigField::Serial.range().contains(at) || *at == 0x7F;
+    let changed = changed(&before, &after);
+    assert!(!changed.is_empty() && changed.iter().all(is_wanted), "{changed:x?}");
+    assert_eq!(get(), "LAB-07\n");
+    assert_eq!(set(&rig, &["serial=LAB-07"])["changed"], false, "the value is already set");
+    set(&rig, &["serial=DOCK7"]);
+    assert!(rig.cells() == before);
+}
+
+// The commands need a POSIX shell.
+#[cfg(unix)]
+#[test]
+fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_printed() {
+    let rig = Rig::new("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
+    let before = rig.cells();
+    let told = set(&rig, &["product=GPU dock"]);
+    let recovery = told["error"]["recovery"].as_array().unwrap();
+    let commands: Vec<&str> = recovery.iter().filter_map(|action| action["command"].as_str()).collect();
+    let [restore, again] = commands[..] else { panic!("{told}") };
+    assert!(restore.starts_with("asmpatch restore ") && again.starts_with("asmpatch config set 'product=GPU dock' "));
+    rig.tell("");
+    let run = |command: &str| {
+        let script = format!("{} --yes", command.replacen("asmpatch", "\"$ASMPATCH\"", 1));
+        let status = std::process::Command::new("sh")
+            .args(["-c", &script])
+            .env("ASMPATCH", env!("CARGO_BIN_EXE_asmpatch"))
+            .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("ASMPATCH_CONFIG", "")
+            .current_dir(rig.home.path())
+            .stdout(std::process::Stdio::null())
+            .status();
+        assert!(status.unwrap().success(), "{command}");
+    };
+    run(restore);
+    assert!(rig.cells() == before);
+    run(again);
+    assert!(rig.cells()[0x44..].starts_with(b"GPU dock\xFF"));
+}
+
+#[test]
+fn config_set_refuses_a_block_with_a_wrong_checksum_and_writes_nothing() {
+    let rig = Rig::new("serial = 'DOCK7'");
+    let mut cells = rig.cells();
+    cells[0x80 + 0x10] ^= 1;
+    std::fs::write(rig.home.path().join("unit/flash.bin"), &cells).unwrap();
+    let output = asmpatch(rig.home.path(), &["config", "set", "serial=LAB-07", "--device", "virtual:unit"]);
+    let told = schemas::parse(&["config", "set"], &output.stdout);
+    assert_eq!(told["error"]["code"], "asmpatch::config::checksum", "{told}");
+    assert!(told["error"]["message"].as_str().unwrap().contains("configuration block 1"), "{told}");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(rig.cells() == cells);
+}

@@ -1,0 +1,141 @@
+//! A unit whose flash was interrupted keeps its own identity: its backup is found, and no other unit's is taken for it.
+
+use std::fs;
+
+use asmpatch::firmware::BridgeState;
+use serde_json::Value;
+
+use crate::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::schemas;
+
+/// Unit with a backup in the default folder, whose flash then lost its image, and with `erased` its blocks too.
+fn interrupted(erased: bool) -> (Rig, Vec<u8>) {
+    let rig = Rig::new("serial = 'DOCK7'\n");
+    let before = rig.cells();
+    write_image(rig.home.path(), &patched());
+    backup(&rig);
+    let mut cells = before.clone();
+    cells[if erased { 0 } else { 0x100 }..0x104].fill(0xFF);
+    fs::write(rig.dir().join("flash.bin"), cells).unwrap();
+    (rig, before)
+}
+
+fn backup(rig: &Rig) {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    assert!(command.args(["backup", "--device", "virtual:unit"]).status().unwrap().success());
+}
+
+/// Runs a printed command, in its shell's words.
+fn run(rig: &Rig, command: &str) -> std::process::Output {
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    asmpatch(rig.home.path(), &words)
+}
+
+fn flash(rig: &Rig, options: &[&str]) -> Value {
+    let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
+    schemas::parse(&["flash"], &asmpatch(rig.home.path(), &words).stdout)[0].clone()
+}
+
+fn doctor(rig: &Rig) -> Value {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    let output = command.args(["doctor", "--device", "virtual:unit", "--json"]).output().unwrap();
+    schemas::parse(&["doctor"], &output.stdout)
+}
+
+#[test]
+fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work() {
+    let (rig, before) = interrupted(false);
+    let page = doctor(&rig);
+    let told = page["recovery"].as_array().unwrap().clone();
+    let commands: Vec<&str> = told.iter().map(|action| action["command"].as_str().unwrap()).collect();
+    assert!(commands[0].starts_with("asmpatch restore backups/asmpatch-backup-DOCK7-"), "{page:#}");
+    assert!(commands[1].contains("flash IMAGE --config-from backups/asmpatch-backup-DOCK7-"), "{page:#}");
+    assert!(told.iter().all(|action| action.get("question").is_none()), "{page:#}");
+    let advice = page["lines"].as_array().unwrap().iter().find_map(|line| line["advice"].as_str()).unwrap();
+    assert!(advice.contains(commands[0]) && !advice.contains("IMAGE --device"), "{advice}");
+
+    // Without options it is refused, with the commands in the error.
+    let refused = flash(&rig, &[]);
+    assert_eq!(refused["error"]["code"], "asmpatch::flash::no_backup");
+    let recovery = refused["error"]["recovery"].as_array().unwrap();
+    let on = recovery[0]["command"].as_str().unwrap();
+    assert!(on.starts_with("asmpatch flash patched.bin --config-from backups/"), "{refused:#}");
+    let output = run(&rig, on);
+    assert!(output.status.success(), "{on}: {}", String::from_utf8_lossy(&output.stdout));
+    let after = asmpatch::bridge::Port::attached(&mut rig.port()).unwrap();
+    assert_eq!((after.state, after.serial.as_str()), (BridgeState::Vendor, "DOCK7"));
+
+    // So does doctor's.
+    let mut cells = before.clone();
+    cells[0x100..0x104].fill(0xFF);
+    fs::write(rig.dir().join("flash.bin"), cells).unwrap();
+    let output = run(&rig, commands[0]);
+    assert!(output.status.success(), "{}: {}", commands[0], String::from_utf8_lossy(&output.stdout));
+    assert!(rig.cells() == before);
+}
+
+#[test]
+fn a_backup_that_agrees_by_port_alone_is_a_question() {
+    let (rig, before) = interrupted(true);
+    let page = doctor(&rig);
+    let told = page["recovery"].as_array().unwrap();
+    assert_eq!(told.len(), 2, "{page:#}");
+    for action in told {
+        assert!(action["question"].as_str().unwrap().contains("(serial DOCK7)"), "{page:#}");
+    }
+    // Once its owner has said yes, the command works.
+    let output = run(&rig, told[0]["command"].as_str().unwrap());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    assert!(rig.cells() == before);
+}
+
+#[test]
+fn the_known_blocks_are_refused_while_a_backup_may_have_the_units_own() {
+    for erased in [false, true] {
+        let (rig, _) = interrupted(erased);
+        let lost = fs::read(rig.dir().join("flash.bin")).unwrap();
+        let refused = flash(&rig, &["--no-backup"]);
+        assert_eq!(refused["error"]["code"], "asmpatch::flash::own_backup", "{refused:#}");
+        let first = &refused["error"]["recovery"][0];
+        assert_eq!(first.get("question").is_some(), erased, "{refused:#}");
+        assert!(first["command"].as_str().unwrap().contains("--config-from backups/"), "{refused:#}");
+        assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");
+        // In the folder that is given, there is none.
+        assert_eq!(flash(&rig, &["--no-backup", "--dry-run", "--backup-dir", "empty"])["ok"], true);
+        assert_eq!(flash(&rig, &["--no-backup", "--clone-identity"])["ok"], true);
+    }
+}
+
+#[test]
+fn another_units_backup_in_the_same_folder_changes_nothing() {
+    let (rig, _) = interrupted(false);
+    fs::remove_dir_all(rig.home.path().join("backups")).unwrap();
+    // Another unit, which was at another port.
+    let other = Rig::new("serial = 'OTHER'\n");
+    other.cells();
+    fs::rename(other.dir(), rig.home.path().join("elsewhere")).unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    assert!(command.args(["backup", "--device", "virtual:elsewhere"]).status().unwrap().success());
+    assert!(doctor(&rig).get("recovery").is_none());
+    assert_eq!(flash(&rig, &["--no-backup"])["ok"], true);
+}
+
+#[test]
+fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
+    let rig = Rig::new("serial = 'DOCK7'\n");
+    rig.cells();
+    write_image(rig.home.path(), &patched());
+    backup(&rig);
+    rig.tell("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
+    let stopped = flash(&rig, &["--no-backup"]);
+    assert_eq!(stopped["error"]["left"], "incomplete", "{stopped:#}");
+    let recovery = stopped["error"]["recovery"].as_array().unwrap();
+    let first = recovery.iter().find_map(|action| action["command"].as_str()).unwrap();
+    assert!(first.starts_with("asmpatch flash patched.bin --config-from backups/"), "{stopped:#}");
+    rig.tell("serial = 'DOCK7'\n");
+    assert!(run(&rig, first).status.success());
+    assert_eq!(asmpatch::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
+}

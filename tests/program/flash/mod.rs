@@ -1,0 +1,30 @@
+//! Backup, flash and restore on a virtual bridge, with every fault that it supports.
+
+mod cases;
+mod config;
+mod identity;
+mod kept;
+#[cfg(unix)]
+mod log;
+mod program;
+mod registers;
+mod several;
+
+/// `TRYCMD=overwrite cargo test --test program flash::` rewrites the transcripts.
+#[test]
+fn the_commands_print_what_the_transcripts_show() {
+    // The images are built from source, so git doesn't have the transcripts' copies.
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash");
+    for (name, image) in [
+        ("session.in/practice.bin", asmpatch::practice::image()),
+        ("open.in/practice.bin", asmpatch::practice::image()),
+        ("open.in/open.bin", asmpatch::practice::open_image()),
+    ] {
+        std::fs::write(folder.join(name), image.to_file()).unwrap();
+    }
+    trycmd::TestCases::new()
+        .env("NO_COLOR", "1")
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
+        .case("tests/cli/flash/*.md");
+}

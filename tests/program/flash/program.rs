@@ -1,0 +1,301 @@
+//! `asmpatch flash` and `backup` as processes: output, signals, folders.
+
+use std::fs;
+#[cfg(unix)]
+use std::time::Duration;
+
+use asmpatch::bridge::Port as _;
+#[cfg(unix)]
+use asmpatch::firmware::UsbId;
+use asmpatch::patch::Patched;
+use asmpatch::practice;
+use serde_json::json;
+
+#[cfg(unix)]
+use crate::flash::cases::flashing;
+use crate::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
+use crate::schemas;
+
+#[test]
+fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
+    let rig = Rig::new("[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
+    let home = rig.home.path();
+    write_image(home, &patched());
+    let output = asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
+    assert_eq!(output.status.code(), Some(4));
+    let units = schemas::parse(&["flash"], &output.stdout);
+    assert_eq!(units[0]["error"]["left"], "incomplete");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+
+    rig.tell("");
+    let commands: Vec<&str> = units[0]["error"]["recovery"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|action| action["command"].as_str())
+        .collect();
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
+    for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
+        assert!(printed.contains(command), "{printed}");
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        let output = asmpatch(home, &words);
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
+    }
+}
+
+#[test]
+fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
+    let flash = |scenario: &str, long_e4: bool, options: &[&str]| {
+        let rig = Rig::new(scenario);
+        let home = rig.home.path();
+        write_image(home, &patched_with(long_e4));
+        let words = [&["flash", "patched.bin", "--device", "virtual:unit"], options].concat();
+        let output = asmpatch(home, &words);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let units = schemas::parse(&["flash"], &output.stdout);
+        (units[0]["runs"].clone(), units[0]["needs"].clone(), units[0]["after"].is_null())
+    };
+    assert_eq!(flash("factory = 'erased'\n", false, &["--no-backup"]), (json!(null), json!("power"), true));
+    assert_eq!(flash("", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("cpu-reset = 'keeps-code'\n", true, &[]), (json!("before"), json!("power"), false));
+    assert_eq!(flash("", false, &[]), (json!("unknown"), json!("power"), false));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_flash_completes_although_its_output_is_lost() {
+    for lost in [">&-", "2>&-", ">&- 2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "| true"] {
+        let rig = Rig::new("");
+        let home = rig.home.path();
+        rig.cells();
+        let patched = patched();
+        write_image(home, &patched);
+        // The pipeline's status would be its reader's, so save asmpatch's.
+        let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
+        let binary = env!("CARGO_BIN_EXE_asmpatch");
+        std::process::Command::new("sh")
+            .current_dir(home)
+            .env("ASMPATCH_CONFIG", "")
+            .args(["-c", &line, binary])
+            .status()
+            .unwrap();
+        assert_eq!(fs::read_to_string(home.join("status")).unwrap().trim(), "0", "{lost}");
+        let file = patched.image.to_file();
+        assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
+        assert!(rig.cells()[0x1_0000..][..file.len() - 0xFF00] == file[0xFF00..], "{lost}");
+    }
+}
+
+#[cfg(unix)]
+fn send(signal: &str, to: &std::process::Child) {
+    let status = std::process::Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+#[test]
+#[cfg(unix)]
+fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
+        let flash = flashing(&rig);
+        send(signal, &flash);
+        let output = flash.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{signal}: {told}");
+        let steps = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal}: {told}");
+        assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{signal}: {told}");
+        assert!(told.contains("the new firmware is written and reads back right"), "{signal}: {told}");
+        assert!(told.contains("unplug the unit, wait five seconds, plug it in again"), "{signal}: {told}");
+        // After a power cycle the unit is what was written.
+        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_signal_ends_the_process_at_once() {
+    // The flash is busy for most of a minute, during which a first signal must not end the process.
+    let rig = Rig::new("[timing]\nerase-sector-ms = 1500\n");
+    let mut flash = flashing(&rig);
+    send("-INT", &flash);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(flash.try_wait().unwrap().is_none());
+    send("-TERM", &flash);
+    let output = flash.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("write configuration block 0: written"));
+}
+
+/// Runs a command on a unit that loses its power during the first write. Returns the two printed commands.
+fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
+    let output = asmpatch(rig.home.path(), words);
+    assert_eq!(output.status.code(), Some(4), "{}", String::from_utf8_lossy(&output.stdout));
+    let units = schemas::parse(&["flash"], &output.stdout);
+    assert_eq!(units[0]["changed"], true);
+    let actions = units[0]["error"]["recovery"].as_array().unwrap();
+    actions.iter().filter_map(|action| action["command"].as_str().map(ToOwned::to_owned)).collect()
+}
+
+/// Runs a printed command and returns the first unit's result.
+fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
+    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let output = asmpatch(rig.home.path(), &words);
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command}: {told}");
+    schemas::parse(&words, &output.stdout)[0].clone()
+}
+
+#[test]
+fn the_printed_commands_carry_every_option_without_which_they_would_be_refused() {
+    let torn = "serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n";
+    let cases: [&[&str]; 2] = [
+        &["flash", "patched.bin", "--device", "virtual:unit", "--serial", "NEW00001"],
+        &["flash", "practice.bin", "--device", "virtual:unit", "--stock-identity", "--force"],
+    ];
+    for words in cases {
+        let rig = Rig::new(torn);
+        let home = rig.home.path();
+        let Patched { image, receipt } = patched();
+        fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+        fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+        fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+        let before = rig.cells();
+
+        let commands = commands_after_a_torn_write(&rig, words);
+        assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
+        rig.tell("");
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], true, "{words:?}");
+        // The unit already holds the requested bytes, so the same command does nothing.
+        assert_eq!(run_printed(&rig, &commands[0])["changed"], false, "{words:?}");
+        run_printed(&rig, &commands[1]);
+        assert!(rig.cells() == before, "{words:?}");
+    }
+}
+
+#[test]
+fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
+    let before = rig.cells();
+    let words = ["flash", "practice.bin", "--device", "virtual:unit"];
+    let unit = schemas::parse(&words, &asmpatch(home, &words).stdout);
+    assert_eq!((&unit[0]["ok"], &unit[0]["changed"]), (&true.into(), &false.into()));
+    assert!(unit[0].get("backup").is_none() && !home.join("backups").exists());
+    let json = |more: &[&str]| schemas::parse(&words, &asmpatch(home, &[&words[..], more].concat()).stdout);
+    let dry = json(&["--force", "--dry-run"]);
+    assert_eq!((&dry[0]["changed"], &dry[0]["plan"]["write"]), (&false.into(), &true.into()));
+    assert!(!home.join("backups").exists());
+    let forced = json(&["--force"]);
+    assert_eq!(forced[0]["changed"], true);
+    assert!(forced[0]["backup"].as_str().unwrap().starts_with("backups"));
+    assert!(rig.cells() == before);
+}
+
+#[test]
+fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let Patched { image, receipt } = patched();
+    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
+    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    fs::create_dir(home.join("absent")).unwrap();
+    fs::write(home.join("absent/bridge.toml"), "state = 'absent'\n").unwrap();
+    let words = ["flash", "patched.bin", "--all", "--device", "virtual:absent", "--device", "virtual:unit"];
+    let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
+    let run = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command
+            .current_dir(home)
+            .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("ASMPATCH_CONFIG", "")
+            .args(&words)
+            .arg("--json")
+            .args(more);
+        let output = command.stdin(std::process::Stdio::null()).output().unwrap();
+        let units = schemas::parse(&["flash"], &output.stdout);
+        (output.status.code(), units)
+    };
+    let code = |unit: &serde_json::Value| unit["error"]["code"].as_str().unwrap_or_default().to_owned();
+    let (status, units) = run(&[]);
+    assert_eq!((status, units.as_array().unwrap().len()), (Some(5), 3), "{units:#}");
+    assert_eq!(code(&units[0]), "asmpatch::virtual_bridge::absent");
+    assert_eq!(
+        (code(&units[1]), &units[1]["error"]["unit"]),
+        ("asmpatch::flash::not_asked".into(), &"virtual:unit".into())
+    );
+    let (status, units) = run(&["--yes", "--all-or-none"]);
+    assert_eq!((status, code(&units[1])), (Some(5), "asmpatch::flash::all_or_none".into()), "{units:#}");
+    let (status, units) = run(&["--yes"]);
+    assert_eq!((status, &units[1]["changed"], &units[1]["ok"]), (Some(4), &true.into(), &true.into()), "{units:#}");
+    assert!(!code(&units[2]).is_empty() && units[2]["error"]["help"].is_string());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn backups_go_to_the_data_folder_unless_another_is_named() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let backup = |variable: Option<&str>, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command
+            .current_dir(home)
+            .env_remove("ASMPATCH_BACKUP_DIR")
+            .env("ASMPATCH_CONFIG", "")
+            .env("XDG_DATA_HOME", home.join("data"));
+        command.args(["backup", "--device", "virtual:unit"]).args(words);
+        if let Some(folder) = variable {
+            command.env("ASMPATCH_BACKUP_DIR", folder);
+        }
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    };
+    let place = home.join("data/asmpatch/backups");
+    assert!(backup(None, &[]).contains(&place.display().to_string()));
+    assert_eq!(fs::read_dir(place).unwrap().count(), 1);
+    assert!(backup(Some("variable"), &[]).contains("variable/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["--backup-dir", "option"]).contains("option/asmpatch-backup-"));
+    assert!(backup(Some("variable"), &["-o", "mine"]).contains("backup    mine"));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_configuration_file_at_the_platforms_place_is_read_unless_another_or_none_is_wanted() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let file = home.join("xdg/asmpatch/config.toml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let backup = |config: Option<&str>, words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env_remove("ASMPATCH_CONFIG");
+        command.env("XDG_DATA_HOME", home.join("data")).env("XDG_CONFIG_HOME", home.join("xdg"));
+        config.map(|file| command.env("ASMPATCH_CONFIG", file));
+        let output = command.args(["backup", "--device", "virtual:unit"]).args(words).output().unwrap();
+        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
+    };
+    let goes_to = |(status, told): (Option<i32>, String), folder: &str| {
+        assert!(status == Some(0) && told.contains(&format!("{folder}/asmpatch-backup-")), "{folder}: {told}");
+    };
+    goes_to(backup(None, &[]), "data/asmpatch/backups");
+    fs::write(&file, "backup-dir = 'kept'\n").unwrap();
+    fs::write(home.join("other.toml"), "backup-dir = 'other'\n").unwrap();
+    goes_to(backup(None, &[]), "xdg/asmpatch/kept");
+    goes_to(backup(Some("other.toml"), &[]), "other");
+    goes_to(backup(Some("other.toml"), &["--config", file.to_str().unwrap()]), "xdg/asmpatch/kept");
+    goes_to(backup(None, &["--backup-dir", "mine"]), "mine");
+    assert!(backup(None, &["-o", "this"]).1.contains("backup    this"));
+
+    fs::write(&file, "backup-folder = 'kept'\n").unwrap();
+    let (status, told) = backup(None, &["-o", "never"]);
+    assert!(status == Some(3) && told.contains("unknown field `backup-folder`"), "{told}");
+    assert!(!home.join("never").exists());
+    goes_to(backup(None, &["--no-config"]), "data/asmpatch/backups");
+    goes_to(backup(Some(""), &[]), "data/asmpatch/backups");
+    let (status, told) = backup(Some("missing.toml"), &[]);
+    assert!(status == Some(3) && told.contains("cannot read missing.toml"), "{told}");
+    // A folder in place of the file can only be a mistake.
+    fs::remove_file(&file).unwrap();
+    fs::create_dir(&file).unwrap();
+    assert_eq!(backup(None, &[]).0, Some(3));
+}

@@ -1,0 +1,278 @@
+//! Every direction between vendor firmware, open firmware and the boot loader, and every point at which a write through
+//! registers can stop. The tests compare the flash file byte by byte.
+
+mod faults;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asmpatch::bridge::{ControlError, Port};
+use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
+use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::decide::Carried;
+use asmpatch::flash::error::FlashError;
+use asmpatch::flash::left::Left;
+use asmpatch::flash::plan::FlashPlan;
+use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use asmpatch::flash::proof::Runs;
+use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
+use asmpatch::flash::run::{FlashReport, Stopped, run};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::patch::Patched;
+use asmpatch::practice;
+use asmpatch::virtual_bridge::SharedBridge;
+use miette::Diagnostic as _;
+
+use crate::flash::cases::{Rig, patched};
+
+#[cfg(unix)]
+use crate::flash::cases::{asmpatch, flashing};
+
+/// An image, and its changes to configuration block 0.
+struct Wanted {
+    image: Image,
+    edit: Box<dyn Fn(&mut ConfigBlock)>,
+}
+
+fn stock() -> Wanted {
+    Wanted { image: practice::image(), edit: Box::new(|_| ()) }
+}
+
+fn with_patches() -> Wanted {
+    let Patched { image, receipt } = patched();
+    Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
+}
+
+fn open() -> Wanted {
+    Wanted { image: practice::open_image(), edit: Box::new(|_| ()) }
+}
+
+/// An open image as long as tinygrad's.
+fn long_open() -> Wanted {
+    let mut body = practice::open_image().body().to_vec();
+    body.resize(8_000, 0x22);
+    Wanted { image: Image::from_body(body).unwrap(), edit: Box::new(|_| ()) }
+}
+
+impl Wanted {
+    /// The slot after flashing this image to a unit with the slot `before`.
+    fn slot(&self, before: &[u8]) -> Vec<u8> {
+        let block = |index, at: usize| ConfigBlock::parse(index, before[at..at + 128].try_into().unwrap()).unwrap();
+        let (mut zero, one) = (block(BlockIndex::Zero, 0), block(BlockIndex::One, 128));
+        (self.edit)(&mut zero);
+        Slot::of([zero.bytes(), one.bytes()], &self.image.to_file()).bytes().to_vec()
+    }
+}
+
+/// Flashes with the configuration blocks of the backup in `config_from`, if any.
+fn flash_told(
+    rig: &Rig,
+    wanted: &Wanted,
+    config_from: Option<&Path>,
+    observer: &mut FlashProgress<'_>,
+    stop: &AtomicBool,
+) -> Result<FlashReport, Box<Stopped>> {
+    let mut port = rig.port();
+    let attached = port.attached().unwrap();
+    let is_readable = attached.state != BridgeState::BootLoader;
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
+    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &wanted.image, |block| {
+        (wanted.edit)(block);
+        Ok(())
+    });
+    let options = rig.options(is_readable && config_from.is_none());
+    run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
+}
+
+fn flash(rig: &Rig, wanted: &Wanted) -> Result<FlashReport, Box<Stopped>> {
+    flash_told(rig, wanted, None, &mut (), &AtomicBool::new(false))
+}
+
+fn state(rig: &Rig) -> BridgeState {
+    rig.port().attached().unwrap().state
+}
+
+#[test]
+fn every_direction_leaves_exactly_the_image_and_the_units_own_configuration() {
+    every_direction(stock, with_patches, open);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_OPEN_IMAGE"]
+fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
+    fn image(variable: &str) -> Image {
+        let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
+        Image::parse(&std::fs::read(path).unwrap()).unwrap()
+    }
+    let vendor = || Wanted { image: image("ASMPATCH_VENDOR_IMAGE"), edit: Box::new(|_| ()) };
+    let patched = || {
+        let Patched { image, receipt } = crate::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
+        Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
+    };
+    every_direction(vendor, patched, || Wanted { image: image("ASMPATCH_OPEN_IMAGE"), edit: Box::new(|_| ()) });
+}
+
+fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, open: impl Fn() -> Wanted) {
+    use BridgeState::{OpenFirmware, Vendor};
+    let mut rig = Rig::new("port-power = true\n");
+    let mut before = rig.cells();
+    let steps =
+        [(open(), OpenFirmware), (patched(), Vendor), (open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)];
+    for (number, (wanted, becomes)) in steps.into_iter().enumerate() {
+        let report = flash(&rig, &wanted).unwrap_or_else(|stopped| panic!("{number}: {stopped:?}"));
+        let after = rig.cells();
+        assert!(after[..SLOT_LEN] == wanted.slot(&before), "{number}: the slot");
+        assert!(after[SLOT_LEN..] == before[SLOT_LEN..], "{number}: behind it");
+        assert_eq!(report.after.unwrap().state, becomes, "{number}");
+        if report.before.state != becomes {
+            assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false), "{number}");
+        }
+        assert_eq!(state(&rig), becomes, "{number}");
+        before = after;
+    }
+    // From the boot loader to each firmware.
+    for (wanted, becomes) in [(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)] {
+        rig = Rig::new("factory = 'no-image'\nport-power = true\n");
+        let blocks = rig.cells();
+        let report = flash(&rig, &wanted).unwrap();
+        assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
+        assert_eq!(report.after.unwrap().state, becomes);
+        // The boot loader can't read the unit's blocks, so the known blocks are written.
+        let [zero, one] = asmpatch::firmware::known_blocks();
+        let mut known = blocks.clone();
+        known[..128].copy_from_slice(zero.bytes());
+        known[128..256].copy_from_slice(one.bytes());
+        assert!(rig.cells()[..SLOT_LEN] == wanted.slot(&known));
+    }
+}
+
+#[test]
+fn a_restore_brings_back_every_byte_from_either_firmware() {
+    let rig = Rig::new("serial = 'DOCK7'\nport-power = true\n");
+    let stock_cells = rig.cells();
+    let saved = flash(&rig, &open()).unwrap().backup.unwrap();
+    let open_cells = rig.cells();
+    // Open firmware is backed up through registers, vendor firmware by commands.
+    let report = rig.restore(&saved, true).unwrap();
+    assert!(rig.cells() == stock_cells);
+    assert_eq!(report.before.state, BridgeState::OpenFirmware);
+    let saved_open = report.backup.unwrap();
+    let backup = backup_folder::load(&saved_open).unwrap();
+    assert_eq!(backup.firmware().unwrap(), practice::open_image());
+    rig.restore(&saved_open, true).unwrap();
+    assert!(rig.cells() == open_cells);
+}
+
+#[test]
+fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
+    let rig = Rig::new("factory = 'open'\n");
+    let cells = rig.cells();
+    let told = |wanted: &Wanted, rewrite: bool| {
+        let mut port = rig.port();
+        let attached = port.attached().unwrap();
+        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+        let plan = FlashPlan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
+        let mut sectors: Vec<u64> = Vec::new();
+        let mut progress = |event: FlashEvent<'_>| {
+            if let FlashEvent::End(FlashStep::Compare, text) = event {
+                sectors.push(text.split(' ').next().unwrap().parse().unwrap());
+            }
+        };
+        let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
+        run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
+        sectors
+    };
+    assert_eq!(told(&open(), false), [0]);
+    assert_eq!(told(&open(), true), [32]);
+    assert!(rig.cells() == cells);
+    assert_eq!(told(&stock(), false), [24]);
+}
+
+#[test]
+fn without_a_power_cycle_a_unit_keeps_running_its_old_firmware() {
+    let rig = Rig::new("factory = 'open'\n");
+    let report = flash(&rig, &stock()).unwrap();
+    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
+    assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
+}
+
+/// Pulls the cable when asked to, and plugs it in again.
+fn cable(unit: SharedBridge) -> impl FnMut(FlashEvent<'_>) {
+    move |event: FlashEvent<'_>| {
+        if matches!(event, FlashEvent::Replug) {
+            unit.lock().replug();
+        }
+    }
+}
+
+#[test]
+fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_proven() {
+    let rig = Rig::new("factory = 'open'\n");
+    let mut port = rig.port();
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let Patched { image, receipt } = patched();
+    let plan = FlashPlan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
+    let mut options = rig.options(true);
+    options.replug_deadline = Duration::from_secs(10);
+    let mut cable = cable(port.unit().clone());
+    let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
+    let after = report.after.unwrap();
+    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!(report.version, Some(image.version()));
+}
+
+#[test]
+fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
+    use FlashStep::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
+    for (step, left) in [
+        (Backup, Left::Untouched),
+        (Compare, Left::Untouched),
+        (Invalidate, Left::Verified),
+        (WriteSectors, Left::Verified),
+        (WriteFirstSector, Left::Verified),
+        (FlashStep::ReadBackBlock(BlockIndex::Zero), Left::Verified),
+    ] {
+        let rig = Rig::new("factory = 'open'\n");
+        let before = rig.cells();
+        let stop = AtomicBool::new(false);
+        let mut progress = |event: FlashEvent<'_>| {
+            if matches!(event, FlashEvent::Begin(begun) if begun == step) {
+                stop.store(true, Ordering::Relaxed);
+            }
+        };
+        let stopped = flash_told(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
+        assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{step}: {stopped:?}");
+        assert_eq!(stopped.left, left, "{step}");
+        let cells = rig.cells();
+        let expected = if left == Left::Untouched { before } else { stock().slot(&before) };
+        assert!(cells[..SLOT_LEN] == expected[..SLOT_LEN], "{step}");
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
+    // 24 sectors: the first flash takes 5 s.
+    let rig = Rig::new("factory = 'open'\n[timing]\nerase-sector-ms = 200\n");
+    let before = rig.cells();
+    let goal = with_patches().slot(&before);
+    let mut first = flashing(&rig);
+    for words in [
+        ["flash", "patched.bin", "--device", "virtual:unit"].as_slice(),
+        &["config", "set", "serial=LAB-07", "--device", "virtual:unit"],
+    ] {
+        let second = asmpatch(rig.home.path(), words);
+        assert!(first.try_wait().unwrap().is_none(), "the first flasher is still running");
+        let told = String::from_utf8_lossy(&second.stdout);
+        assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
+        assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");
+    }
+    let output = first.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(rig.cells()[..SLOT_LEN] == goal);
+}

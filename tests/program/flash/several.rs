@@ -1,0 +1,97 @@
+//! `asmpatch flash --all` on several units.
+
+use std::fs;
+use std::path::Path;
+
+use asmpatch::virtual_bridge::VirtualPort;
+use serde_json::Value;
+
+use crate::flash::cases::{asmpatch, patched, write_image};
+use crate::schemas;
+
+/// Makes units with these scenarios in the folders `unit0`, `unit1` and so on.
+fn units(home: &Path, scenarios: &[&str]) {
+    write_image(home, &patched());
+    for (at, scenario) in scenarios.iter().enumerate() {
+        let unit = home.join(format!("unit{at}"));
+        fs::create_dir(&unit).unwrap();
+        fs::write(unit.join("bridge.toml"), format!("serial = 'DOCK{at}'\n{scenario}")).unwrap();
+    }
+}
+
+/// Flashes units. Returns the exit status and each unit's result.
+fn flash_all(home: &Path, count: usize, options: &[&str]) -> (Option<i32>, Vec<Value>) {
+    let devices: Vec<String> = (0..count).map(|at| format!("--device=virtual:unit{at}")).collect();
+    let mut words = vec!["flash", "patched.bin", "--all"];
+    words.extend(devices.iter().map(String::as_str).chain(options.iter().copied()));
+    let output = asmpatch(home, &words);
+    let units = schemas::parse(&["flash"], &output.stdout);
+    (output.status.code(), units.as_array().unwrap().clone())
+}
+
+/// Lets a unit make its flash, as the first command on it does.
+fn power_on(home: &Path, unit: usize) {
+    drop(VirtualPort::open_dir(&home.join(format!("unit{unit}"))).unwrap());
+}
+
+fn cells(home: &Path, unit: usize) -> Vec<u8> {
+    fs::read(home.join(format!("unit{unit}/flash.bin"))).unwrap()
+}
+
+#[test]
+fn docks_that_share_a_serial_number_and_their_content_are_all_written_and_share_a_backup() {
+    const COUNT: usize = 6;
+    for _ in 0..3 {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        units(home, &[""; COUNT]);
+        // The first unit's flash, once it has one, in all of them: tinygrad's script gives every dock the same.
+        power_on(home, 0);
+        let flash = cells(home, 0);
+        (1..COUNT).for_each(|at| fs::write(home.join(format!("unit{at}/flash.bin")), &flash).unwrap());
+
+        let (status, units) = flash_all(home, COUNT, &[]);
+        assert_eq!(status, Some(0), "{units:#?}");
+        assert!(units.iter().all(|unit| unit["changed"] == true && unit["backup"] == units[0]["backup"]), "{units:#?}");
+        assert_eq!(fs::read_dir(home.join("backups")).unwrap().count(), 1);
+    }
+}
+
+#[test]
+fn with_all_or_none_nothing_that_can_fail_before_the_first_write_of_any_unit_fails_after_it() {
+    // The plan reads the flash once (two E0, two E2) before the run does.
+    let troubles = [
+        ("[[fault]]\nkind = 'stall'\nopcode = 0xe2\nnth = 3\ntimes = 99\n", "a backup that can't be read"),
+        ("factory = 'open'\n[flash]\nprotection = 'for-good'\n", "a flash that is protected for good"),
+        ("[[fault]]\nkind = 'disconnect'\nopcode = 0xe0\nnth = 5\n", "a unit that leaves after its backup"),
+    ];
+    for (trouble, what) in troubles {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path();
+        units(home, &["", trouble, ""]);
+        (0..3).for_each(|at| power_on(home, at));
+        let before = [0, 1, 2].map(|at| cells(home, at));
+        let (status, told) = flash_all(home, 3, &["--all-or-none"]);
+        assert!([0, 1, 2].map(|at| cells(home, at)) == before, "{what}: {told:#?}");
+        assert!(matches!(status, Some(4 | 5)), "{what}: {told:#?}");
+        for unit in [0, 2] {
+            assert_eq!(told[unit]["error"]["code"], "asmpatch::flash::all_or_none", "{what}: {told:#?}");
+            assert_eq!(told[unit]["error"]["left"], "untouched", "{what}");
+            assert_eq!(told[unit]["changed"], false, "{what}");
+            assert!(told[unit]["backup"].is_string(), "{what}: each was ready to be written");
+        }
+        assert_eq!((&told[1]["error"]["left"], &told[1]["changed"]), (&"untouched".into(), &false.into()), "{what}");
+
+        let (_, told) = flash_all(home, 3, &[]);
+        assert!(told[0]["changed"] == true && told[1]["changed"] == false && told[2]["changed"] == true, "{told:#?}");
+    }
+}
+
+#[test]
+fn with_all_or_none_a_unit_that_fails_while_it_is_written_does_not_undo_the_others() {
+    let home = tempfile::tempdir().unwrap();
+    let home = home.path();
+    units(home, &["", "[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\n"]);
+    let (status, told) = flash_all(home, 2, &["--all-or-none"]);
+    assert_eq!((status, &told[0]["ok"], &told[1]["error"]["left"]), (Some(4), &true.into(), &"incomplete".into()));
+}

@@ -1,0 +1,291 @@
+//! asmpatch on input made to mislead or to harm: what it prints, refuses and leaves alone.
+use std::fs;
+use std::io::{Cursor, Write};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use asmpatch::digest::Sha256Digest;
+use asmpatch::escape::is_harmful;
+use asmpatch::firmware::ConfigField;
+use asmpatch::practice;
+
+use crate::schemas;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
+/// Forges lines, clears the screen, reverses text.
+const HOSTILE: &str = "X\n  backup    none\r\x1b[2J\u{9b}8m\u{202E}\u{2028}end";
+
+/// A folder that contains the practice image.
+fn workspace() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("practice.bin"), practice::image().to_file()).unwrap();
+    folder
+}
+
+fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command
+        .current_dir(folder)
+        .env("ASMPATCH_CACHE_DIR", "cache")
+        .env("ASMPATCH_CONFIG", "")
+        .env("NO_COLOR", "1")
+        .args(arguments);
+    command.output().unwrap()
+}
+
+/// Returns all output. Checks that it has no control characters except line ends and tabs.
+fn printed(output: &Output) -> String {
+    let text = [output.stdout.as_slice(), &output.stderr].concat();
+    let text = String::from_utf8(text).unwrap();
+    let harmful: Vec<char> = text.chars().filter(|c| is_harmful(*c) && !matches!(c, '\n' | '\t')).collect();
+    assert!(harmful.is_empty(), "{harmful:?} in {text}");
+    text
+}
+
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+#[test]
+fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
+    let folder = workspace();
+    let run = |arguments: &[&str]| asmpatch(folder.path(), arguments);
+    assert!(run(&["backup", "--device", "virtual:unit", "-o", "before"]).status.success());
+    let manifest = folder.path().join("before/backup.toml");
+    let good = fs::read_to_string(&manifest).unwrap();
+    for key in ["serial", "state", "usb-id", "product", "device"] {
+        let hostile = asmpatch::escape::toml(HOSTILE);
+        let lines: Vec<String> = good
+            .lines()
+            .map(|line| if line.starts_with(&format!("{key} = ")) { format!("{key} = {hostile}") } else { line.into() })
+            .collect();
+        fs::write(&manifest, lines.join("\n")).unwrap();
+        let output = run(&["restore", "before", "--device", "virtual:unit", "--force"]);
+        assert_eq!(output.status.code(), Some(5), "no terminal to ask on");
+        let text = printed(&output);
+        assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");
+        assert!(text.contains("  image     before: backup of "), "{text}");
+    }
+    // An error quotes text that doesn't parse, and escapes it.
+    fs::write(&manifest, format!("format = 1\n{HOSTILE} = 1\n")).unwrap();
+    let output = run(&["restore", "before", "--device", "virtual:unit"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(!printed(&output).lines().any(|line| line.starts_with("  backup ")));
+}
+
+/// A configuration block's strings appear on USB, and anyone can write them.
+#[test]
+fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    assert!(asmpatch(home, &["list", "--device", "virtual:unit"]).status.success());
+    let path = home.join("unit/flash.bin");
+    let mut cells = fs::read(&path).unwrap();
+    // Open firmware's product string, a serial number that forges a line, and a manufacturer that clears the screen.
+    for (field, text) in [
+        (ConfigField::Product, "custom c5e2090a-CLEAN"),
+        (ConfigField::Serial, "1\n  runs  nothing"),
+        (ConfigField::Manufacturer, "\x1b[2J\x07tiny"),
+    ] {
+        cells[field.range()].fill(0xFF);
+        cells[field.range().start..][..text.len()].copy_from_slice(text.as_bytes());
+    }
+    cells[0x7F] = cells[0x04..=0x7E].iter().fold(0, |sum: u8, byte| sum.wrapping_add(*byte));
+    fs::write(&path, &cells).unwrap();
+
+    let listed = printed(&asmpatch(home, &["list", "--device", "virtual:unit"]));
+    assert!(listed.contains("runs      practice image") && listed.contains("custom c5e2090a-CLEAN"), "{listed}");
+    for words in [["config", "get"].as_slice(), &["backup"], &["doctor"], &["pcie"], &["list", "--json"]] {
+        let output = asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+        let text = printed(&output);
+        assert!(!text.lines().any(|line| line.starts_with("  runs  nothing")), "{words:?}: {text}");
+    }
+    // The flash doesn't hold what the name claims, so asmpatch writes it with vendor commands.
+    let flash = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
+    let told = printed(&asmpatch(home, &flash));
+    assert!(told.contains("check what runs: open firmware \"custom practice\": it runs what was written"), "{told}");
+    let file = practice::open_image().to_file();
+    assert!(fs::read(&path).unwrap()[0x100..][..file.len()] == file);
+}
+
+#[test]
+fn a_unit_that_answers_e4_with_less_ends_each_command_in_an_error_that_says_so_and_keeps_its_flash() {
+    let folder = workspace();
+    let home = folder.path();
+    fs::create_dir(home.join("unit")).unwrap();
+    let tell = |text: &str| fs::write(home.join("unit/bridge.toml"), format!("factory = 'open'\n{text}")).unwrap();
+    let run = |words: &[&str]| asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
+    tell("");
+    assert!(run(&["list"]).status.success());
+    let cells = || fs::read(home.join("unit/flash.bin")).unwrap();
+    let before = cells();
+    tell("[[fault]]\nkind = 'short-data'\nopcode = 0xE4\ntimes = 1000000\n");
+    for words in [
+        ["backup"].as_slice(),
+        &["flash", "practice.bin", "--yes"],
+        &["config", "get"],
+        &["config", "set", "serial=LAB-07", "--yes"],
+        &["verify", "practice.bin"],
+        &["pcie"],
+        &["bench", "--path", "config-read"],
+    ] {
+        let output = run(words);
+        let text = printed(&output);
+        assert_eq!(output.status.code(), Some(4), "{words:?}: {text}");
+        assert!(text.contains("asmpatch::control::short") && text.contains("bytes, expected"), "{words:?}: {text}");
+    }
+    let page = run(&["doctor"]);
+    assert_eq!(page.status.code(), Some(1), "{}", printed(&page));
+    assert!(cells() == before);
+    tell("");
+    assert!(printed(&run(&["list"])).contains("open firmware"));
+}
+
+#[test]
+fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
+    let folder = workspace();
+    let run = |arguments: &[&str]| asmpatch(folder.path(), arguments);
+    let name = "a\n  b: ok\x1b[2J\u{202E}.bin";
+    fs::copy(folder.path().join("practice.bin"), folder.path().join(name)).unwrap();
+    for arguments in [vec!["verify", name], vec!["info", name], vec!["verify", "--json", name]] {
+        let output = run(&arguments);
+        assert!(output.status.success(), "{arguments:?}");
+        assert!(!printed(&output).lines().any(|line| line.starts_with("  b: ok")));
+    }
+    let output = run(&["verify", "--json", name]);
+    let report = schemas::parse(&["verify"], &output.stdout);
+    assert_eq!(report[0]["file"], name, "JSON has the exact name");
+    printed(&run(&["verify", &format!("{name}.gone")]));
+
+    let output = run(&["patch", name, "-o", "-out 1.bin", "--force"]);
+    assert_ne!(output.status.code(), Some(0), "clap takes it for an option");
+    let output = run(&["patch", name, "-o", "./-out 1.bin"]);
+    assert!(printed(&output).contains("next: asmpatch flash './-out 1.bin'\n"));
+
+    let receipt = folder.path().join("receipt.toml");
+    fs::write(&receipt, format!("format = 1 # {HOSTILE}\ntool = 7\n")).unwrap();
+    let output = run(&["verify", "practice.bin", "--receipt", "receipt.toml"]);
+    assert_eq!(output.status.code(), Some(3));
+    printed(&output);
+
+    let mut zip = zip::ZipWriter::new(Cursor::new(Vec::new()));
+    zip.start_file("x\n  practice: verified\x1b[2J\u{202E}", zip::write::SimpleFileOptions::default()).unwrap();
+    zip.write_all(b"no image").unwrap();
+    fs::write(folder.path().join("fw.zip"), zip.finish().unwrap().into_inner()).unwrap();
+    let output = run(&["download", "--from", "fw.zip"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(printed(&output).contains("x\\n"));
+
+    fs::create_dir(folder.path().join("manifests")).unwrap();
+    fs::write(folder.path().join("manifests/a.toml"), format!("id = {}\n", asmpatch::escape::toml(HOSTILE))).unwrap();
+    let output = run(&["download", "--manifest-dir", "manifests"]);
+    assert_eq!(output.status.code(), Some(3));
+    printed(&output);
+}
+
+#[test]
+fn results_go_to_regular_files_alone() {
+    let folder = workspace();
+    let (link, fifo, target) = ("link", "fifo", folder.path().join("target"));
+    fs::write(&target, "precious").unwrap();
+    symlink(&target, folder.path().join(link)).unwrap();
+    make_fifo(&folder.path().join(fifo));
+    let image = fs::read(folder.path().join("practice.bin")).unwrap();
+    let manifest = format!(
+        "id = 'practice'\nversion = '261121.00.00.01'\nchip = 'ASM2464PD'\nsize = {}\nsha256 = '{}'\n",
+        image.len(),
+        Sha256Digest::of(&image)
+    );
+    fs::write(folder.path().join("practice.toml"), manifest).unwrap();
+    for out in [link, fifo] {
+        for arguments in [
+            vec!["patch", "practice.bin", "--force", "-o", out],
+            vec!["disasm", "practice.bin", "--force", "--elf", out],
+            vec!["download", "practice", "--from", "practice.bin", "--manifest-dir", ".", "--force", "-o", out],
+            vec!["bench", "--device", "virtual:unit", "--svg", out],
+        ] {
+            let status = asmpatch(folder.path(), &arguments).status;
+            assert!(matches!(status.code(), Some(3 | 5)), "{arguments:?}: {status}");
+        }
+    }
+    symlink(&target, folder.path().join("asmpatch.1")).unwrap();
+    assert_eq!(asmpatch(folder.path(), &["man", "."]).status.code(), Some(3));
+    assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+    assert!(folder.path().join(link).is_symlink());
+    assert!(folder.path().join(fifo).symlink_metadata().unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn every_reader_refuses_an_endless_file() {
+    let folder = workspace();
+    for name in ["dir/endless.toml", "unit/bridge.toml", "backup/backup.toml"] {
+        let path = folder.path().join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        symlink("/dev/zero", path).unwrap();
+    }
+    for arguments in [
+        vec!["download", "--manifest-dir", "dir"],
+        vec!["verify", "practice.bin", "--patch-dir", "dir"],
+        vec!["verify", "practice.bin", "--receipt", "/dev/zero"],
+        vec!["verify", "/dev/zero"],
+        vec!["list", "--device", "virtual:unit"],
+        vec!["list", "--devices-dir", "dir"],
+        vec!["restore", "backup", "--device", "virtual:other"],
+        vec!["bench", "--device", "virtual:other", "--baseline", "/dev/zero"],
+    ] {
+        assert_eq!(asmpatch(folder.path(), &arguments).status.code(), Some(3), "{arguments:?}");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
+    let folder = workspace();
+    let fifo = folder.path().join("fifo");
+    make_fifo(&fifo);
+    let mut child = Command::new(PROGRAM)
+        .current_dir(folder.path())
+        .env("ASMPATCH_CONFIG", "")
+        .args(["download", "--from", "fifo", "--cache-dir", "cache"])
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // The open returns once the program has opened the pipe for reading. By then its signal handler is installed.
+    let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
+    assert!(Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(writer);
+}
+
+#[test]
+fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_use() {
+    let folder = workspace();
+    let script = format!(
+        "umask 0777; '{PROGRAM}' backup --device virtual:unit -o units/before && \
+         '{PROGRAM}' patch practice.bin -o patched.bin && \
+         '{PROGRAM}' backup --device virtual:unit -o units/before && \
+         '{PROGRAM}' flash patched.bin --device virtual:unit --backup-dir units --yes"
+    );
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(script)
+        .current_dir(folder.path())
+        .env("ASMPATCH_CONFIG", "")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
+    for name in ["units", "units/before", "unit"] {
+        assert_eq!(mode(name), 0o700, "{name}");
+    }
+    for name in
+        ["patched.bin", "patched.bin.toml", "units/before/backup.toml", "units/before/part-1.bin", "unit/flash.bin"]
+    {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    for place in ["", "units", "units/before", "unit"] {
+        let names = fs::read_dir(folder.path().join(place)).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(names.map(|name| name.into_string().unwrap()).all(|name| !name.starts_with('.')), "in {place:?}");
+    }
+}

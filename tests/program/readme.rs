@@ -1,0 +1,70 @@
+//! Checks that the README's picture shows what asmpatch prints.
+//!
+//! `SESSION=overwrite cargo test --test program readme::` redraws the picture. Look at it before you commit it.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use asmpatch::practice;
+
+const SESSION: [&str; 3] =
+    ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];
+
+/// Width of the terminal in columns. Longer lines wrap.
+const COLUMNS: usize = 112;
+
+/// Runs the session and returns its terminal output.
+fn session(folder: &Path) -> String {
+    let mut shown = String::new();
+    for line in SESSION {
+        let _ = writeln!(shown, "\x1b[1m$ {line}\x1b[0m");
+        let output = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+            .args(line.split(' ').skip(1))
+            .current_dir(folder)
+            .env("ASMPATCH_DEVICE", "virtual:dock")
+            .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("ASMPATCH_CONFIG", "")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let line: Vec<char> = line.chars().collect();
+            for part in line.chunks(COLUMNS) {
+                shown.extend(part);
+                shown.push('\n');
+            }
+            if line.is_empty() {
+                shown.push('\n');
+            }
+        }
+    }
+    shown
+}
+
+/// The picture with each time replaced by `N us`.
+fn without_times(picture: &str) -> String {
+    let words: Vec<&str> = picture.split(' ').collect();
+    let timeless = |at: usize| {
+        if words.get(at + 1).is_some_and(|unit| unit.starts_with("us")) { "N" } else { words[at] }
+    };
+    (0..words.len()).map(timeless).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn the_picture_in_the_readme_shows_what_the_program_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("stock.bin"), practice::image().to_file()).unwrap();
+    std::fs::create_dir(folder.path().join("dock")).unwrap();
+    std::fs::write(folder.path().join("dock/bridge.toml"), "serial = \"DOCK0001\"\n").unwrap();
+    let picture = anstyle_svg::Term::new().render_svg(&session(folder.path()));
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/session.svg");
+    if std::env::var("SESSION").is_ok_and(|value| value == "overwrite") {
+        std::fs::write(&file, &picture).unwrap();
+    }
+    let kept = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        without_times(&kept) == without_times(&picture),
+        "docs/session.svg is out of date: see tests/program/readme.rs"
+    );
+}

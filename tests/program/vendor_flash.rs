@@ -1,0 +1,63 @@
+//! The whole trip of the vendor's image through asmpatch's commands. `ASMPATCH_VENDOR_IMAGE` names the image.
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::schemas;
+
+fn asmpatch(home: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    let output = command
+        .current_dir(home)
+        .env("ASMPATCH_BACKUP_DIR", "backups")
+        .env("ASMPATCH_CONFIG", "")
+        .args(words)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn json(home: &Path, words: &[&str]) -> serde_json::Value {
+    schemas::parse(words, &asmpatch(home, words).stdout)
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() {
+    let vendor = std::env::var("ASMPATCH_VENDOR_IMAGE")
+        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
+    let vendor = std::fs::canonicalize(vendor).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let (home, unit) = (home.path(), "virtual:unit");
+
+    // Flash the vendor's firmware first, so that its own handlers make the backup and take the patched image.
+    asmpatch(home, &["flash", vendor.to_str().unwrap(), "--device", unit, "--yes"]);
+    let cells = std::fs::read(home.join("unit/flash.bin")).unwrap();
+    asmpatch(home, &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
+
+    let flashed = json(home, &["flash", "patched.bin", "--device", unit, "--yes", "--json"]);
+    assert_eq!(flashed[0]["before"]["usb_id"], "174C:2464");
+    assert_eq!(flashed[0]["after"]["usb_id"], "ADD1:0001");
+    assert_eq!(flashed[0]["version"], "240417.85.00.00");
+    let now = std::fs::read(home.join("unit/flash.bin")).unwrap();
+    let file = std::fs::read(home.join("patched.bin")).unwrap();
+    assert!(now[0x100..0x1_0000] == file[..0xFF00] && now[0x1_0000..][..file.len() - 0xFF00] == file[0xFF00..]);
+
+    let backup = flashed[0]["backup"].as_str().unwrap();
+    let restored = json(home, &["restore", backup, "--device", unit, "--yes", "--json"]);
+    assert_eq!(restored[0]["after"]["usb_id"], "174C:2464");
+    assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
+
+    // Flash stock firmware under the patches' identity, on which the bench can measure nothing, then go back.
+    asmpatch(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
+    let vendor = vendor.to_str().unwrap();
+    let told = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{told}");
+    assert!(told.contains("--stock-identity") && !told.contains("asmpatch bench"), "{told}");
+    let listed = json(home, &["list", "--device", unit, "--json"]);
+    assert_eq!((&listed[0]["runs"], &listed[0]["id"]), (&"stock firmware 240417.85.00.00".into(), &"ADD1:0001".into()));
+    let stock = json(home, &["flash", vendor, "--device", unit, "--yes", "--json", "--stock-identity"]);
+    assert_eq!(stock[0]["after"]["usb_id"], "174C:2464");
+    assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
+}

@@ -1,0 +1,26 @@
+//! A virtual unit whose flash takes time for each page.
+
+use asmpatch::bridge::Port as _;
+use asmpatch::firmware::{BlockIndex, Part};
+use asmpatch::practice;
+use asmpatch::virtual_bridge::{Scenario, Timing, VirtualBridge, VirtualPort};
+
+#[test]
+fn a_flash_that_is_busy_again_and_again_keeps_a_command_waiting_and_loses_none() {
+    let timing = Timing { erase_sector_ms: 1, program_page_us: 30, command_us: 1000, ..Timing::default() };
+    let scenario = Scenario { timing, ..Scenario::default() };
+    let unit = VirtualBridge::in_memory(scenario, b"busy", None).unwrap();
+    let mut port = VirtualPort::new("virtual:busy".to_owned(), unit);
+    let mut bridge = port.open().unwrap();
+    let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
+    let file = practice::image().to_file();
+    for (index, block) in BlockIndex::ALL.into_iter().zip(&blocks) {
+        bridge.write_config(index, block).unwrap();
+    }
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&file)).unwrap();
+    }
+    let mut found = vec![0; Part::One.max_len()];
+    bridge.read_flash(Part::One, &mut found).unwrap();
+    assert!(found == Part::One.of(&file));
+}

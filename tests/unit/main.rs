@@ -1,0 +1,21 @@
+//! Units in software, reached through the library as a real one is.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+#[path = "../chip_images/mod.rs"]
+mod chip_images;
+
+mod busy_flash;
+mod no_allocation;
+mod open_control;
+#[cfg(unix)]
+mod pcap;
+mod pcie_chip;
+mod tiny_gpu_chip;
+mod vendor_bench;
+mod vendor_sram_reads;
+mod vendor_unit;
+mod vendor_whole;
+
+// The program of a matrix product names its crate's module of this name.
+use asmpatch::tiny_gpu;

@@ -1,0 +1,267 @@
+//! The open firmware's control requests as asmpatch sends them, answered by the open image on the chip model.
+//! `ASMPATCH_OPEN_IMAGE` names the image.
+
+use std::time::{Duration, Instant};
+
+use asmpatch::bench::measure::Effort;
+use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path};
+use asmpatch::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
+use asmpatch::bridge::{ControlError, OpenBridge, Port};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::scsi::XdataAddress;
+use asmpatch::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
+
+const BAR: u64 = 0x1000_0000;
+
+fn port(scenario: &str) -> VirtualPort {
+    let image = crate::chip_images::open().to_file();
+    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn opened(scenario: &str) -> (OpenBridge, SharedBridge) {
+    let mut port = port(scenario);
+    (port.open_control().unwrap(), port.unit().clone())
+}
+
+/// A unit whose GPU has an address in its BAR.
+fn with_bar(scenario: &str) -> (OpenBridge, SharedBridge) {
+    let (mut bridge, unit) = opened(scenario);
+    let written = bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32)).unwrap().unwrap();
+    assert_eq!(written.status, CompletionStatus::Success);
+    (bridge, unit)
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
+}
+
+const SPEEDS: [&str; 2] = ["", "speed = 'high'"];
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn e5_writes_what_e4_reads_with_many_in_flight() {
+    for speed in SPEEDS {
+        let (mut bridge, unit) = opened(speed);
+        let data = pattern(1000, 3);
+        let writes: Vec<_> =
+            data.iter().enumerate().map(|(at, byte)| (XdataAddress::main(0xF000 + at as u16), *byte)).collect();
+        bridge.xdata_write_all(&writes).unwrap();
+        assert!(unit.lock().data_buffer_mut()[..1000] == data[..]);
+        let mut found = vec![0; 1000];
+        bridge.xdata_read(XdataAddress::main(0xF000), &mut found).unwrap();
+        assert!(found == data, "{speed}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn tlps_reach_configuration_space_and_memory() {
+    let (mut bridge, _) = opened("");
+    assert_eq!(bridge.link_state().unwrap(), (0x78, true));
+    let root = bridge.tlp(&Tlp::config_read(0, 0, 0, 0)).unwrap().unwrap();
+    assert_eq!(root.value(), Some(0x2463_1B21));
+    let nobody = bridge.tlp(&Tlp::config_read(1, 1, 0, 0)).unwrap().unwrap();
+    assert_eq!(nobody.status, CompletionStatus::UnsupportedRequest);
+    let (mut bridge, _) = with_bar("");
+    assert_eq!(bridge.tlp(&Tlp::memory_write(BAR + 0x40, 0xCAFE_F00D)).unwrap(), None);
+    assert_eq!(bridge.tlp(&Tlp::memory_read(BAR + 0x40)).unwrap().unwrap().value(), Some(0xCAFE_F00D));
+    bridge.tlp(&Tlp::memory_write(BAR + 0x40, 0x0000_1100).with_enables(0b0010)).unwrap();
+    assert_eq!(bridge.tlp(&Tlp::memory_read(BAR + 0x40)).unwrap().unwrap().value(), Some(0xCAFE_110D));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_batch_of_tlps_in_flight_does_what_one_after_the_other_does() {
+    for speed in SPEEDS {
+        let (mut bridge, _) = with_bar(speed);
+        let writes: Vec<Tlp> = (0..64).map(|at| Tlp::memory_write(BAR + at * 4, at as u32 * 0x0101)).collect();
+        assert!(bridge.tlps(&writes).unwrap().iter().all(Option::is_none));
+        let reads: Vec<Tlp> = (0..64).map(|at| Tlp::memory_read(BAR + at * 4)).collect();
+        let found = bridge.tlps(&reads).unwrap();
+        for (at, completion) in found.iter().enumerate() {
+            assert_eq!(completion.unwrap().value(), Some(at as u32 * 0x0101), "{speed} {at}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn streams_write_and_read_memory_with_one_and_with_many_in_flight() {
+    for speed in SPEEDS {
+        for depth in [1, 32] {
+            let (mut bridge, _) = with_bar(speed);
+            bridge.set_depth(depth);
+            for len in [4, 1024, 3000, 0x1_0000, 0x2_0004] {
+                let data = pattern(len, depth);
+                bridge.stream_write(BAR + 0x100, &data).unwrap();
+                let mut found = vec![0; len];
+                bridge.stream_read(BAR + 0x100, &mut found).unwrap();
+                assert!(found == data, "{speed} depth {depth} len {len}");
+            }
+            assert!(bridge.link_state().unwrap().1, "it goes on");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn f2_fills_the_sram_slot_by_slot_and_all_of_it() {
+    for speed in SPEEDS {
+        let (mut bridge, unit) = opened(speed);
+        for (slot, len) in [(0, 512), (3, SLOT_LEN), (0, 0x8_0000), (31, SLOT_LEN)] {
+            let data = pattern(len, usize::from(slot));
+            bridge.sram_write(slot, &data).unwrap();
+            let start = usize::from(slot) * SLOT_LEN;
+            assert!(unit.lock().data_buffer_mut()[start..start + len] == data[..], "{speed} {slot} {len}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn f2_to_the_host_waits_for_the_pcie_side_and_reports_a_hang_within_its_deadline() {
+    let (mut bridge, _) = opened("");
+    bridge.set_timeout(Duration::from_secs(1));
+    bridge.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+    let started = Instant::now();
+    let error = bridge.bulk_in(&mut [0; 1024]).unwrap_err();
+    assert!(matches!(error, ControlError::BulkTimeout { answers: true, .. }), "{error}");
+    assert!(started.elapsed() < Duration::from_secs(3));
+    assert!(bridge.link_state().unwrap().1, "it goes on");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn power_and_supply_are_asked_for_as_the_build_allows() {
+    let (mut bridge, _) = opened("");
+    bridge.pcie_power(true).unwrap();
+    assert!(bridge.link_state().unwrap().1);
+    assert_eq!(bridge.supply().unwrap(), None, "this build does not measure it");
+    assert!(bridge.link_state().unwrap().1, "it goes on");
+}
+
+fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
+    let moment = Duration::from_millis(50);
+    let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
+    let plan = BenchPlan {
+        paths: paths.iter().copied().collect(),
+        sizes: Vec::new(),
+        depths: Vec::new(),
+        sweep: false,
+        reads_without_ssd: false,
+        effort,
+        seed: 7,
+    };
+    let text = String::new;
+    let (device, usb_id, serial) = (text(), text(), text());
+    let who =
+        BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
+    bench::run_open(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
+}
+
+fn outcome(report: &BenchReport, path: Path) -> &Outcome {
+    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_reads() {
+    for speed in SPEEDS {
+        let (mut bridge, _) = opened(speed);
+        let report = benched(&mut bridge, &Path::OPEN);
+        assert_eq!((report.unit.transport.as_str(), report.unit.firmware.as_str()), ("control", "open-firmware"));
+        assert_eq!(report.unit.behind, "1002:744c at 01:00.0");
+        let integrity = report.integrity.as_ref().unwrap();
+        let same = Some(Outcome::Same);
+        assert_eq!((&integrity.f2, &integrity.e4, &integrity.memory), (&same, &same, &same));
+        for row in report.rows.iter().filter(|row| row.path != Path::F2In) {
+            let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+            let compared = matches!(row.path, Path::E4Stock | Path::F0Read);
+            assert_eq!((figures.mismatches, figures.compared), (0, compared), "{row:?}");
+        }
+        let sizes = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| (row.size, row.depth));
+        assert!(sizes(Path::TlpWrite).eq([(4, 1), (16, 4), (64, 16)]));
+        assert!(sizes(Path::F2Out).eq([(0x8_0000, 1), (0x8_0000, 32)]));
+        assert_eq!(sizes(Path::E4Stock).next().unwrap().0, if speed.is_empty() { 255 } else { 64 });
+        assert_eq!(outcome(&report, Path::F2In), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+        assert!(report.failed_row().is_none());
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_measures_f2_towards_the_host_where_a_gpu_completes_it_and_compares_what_comes() {
+    for speed in SPEEDS {
+        let (mut bridge, _) = opened(&format!("behind = 'tiny-gpu'\n{speed}"));
+        for paths in [&[Path::F2In][..], &[Path::F2Out, Path::F2In]] {
+            let report = benched(&mut bridge, paths);
+            let rows = report.rows.iter().filter(|row| row.path == Path::F2In);
+            let found: Vec<_> =
+                rows.map(|row| (row.size, row.depth, row.figures().unwrap_or_else(|| panic!("{row:?}")))).collect();
+            assert!(found.iter().map(|row| (row.0, row.1)).eq([(0x8_0000, 1), (0x8_0000, 32)]));
+            for (_, _, figures) in found {
+                assert_eq!((figures.mismatches, figures.compared), (0, paths.len() == 2), "{speed}");
+                let predicted = figures.predicted.as_ref().unwrap();
+                assert!((predicted.dma_bytes - 524_288.0).abs() < 1.0, "{predicted:?}");
+            }
+        }
+        assert!(bridge.link_state().unwrap().1, "it goes on");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
+    let (mut bridge, unit) = opened("");
+    let report = benched(&mut bridge, &[Path::E4Stock, Path::ConfigRead, Path::TlpRead, Path::F0Read, Path::Write16]);
+    assert!(report.integrity.is_none());
+    for path in [Path::E4Stock, Path::ConfigRead] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
+    }
+    for path in [Path::TlpRead, Path::F0Read, Path::Write16] {
+        assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
+    }
+    let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap();
+    assert_eq!(bar.value(), Some(0x0C), "it still has no address");
+    assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory() {
+    let (mut bridge, _) = opened("");
+    benched(&mut bridge, &[Path::F0Write]);
+    let mut half = |at| u64::from(bridge.tlp(&Tlp::config_read(1, 0, 0, at)).unwrap().unwrap().value().unwrap());
+    let bar = half(0x14) << 32 | (half(0x10) & !0x0F);
+    let before = pattern(0x1_0000, 77);
+    bridge.stream_write(bar, &before).unwrap();
+    benched(&mut bridge, &[Path::F0Write, Path::F0Read, Path::TlpWrite]);
+    let mut after = vec![0; before.len()];
+    bridge.stream_read(bar, &mut after).unwrap();
+    assert!(after == before);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why() {
+    let (mut bridge, _) = opened("behind = 'nothing'");
+    let report = benched(&mut bridge, &Path::OPEN);
+    for path in [Path::E4Stock, Path::F2Out] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
+    }
+    for path in [Path::ConfigRead, Path::TlpRead, Path::F0Write] {
+        let reason = match outcome(&report, path) {
+            Outcome::NotRun { reason } => reason,
+            other => panic!("{path}: {other:?}"),
+        };
+        assert!(reason.contains("PCIe link is down"), "{reason}");
+    }
+}
+
+#[test]
+fn a_unit_that_runs_the_vendors_protocol_takes_no_control_requests() {
+    let unit = VirtualBridge::in_memory(Scenario::default(), b"stock", None).unwrap();
+    let error = VirtualPort::new("virtual".to_owned(), unit).open_control().unwrap_err();
+    assert!(error.to_string().contains("takes none of the open firmware's requests"), "{error}");
+}

@@ -1,0 +1,225 @@
+//! Captures of virtual units, read back directly and by Wireshark's dissectors.
+use std::path::PathBuf;
+use std::process::Command as Process;
+
+use asmpatch::bridge::{AnyTransport, Bridge, Port as _};
+use asmpatch::pcap::{Bus, Capture, Device, End};
+use asmpatch::practice;
+use asmpatch::scsi::Command;
+use asmpatch::scsi::uas::{CommandIu, Tag};
+use asmpatch::virtual_bridge::usbredir::{Capabilities, Outbox, Session};
+use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+fn unit(scenario: &str) -> VirtualBridge {
+    let scenario = Scenario::parse(scenario).unwrap();
+    VirtualBridge::in_memory(scenario, b"pcap", Some(&practice::image().to_file())).unwrap()
+}
+
+/// A capture file and its temporary folder.
+struct Recorded {
+    _dir: tempfile::TempDir,
+    path: PathBuf,
+}
+
+/// Records the traffic of `work`.
+fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usb.pcapng");
+    let capture = Capture::create(&path).unwrap();
+    work(&capture);
+    let summary = capture.finish();
+    assert_eq!((summary.dropped, summary.failure), (0, None));
+    Recorded { _dir: dir, path }
+}
+
+/// Records a virtual bridge in this process: a read, a write, a refused command, and one without data.
+fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
+    recorded(|capture| {
+        let mut port = VirtualPort::new("virtual".to_owned(), unit("behind = { ssd = { bytes = 1048576 } }"));
+        port.record(capture);
+        let mut bridge = connect(&mut port);
+        bridge.inquiry().unwrap();
+        bridge.write16(8, &[0x5A; 1024]).unwrap();
+        bridge.read16(8, &mut [0; 1024]).unwrap();
+        bridge.read16(1 << 40, &mut [0; 512]).unwrap_err();
+        assert!(bridge.is_ready().unwrap());
+    })
+}
+
+fn bulk_only() -> Recorded {
+    in_process(|port| port.open().unwrap())
+}
+
+fn uas() -> Recorded {
+    in_process(|port| Bridge::new(port.uas().unwrap().unwrap()))
+}
+
+/// An URB event: type, endpoint, status, and the data after the header.
+type Event = (char, u8, i32, Vec<u8>);
+
+fn events(file: &Recorded) -> Vec<Event> {
+    let bytes = std::fs::read(&file.path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        const ENHANCED_PACKET: u32 = 6;
+        if word(at) == ENHANCED_PACKET {
+            let urb = at + 28;
+            let data = &bytes[urb + 64..urb + word(at + 20) as usize];
+            found.push((char::from(bytes[urb + 8]), bytes[urb + 10], word(urb + 28) as i32, data.to_vec()));
+        }
+        at += word(at + 4) as usize;
+    }
+    found
+}
+
+#[test]
+fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled() {
+    let events = events(&bulk_only());
+    let device = &events[1];
+    assert_eq!((device.0, device.1, device.2, &device.3[..2]), ('C', 0x80, 0, &[18, 1][..]));
+    let ends = |end: i32| events.iter().filter(|event| event.0 == 'C' && event.2 == end).count();
+    let submitted = events.iter().filter(|event| event.0 == 'S').count();
+    assert_eq!((submitted, ends(0), ends(-32)), (22, 20, 2), "data and status of the refused READ stall once");
+    assert!(events.contains(&('S', 0x02, -115, vec![0x5A; 1024])));
+    assert!(events.contains(&('C', 0x81, 0, vec![0x5A; 1024])));
+}
+
+#[test]
+fn a_unit_that_starts_over_is_another_device_on_its_bus() {
+    let file = recorded(|capture| {
+        let mut port = VirtualPort::new("virtual".to_owned(), unit(""));
+        port.record(capture);
+        port.open().unwrap().reset(asmpatch::scsi::ResetMode::CpuReset).unwrap();
+        port.open().unwrap().inquiry().unwrap();
+    });
+    let descriptors = events(&file).into_iter().filter(|event| event.3.starts_with(&[18, 1])).count();
+    assert_eq!(descriptors, 2);
+}
+
+/// A usbredir guest that reads the descriptors, selects UAS, and sends commands to stream 1.
+struct Guest<'u> {
+    session: Session<'u>,
+    out: Outbox,
+}
+
+impl<'u> Guest<'u> {
+    fn connect(unit: &'u mut VirtualBridge, bus: Bus) -> Self {
+        let mut hello = vec![0; 12 + 64];
+        hello[4] = 68;
+        hello.extend(Capabilities::OURS.0.to_le_bytes());
+        let mut guest = Self { session: Session::new(unit, Some(bus)), out: Outbox::default() };
+        guest.send(&hello);
+        guest
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.session.receive(bytes, &mut self.out, &mut |_| {}).unwrap();
+        self.out.advance(self.out.unsent().len());
+    }
+
+    fn packet(&mut self, kind: u32, id: u64, body: &[u8]) {
+        let header = [kind.to_le_bytes(), (body.len() as u32).to_le_bytes()];
+        self.send(&[header.as_flattened(), &id.to_le_bytes(), body].concat());
+    }
+
+    fn get_descriptor(&mut self, kind: u8, len: u8) {
+        self.packet(100, 1, &[0x80, 6, 0x80, 0, 0, kind, 0, 0, len, 0]);
+    }
+
+    fn bulk(&mut self, id: u64, endpoint: u8, len: u16, data: &[u8]) {
+        let stream = u8::from(endpoint != 0x04);
+        let [low, high] = len.to_le_bytes();
+        self.packet(101, id, &[&[endpoint, 0, low, high, stream, 0, 0, 0, 0, 0], data].concat());
+    }
+}
+
+fn usbredir() -> Recorded {
+    recorded(|capture| {
+        let mut unit = unit("");
+        let mut guest = Guest::connect(&mut unit, capture.bus());
+        guest.get_descriptor(1, 18);
+        guest.get_descriptor(2, 255);
+        guest.packet(6, 2, &[1]);
+        guest.packet(9, 3, &[0, 1]);
+        for (id, command) in [(10, Command::Inquiry { len: 36 }), (20, Command::TestUnitReady)] {
+            let iu = CommandIu { tag: Tag(1), lun: 0, cdb: command.cdb() }.to_bytes();
+            guest.bulk(id, 0x83, 96, &[]);
+            if id == 10 {
+                guest.bulk(id + 1, 0x81, 36, &[]);
+            }
+            guest.bulk(id + 2, 0x04, iu.len() as u16, &iu);
+        }
+        // A read without a command, which is then cancelled; then an endpoint that doesn't exist.
+        guest.bulk(30, 0x83, 96, &[]);
+        guest.packet(21, 30, &[]);
+        guest.bulk(31, 0x85, 96, &[]);
+    })
+}
+
+#[test]
+fn a_guest_over_usbredir_is_recorded_with_what_it_takes_back() {
+    let events = events(&usbredir());
+    let statuses: Vec<(char, u8, i32)> =
+        events[events.len() - 4..].iter().map(|event| (event.0, event.1, event.2)).collect();
+    assert_eq!(statuses, [('S', 0x83, -115), ('C', 0x83, -2), ('S', 0x85, -115), ('E', 0x85, -2)]);
+}
+
+/// The fields of each packet that matches a Wireshark filter, one line per packet.
+fn tshark(file: &Recorded, filter: &str, fields: &[&str]) -> Vec<String> {
+    let mut tshark = Process::new("tshark");
+    tshark.arg("-r").arg(&file.path).args(["-Y", filter, "-T", "fields", "-E", "separator=/s"]);
+    for field in fields {
+        tshark.args(["-e", field]);
+    }
+    let output = tshark.output().expect("tshark starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn tshark_decodes_scsi_over_bulk_only() {
+    let file = bulk_only();
+    let commands = tshark(&file, "usbms.dCBWSignature", &["scsi_sbc.opcode"]);
+    assert_eq!(commands, ["0x12", "0x8a", "0x88", "0x88", "0x03", "0x00"]);
+    let statuses = tshark(&file, "usbms.dCSWSignature", &["usbms.dCSWStatus", "scsi.status"]);
+    assert_eq!(statuses, ["0x00 0x00", "0x00 0x00", "0x00 0x00", "0x01 0x02", "0x00 0x00", "0x00 0x00"]);
+    assert_eq!(tshark(&file, "scsi.sns.key", &["scsi.sns.key", "scsi.sns.ascascq"]), ["0x05 0x2100"]);
+    assert_eq!(
+        tshark(&file, "usb.bDescriptorType == 1 && usb.idVendor", &["usb.idVendor", "usb.idProduct"]),
+        ["0x174c 0x2464"]
+    );
+    assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn tshark_decodes_scsi_over_uas() {
+    let file = uas();
+    let commands = tshark(&file, "uasp.iu_id == 1", &["uasp.tag", "scsi_sbc.opcode"]);
+    assert_eq!(commands, ["0x0001 0x12", "0x0001 0x8a", "0x0001 0x88", "0x0001 0x88", "0x0001 0x00"]);
+    let statuses = tshark(&file, "uasp.iu_id == 3", &["scsi.status", "scsi.sns.ascascq"]);
+    assert_eq!(statuses, ["0x00 ", "0x00 ", "0x00 ", "0x02 0x2100", "0x00 "]);
+    assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), [""; 0]);
+}
+
+#[test]
+#[ignore = "needs tshark"]
+fn tshark_decodes_what_a_guest_does_over_usbredir() {
+    let file = usbredir();
+    assert_eq!(tshark(&file, "uasp.iu_id == 1", &["scsi_sbc.opcode"]), ["0x12", "0x00"]);
+    assert_eq!(tshark(&file, "uasp.iu_id == 3", &["scsi_sbc.opcode", "scsi.status"]), ["0x12 0x00", "0x00 0x02"]);
+    let control = tshark(&file, "usb.transfer_type == 2 && usb.urb_type == 'S'", &["usb.setup.bRequest"]);
+    assert_eq!(control, ["6", "6", "9", "11"]);
+}
+
+#[test]
+fn a_transfer_that_babbles_is_told_by_its_status() {
+    let file = recorded(|capture| {
+        let device: Device = capture.bus().attach();
+        let urb = device.submit_bulk(0x81, 100, &[]);
+        device.complete(urb, End::Babble, 100, &[7; 100]);
+    });
+    assert_eq!(events(&file)[1], ('C', 0x81, -75, vec![7; 100]));
+}

@@ -1,0 +1,247 @@
+//! A GPU behind a bridge, reached through the firmware on the chip model. A kernel is loaded over USB and PCIe and
+//! runs; its result comes back by memory reads, or by the GPU's own write into the SRAM. The firmware is the practice
+//! image, and the vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
+
+#[allow(dead_code, reason = "the packed product alone")]
+#[path = "../../crates/asm2464-dock/src/tiny_gpu/tests/kernels.rs"]
+mod kernels;
+
+use asmpatch::bridge::{Bridge, OpenBridge, Port, Transport};
+use asmpatch::firmware::Image;
+use asmpatch::pcie::{
+    Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
+};
+use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use asmpatch::tiny_gpu::registers::CardFault;
+use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use kernels::packed_matmul;
+
+const CARD: &str = "behind = \"tiny-gpu\"";
+const A: [u8; 4] = [3, 250, 77, 9];
+const B: [u8; 4] = [11, 8, 200, 31];
+const SECTOR: usize = 512;
+
+fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
+    let file = image.map(Image::to_file);
+    let scenario = Scenario::parse(scenario).unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn data() -> Vec<u8> {
+    A.into_iter().chain(B).collect()
+}
+
+fn job(data: &[u8]) -> Job<'_> {
+    Job { program: &MATMUL, data, threads: PRODUCT_THREADS, caches: false, cycle_limit: 10_000, send: None }
+}
+
+fn to_sram(from: usize, len: usize) -> DmaWrite {
+    DmaWrite { from: from as u8, len: len as u32, to: SRAM_ADDRESS, entry: None }
+}
+
+/// Finds the card and assigns its addresses.
+fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    pcie.assign(&mut survey).unwrap();
+    TinyGpu::open(&mut pcie, &survey).unwrap().unwrap()
+}
+
+/// Counts the firmware's commands and instructions during `work`.
+fn counted<T>(unit: &SharedBridge, work: impl FnOnce() -> T) -> (T, Counts) {
+    let before = unit.lock().counts();
+    let result = work();
+    let after = unit.lock().counts();
+    let spent =
+        Counts { commands: after.commands - before.commands, instructions: after.instructions - before.instructions };
+    (result, spent)
+}
+
+/// Commands and instructions for a result of `len` bytes.
+#[derive(Debug)]
+struct Row {
+    len: usize,
+    /// The job itself. Its result stays in the card.
+    job: Counts,
+    /// Additional cost of the card's own write and of reading the SRAM by E4.
+    by_dma: Counts,
+    /// Cost of memory reads.
+    by_reads: Counts,
+}
+
+/// One firmware's figures in docs/tiny-gpu.md: the job, then for each length the card's own write and memory reads.
+/// Each is a number of commands and of instructions. Instructions may differ by a tenth, because transports differ.
+struct Documented {
+    job: Spent,
+    rows: [(usize, Spent, Spent); 3],
+}
+
+type Spent = (u64, u64);
+
+const VENDOR: Documented = Documented {
+    job: (198, 506_014),
+    rows: [
+        (4, (50, 127_731), (8, 21_790)),
+        (256, (51, 141_994), (323, 934_408)),
+        (4096, (66, 358_519), (5_138, 14_876_548)),
+    ],
+};
+
+const OPEN: Documented = Documented {
+    job: (28, 11_707),
+    rows: [(4, (7, 2_995), (2, 727)), (256, (8, 10_336), (128, 46_528)), (4096, (23, 122_131), (2_048, 744_448))],
+};
+
+impl Documented {
+    fn check(&self, rows: &[Row]) {
+        for (row, (len, by_dma, by_reads)) in rows.iter().zip(self.rows) {
+            assert_eq!(row.len, len);
+            check(row.job, self.job);
+            check(row.by_dma, by_dma);
+            check(row.by_reads, by_reads);
+        }
+    }
+}
+
+fn check(found: Counts, (commands, instructions): Spent) {
+    let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
+    assert!(found.commands == commands && is_near, "{found:?}, expected {commands} and {instructions}");
+}
+
+/// Computes the product and reads `len` bytes back both ways.
+fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usize) -> Row {
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let data = data();
+    let from = if len == 4 { PRODUCT_AT } else { 0 };
+    let (cycles, alone) = counted(unit, || card.run(&mut pcie, &job(&data)).unwrap());
+    let sends = Job { send: Some(to_sram(from, len)), ..job(&data) };
+    let (same_cycles, with_send) = counted(unit, || card.run(&mut pcie, &sends).unwrap());
+    assert_eq!((cycles, same_cycles), (491, 491));
+    let (mut by_dma, mut by_reads) = (vec![0; len], vec![0; len]);
+    let ((), by_e4) = counted(unit, || pcie.sram_read(0, &mut by_dma).unwrap());
+    let ((), reads) = counted(unit, || card.read(&mut pcie, from as u8, &mut by_reads).unwrap());
+    assert!(by_dma == by_reads);
+    assert_eq!(by_dma[PRODUCT_AT - from..][..4], host_product(A, B));
+    let more = |part: fn(Counts) -> u64| part(with_send) - part(alone) + part(by_e4);
+    let by_dma = Counts { commands: more(|work| work.commands), instructions: more(|work| work.instructions) };
+    Row { len, job: alone, by_dma, by_reads: reads }
+}
+
+/// Checks that the card is found, computes, sends, and reports errors.
+fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
+    let card = opened(engine);
+    let rows = [4, 256, 4096].map(|len| row(engine, unit, &card, len));
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let data = data();
+    let packed = Job { program: &packed_matmul(true), caches: true, ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &packed), Ok(1730));
+    let fault = |fault| Err(TinyGpuError::Fault { at: card.at, fault });
+    let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::NeverEnds { block: 0, word: 1 }));
+    let lost = Job { program: &MATMUL[..3], ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &lost), fault(CardFault::LeftProgram { block: 0, word: 3 }));
+    let nowhere = DmaWrite { to: 0x0070_0000, ..to_sram(0, 4) };
+    assert_eq!(card.run(&mut pcie, &Job { send: Some(nowhere), ..job(&data) }), fault(CardFault::NoTarget));
+    pcie.config_write(card.at, 0x04, 0x02, 0x03).unwrap();
+    let forbidden = Job { send: Some(to_sram(0, 4)), ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &forbidden), fault(CardFault::NotMaster));
+    rows.into()
+}
+
+fn examine_vendor<T: Transport>(mut bridge: Bridge<T>, unit: &SharedBridge) -> Vec<Row> {
+    let rows = examine(&mut VendorTlp::new(&mut bridge), unit);
+    assert!(bridge.inquiry().is_ok(), "it goes on");
+    rows
+}
+
+#[test]
+fn through_the_practice_image_a_product_comes_back_both_ways() {
+    let mut port = unit(CARD, None);
+    let shared = port.unit().clone();
+    port.open().unwrap();
+    let rows = examine_vendor(Bridge::new(port.uas().unwrap().unwrap()), &shared);
+    let commands = rows.iter().map(|row| (row.len, row.job.commands, row.by_dma.commands, row.by_reads.commands));
+    assert!(commands.eq([(4, 198, 50, 8), (256, 198, 51, 323), (4096, 198, 66, 5138)]), "{rows:?}");
+}
+
+#[test]
+fn through_firmware_a_card_behind_a_switch_is_reached_as_well() {
+    let port = |at: &str| format!("[[device]]\nat = \"{at}\"\nvendor = 0x1B21\ndevice = 0x2461\n");
+    let card = "[[device]]\nat = \"0/3/0\"\nvendor = 0x1234\ndevice = 0x5447\nengine = \"tiny-gpu\"\n";
+    let mut port = unit(&[&port("0"), &port("0/3"), card].concat(), None);
+    let mut bridge = port.open().unwrap();
+    let mut engine = VendorTlp::new(&mut bridge);
+    let card = opened(&mut engine);
+    assert_eq!(card.at, Bdf::new(3, 0, 0));
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(&mut engine, &mut patience);
+    let sends = Job { send: Some(to_sram(PRODUCT_AT, 4)), ..job(&[1, 0, 0, 1, 5, 6, 7, 8]) };
+    assert_eq!(card.run(&mut pcie, &sends), Ok(491));
+    let mut product = [0; 4];
+    pcie.sram_read(0, &mut product).unwrap();
+    assert_eq!(product, [5, 6, 7, 8]);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_over_both_transports() {
+    for (image, is_uas, is_initialised) in [
+        (crate::chip_images::vendor(), false, false),
+        (crate::chip_images::vendor(), true, false),
+        (crate::chip_images::patched(), true, true),
+    ] {
+        let mut port = unit(CARD, Some(&image));
+        let shared = port.unit().clone();
+        let mut bridge = port.open().unwrap();
+        if is_uas {
+            bridge = Bridge::new(port.uas().unwrap().unwrap());
+        }
+        if is_initialised {
+            bridge.initialise().unwrap();
+        }
+        VENDOR.check(&examine_vendor(bridge, &shared));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_written_its_entry() {
+    let mut port = unit(CARD, Some(&crate::chip_images::open()));
+    let shared = port.unit().clone();
+    let mut open = port.control().unwrap();
+    let rows = examine(&mut open, &shared);
+    OPEN.check(&rows);
+
+    let card = opened(&mut open);
+    let data = data();
+    let mut patience = NoTime;
+    for sectors in [1, 8, 32] {
+        let mut came = vec![0; sectors * SECTOR];
+        let ((), whole) = counted(&shared, || {
+            let run = |open: &mut OpenBridge, entry| {
+                let send = Some(DmaWrite { entry: Some(entry), ..to_sram(0, sectors * SECTOR) });
+                card.run(&mut Pcie::new(open, &mut NoTime), &Job { send, ..job(&data) }).map(drop)
+            };
+            open.sram_read(0, &mut came, run).unwrap();
+        });
+        let alone = rows[0].job;
+        let by_f2 =
+            Counts { commands: whole.commands - alone.commands, instructions: whole.instructions - alone.instructions };
+        // The count doesn't depend on the length. Most instructions are the main loop's, while it waits.
+        assert!(by_f2.commands == 12 && by_f2.instructions < 60_000, "{by_f2:?}");
+        assert_eq!(came[PRODUCT_AT..][..4], host_product(A, B));
+        assert_eq!(came[..8], data);
+        let at = Pcie::new(&mut open, &mut patience).survey(Scope::READ_ONLY).unwrap();
+        let memory = at.functions.iter().find(|function| function.at == card.at).unwrap().bars[0].address;
+        let mut streamed = vec![0; sectors * SECTOR];
+        let ((), stream) = counted(&shared, || open.stream_read(memory + 0x400, &mut streamed).unwrap());
+        if sectors == 8 {
+            check(stream, (1, 55_473));
+        }
+        assert!(streamed == came);
+    }
+}

@@ -1,0 +1,346 @@
+//! `bench` on a unit that runs the vendor's code: patched 240417 with a GPU behind it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use asmpatch::bench::measure::Effort;
+use asmpatch::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
+use asmpatch::bridge::{
+    AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
+};
+use asmpatch::firmware::{BodyOffset, Image};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::pcie::{Bdf, NoTime, Pcie, Scope, VendorTlp};
+use asmpatch::scsi::{ResetMode, XdataAddress};
+use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+
+fn vendor() -> Image {
+    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
+    Image::parse(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// 240417 with the status patch.
+fn patched() -> Image {
+    let mut image = vendor();
+    assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
+    image
+}
+
+fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
+    let scenario = Scenario { speed, ..Scenario::default() };
+    let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
+    VirtualPort::new("virtual:bench".to_owned(), unit)
+}
+
+fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
+    Bridge::new(port.uas().unwrap().unwrap())
+}
+
+fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
+    let moment = Duration::from_millis(50);
+    // The model times out as soon as nothing more can happen.
+    let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
+    let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
+    let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
+    BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
+}
+
+/// Returns the report, and whether the bench initialised the unit.
+fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
+    let mut initialised = false;
+    let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
+        initialised |= progress == BenchEvent::Initialising;
+    });
+    (report.unwrap(), initialised)
+}
+
+fn nobody() -> BenchUnit {
+    let text = String::new;
+    let (device, usb_id, serial) = (text(), text(), text());
+    BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() }
+}
+
+fn predicted(report: &BenchReport, path: Path) -> Prediction {
+    let row = report.rows.iter().find(|row| row.path == path).unwrap();
+    row.figures().and_then(|figures| figures.predicted).unwrap()
+}
+
+fn outcome(report: &BenchReport, path: Path) -> &Outcome {
+    &report.rows.iter().find(|row| row.path == path).unwrap().outcome
+}
+
+fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
+    let mut byte = [0];
+    bridge.xdata_read(XdataAddress::main(0x05A8), &mut byte).unwrap();
+    byte != [0]
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
+    assert!(initialised && report.unit.behind == "no medium");
+    let integrity = report.integrity.as_ref().unwrap();
+    assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+    let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
+    assert!(depths_of(Path::E4Stock).eq([1, bridge.transport_mut().max_depth().min(31)]));
+    assert!(depths_of(Path::Write16).eq([1]), "one write at a time");
+    for row in report.rows.iter().filter(|row| row.path != Path::Read16) {
+        let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
+    }
+    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+
+    assert!(is_initialised(&mut bridge));
+    bridge.reset(ResetMode::CpuReset).unwrap();
+    drop(bridge);
+    port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    let mut bridge = uas(&mut port);
+    assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let (report, _) = run(&mut uas(&mut port), &plan(&[Path::E4Stock, Path::Write16], vec![31]));
+    let e4 = predicted(&report, Path::E4Stock);
+    // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count.
+    assert!((1.0..=5.0).contains(&e4.mb_per_s) && e4.dma_bytes < 1.0, "{e4:?}");
+    let write = predicted(&report, Path::Write16);
+    assert!(write.mb_per_s >= 100.0, "{write:?}");
+    assert!((write.dma_bytes - 65_536.0).abs() < 1.0, "{write:?}");
+}
+
+/// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
+fn port_of(image: &Image, scenario: &str) -> VirtualPort {
+    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
+    VirtualPort::new("virtual:bench".to_owned(), unit)
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
+    let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+    let mut bridge = uas(&mut port);
+    let (report, initialised) =
+        run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16], vec![31]));
+    assert!(initialised && !report.read16_sram);
+    for (path, size) in [(Path::E5Dma, 0x8_0000), (Path::Read16, 0x1_0000)] {
+        let row = report.rows.iter().find(|row| row.path == path).unwrap();
+        let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+        assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (size, 1, 0, true), "{row:?}");
+        let (found, stock) = (predicted(&report, path), predicted(&report, Path::E4Stock));
+        assert!((found.dma_bytes - size as f64).abs() < 1.0 && found.mb_per_s > 3.0 * stock.mb_per_s, "{found:?}");
+    }
+    for path in [Path::E5Dma, Path::Read16] {
+        let mut port = port_of(&patched(), "");
+        let report = run(&mut uas(&mut port), &plan(&[Path::E4Stock, path], vec![31])).0;
+        assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+        let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+        let report = run(&mut port.open().unwrap(), &plan(&[Path::E4Stock, path], Vec::new())).0;
+        assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "over Bulk-Only");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
+    let image = vendor();
+    let library = asmpatch::embedded::patches().unwrap();
+    let selection = asmpatch::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
+    let digest = asmpatch::digest::Sha256Digest::of(&image.to_file());
+    let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
+    let mut port = port_of(&set.apply().unwrap().image, "");
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));
+    assert!(report.read16_sram);
+    let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
+    let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
+    assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
+    let (found, stock) = (predicted(&report, Path::Read16), predicted(&report, Path::E4Stock));
+    assert!(found.mb_per_s > 5.0 * stock.mb_per_s && found.dma_bytes < 1.0, "{found:?} {stock:?}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e5_takes_the_time_that_a_runtime_sees() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let mut writes = |count: u16| {
+        (0..count).for_each(|index| bridge.xdata_write(XdataAddress::main(0xF000 + index), 1).unwrap());
+        bridge.transport_mut().simulated().unwrap()
+    };
+    let (before, after) = (writes(10), writes(100));
+    let us = (after.work - before.work).cycles as f64 / 100.0 / f64::from(after.clock_mhz);
+    // "~10-50 KB/s": usbgpu.md, "Speed Comparison".
+    assert!((20.0..=100.0).contains(&us), "{us}");
+}
+
+/// Figures that owners published, in MB/s: open firmware's README. The PCIe round trip is fitted to the stream of
+/// reads.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {
+    let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").expect("ASMPATCH_OPEN_IMAGE names the open firmware's image");
+    let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
+    let mut bridge = port(&image, LinkSpeed::Super).open_control().unwrap();
+    let plan = plan(&[Path::F0Write, Path::F0Read], vec![32]);
+    let report = bench::run_open(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
+    for (path, published, most) in [(Path::F0Write, 3.6, 0.2), (Path::F0Read, 1.8, 0.05)] {
+        let found = predicted(&report, path).mb_per_s;
+        assert!((found / published - 1.0).abs() < most, "{path}: {found} of {published}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
+    let mut port = port(&patched(), LinkSpeed::High);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
+    assert!(!initialised && report.integrity.is_none());
+    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NotRun { .. }));
+    assert!(bridge.has_no_medium().unwrap());
+    bridge.initialise().unwrap();
+    assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::Short { expected: 512, found: 0, .. })));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
+    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+        let mut port = port(&patched(), speed);
+        let mut bridge = port.open().unwrap();
+        let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
+        assert!(!initialised && !is_initialised(&mut bridge) && report.integrity.is_none());
+        assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+        for path in [Path::Write16, Path::Read16] {
+            assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
+        }
+        assert_eq!(survey::behind(&mut bridge).unwrap(), survey::Behind::NoMedium);
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
+    for over_uas in [true, false] {
+        let mut port = port(&patched(), LinkSpeed::Super);
+        let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
+        let (report, initialised) = run(&mut bridge, &plan(&[Path::Read16], Vec::new()));
+        assert!(initialised);
+        assert!(matches!(outcome(&report, Path::Read16), Outcome::NoAnswer { .. }), "{report:?}");
+        assert!(bridge.inquiry().is_ok() && is_initialised(&mut bridge));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
+    let mut port = port(&vendor(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
+    assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:?}");
+    assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    assert!(bridge.has_no_medium().unwrap());
+    bridge.initialise().unwrap();
+    assert!(matches!(survey::behind(&mut bridge).unwrap(), survey::Behind::CannotTell(_)));
+    assert!(!bridge.has_no_medium().unwrap());
+    assert!(bridge.inquiry().is_ok(), "E6 would have stopped it");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer_after_it() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = port.open().unwrap();
+    assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
+    bridge.initialise().unwrap();
+    let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
+    assert!(bridge.inquiry().is_ok());
+}
+
+/// The GPU's memory before and after `spoiled` runs a bench that writes to it.
+fn memory_around(scenario: &str, spoiled: impl FnOnce(&mut Bridge<AnyTransport>)) -> [Vec<u8>; 2] {
+    let mut port = port_of(&patched(), scenario);
+    let memory = |port: &mut VirtualPort, data: Option<&[u8]>| {
+        let bridge = &mut uas(port);
+        let (engine, patience) = (&mut VendorTlp::new(bridge), &mut NoTime);
+        let mut pcie = Pcie::new(engine, patience);
+        if data.is_some() {
+            let mut survey = pcie.survey(Scope::USUAL).unwrap();
+            pcie.assign(&mut survey).unwrap();
+        }
+        let mut half = |at| pcie.config_read(Bdf::new(1, 0, 0), at).unwrap();
+        let bar = u64::from(half(0x14)) << 32 | u64::from(half(0x10) & !0x0F);
+        let mut found = vec![0; 1024];
+        data.map_or(Ok(()), |data| pcie.memory_write(bar, data)).unwrap();
+        pcie.memory_read(bar, &mut found).unwrap();
+        found
+    };
+    let pattern: Vec<u8> = (0..1024_usize).map(|at| (at * 7 % 251) as u8).collect();
+    let before = memory(&mut port, Some(&pattern));
+    spoiled(&mut uas(&mut port));
+    [before, memory(&mut port, None)]
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory_after_ctrl_c() {
+    let flag = AtomicBool::new(false);
+    let [before, after] = memory_around("", |bridge| {
+        let ends = bench::run(
+            bridge,
+            nobody(),
+            &plan(&[Path::TlpWrite], Vec::new()),
+            Interrupt::watching(&flag),
+            &mut |progress: BenchEvent| flag.store(matches!(progress, BenchEvent::Row { .. }), Ordering::Relaxed),
+        );
+        assert!(matches!(ends, Err(BenchError::Interrupted(_))), "{ends:?}");
+    });
+    assert!(before == after);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
+    // It strikes while the rows are measured: the check before them takes some thousand E5s.
+    let fault = "[[fault]]\nkind = \"bad-tag\"\nopcode = 0xE5\nnth = 30000\n";
+    let [before, after] = memory_around(fault, |bridge| {
+        let moment = Duration::from_secs(2);
+        let mut plan = plan(&[Path::TlpWrite], Vec::new());
+        plan.effort = Effort { warm_up: moment, repetition: moment, ..plan.effort };
+        let ends = bench::run(bridge, nobody(), &plan, Interrupt::never(), &mut |_| {});
+        assert!(matches!(ends, Err(BenchError::Transport(_))), "{ends:?}");
+    });
+    assert!(before == after);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
+    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
+    assert_eq!(report.unit.behind, "no medium; on PCIe 1002:744c at 01:00.0");
+    assert_eq!(report.integrity.as_ref().unwrap().memory, Some(Outcome::Same));
+    for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{:?}", outcome(&report, path));
+    }
+}

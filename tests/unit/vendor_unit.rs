@@ -1,0 +1,187 @@
+//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched by its own code.
+
+use std::time::Duration;
+
+use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey};
+use asmpatch::digest::Sha256Digest;
+use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
+use asmpatch::interrupt::Interrupt;
+use asmpatch::patch::{PatchSet, Selection};
+use asmpatch::scsi::{ResetMode, XdataAddress};
+use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
+fn vendor_file() -> Vec<u8> {
+    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
+        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
+    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A unit whose flash was shipped with the vendor's image.
+fn stock_unit(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(scenario).unwrap();
+    let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
+    VirtualPort::new("virtual".to_owned(), unit)
+}
+
+fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
+    let mut file = vec![0; len];
+    let (first, second) = file.split_at_mut(Part::One.max_len());
+    bridge.read_flash(Part::One, first).unwrap();
+    bridge.read_flash(Part::Two, second).unwrap();
+    file
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_runs_the_vendors_code() {
+    let mut port = stock_unit("");
+    assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    assert!(read_image(&mut bridge, vendor_file().len()) == vendor_file());
+    bridge.xdata_write(XdataAddress::main(0x3010), 0x5A).unwrap();
+    let mut bytes = [0; 255];
+    bridge.xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
+    assert_eq!(bytes[0x10], 0x5A);
+}
+
+/// Blocks go to an SSD and come back, in commands of several parts. The survey looks before and after.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_drives_its_ssd() {
+    for alternate in ["", "speed = \"high\"\n"] {
+        let mut port = stock_unit(&format!("{alternate}behind = {{ ssd = {{ bytes = 1048576 }} }}"));
+        let mut bridge = port.open().unwrap();
+        let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
+        let data: Vec<u8> = (0..200 * 512).map(|at| (at / 512 + at) as u8).collect();
+        bridge.write16(1_848, &data).unwrap();
+        let mut came = vec![0; data.len()];
+        bridge.read16(1_848, &mut came).unwrap();
+        assert!(came == data);
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "a started SSD is not taken for a GPU runtime");
+        let past = bridge.write16(2_047, &[0; 1024]).unwrap_err();
+        assert!(matches!(past, CommandError::CheckCondition { .. }), "{past}");
+        let mut last = [1; 512];
+        bridge.read16(2_047, &mut last).unwrap();
+        assert_eq!(&last[..], &data[199 * 512..]);
+        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    }
+}
+
+/// A unit with a defective drive.
+fn with_drive(drive: &str, more: &str) -> VirtualPort {
+    let port = "[[device]]\nat = \"0\"\nvendor = 0x1B21\ndevice = 0x2461\n";
+    let device = "[[device]]\nat = \"0/0\"\nvendor = 0x1234\ndevice = 0x4E56\nclass = 0x010802\n";
+    stock_unit(&format!("{more}{port}{device}engine = {{ nvme = {{ {drive} }} }}"))
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_faulty_drive_ends_every_command_and_leaves_a_unit_that_answers() {
+    for (drive, reads, writes) in [
+        ("blocks = 2048, never-ready = true", false, false),
+        // The firmware loses an error of a READ of one part: docs/chip.md.
+        ("blocks = 0", true, false),
+        ("blocks = 0x4000000000000000", true, true),
+        ("blocks = 0x7FFFFFFFFFFFFFFF", true, true),
+        ("blocks = 2048, fails-after = 0", true, false),
+    ] {
+        for is_uas in [false, true] {
+            let mut port = with_drive(drive, "");
+            let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+            let read = bridge.read16(0, &mut [1; 512]);
+            let written = bridge.write16(0, &[2; 512]);
+            let what = format!("{drive}, UAS {is_uas}: {read:?} {written:?}");
+            assert_eq!((read.is_ok(), written.is_ok()), (reads, writes), "{what}");
+            for error in [read.err(), written.err()].into_iter().flatten() {
+                assert!(matches!(error, CommandError::CheckCondition { .. }), "{what}");
+            }
+            assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "{what}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() {
+    for is_uas in [false, true] {
+        let mut port = with_drive("blocks = 2048", "pcie-link-lost-after = 420\n");
+        let mut bridge = if is_uas { Bridge::new(port.uas().unwrap().unwrap()) } else { port.open().unwrap() };
+        let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
+        assert!(written[0].is_ok(), "UAS {is_uas}: {:?}", written[0]);
+        let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
+        assert!(
+            matches!(lost, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+            "UAS {is_uas}: {lost}"
+        );
+        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "UAS {is_uas}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
+    let mut bridge = stock_unit("behind = \"gpu\"").open().unwrap();
+    // Over Bulk-Only 240417 answers WRITE(16) with 2/3A before an INQUIRY.
+    bridge.inquiry().unwrap();
+    bridge.initialise().unwrap();
+    let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
+    assert!(bridge.inquiry().is_ok(), "it answers again after recovery");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer() {
+    let file = vendor_file();
+    let image = Image::parse(&file).unwrap();
+    let library = asmpatch::embedded::patches().unwrap();
+    let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&file)).unwrap();
+    let patched = set.apply().unwrap();
+    let new = patched.image.to_file();
+
+    let mut port = stock_unit("behind = \"gpu\"");
+    let serial = port.attached().unwrap().serial;
+    let mut bridge = port.open().unwrap();
+    let blocks = BlockIndex::ALL.map(|index| {
+        let bytes = bridge.read_config(index).unwrap();
+        let mut block = ConfigBlock::parse(index, &bytes).unwrap();
+        if index == BlockIndex::Zero {
+            patched.receipt.config.apply(&mut block).unwrap();
+        }
+        block
+    });
+    for block in blocks {
+        bridge.write_config(block.index(), block.bytes()).unwrap();
+    }
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&new)).unwrap();
+    }
+    assert!(read_image(&mut bridge, new.len()) == new);
+    bridge.reset(ResetMode::CpuReset).unwrap();
+
+    let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
+    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();
+    // The patched status byte is only on UAS's path.
+    bridge.inquiry().unwrap();
+    bridge.initialise().unwrap();
+    let error = bridge.write16(0, &pattern).unwrap_err();
+    assert!(
+        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
+        "{error}"
+    );
+    let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
+    bridge.initialise().unwrap();
+    bridge.write16(0, &pattern).unwrap();
+    let mut window = [0; 255];
+    bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();
+    assert_eq!(window[..], pattern[2048..2303]);
+}

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
-use super::{Exit, files, units, with_command};
+use super::{Exit, entry_of, files, units, with_command};
 use crate::usb::{DiskError, RULES_PATH};
 
 const INTRODUCTION: &str = "\

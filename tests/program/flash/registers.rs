@@ -228,10 +228,13 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
 
 #[test]
 fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
-    use FlashStep::{Backup, Compare, Invalidate, WriteFirstSector, WriteSectors};
+    use FlashStep::{Backup, CheckProtection, Compare, Confirm, Invalidate, WriteFirstSector, WriteSectors};
     for (step, left) in [
         (Backup, Left::Untouched),
-        (Compare, Left::Untouched),
+        (CheckProtection, Left::Untouched),
+        (Confirm, Left::Untouched),
+        // With several units, all or none: what is confirmed is written.
+        (Compare, Left::Verified),
         (Invalidate, Left::Verified),
         (WriteSectors, Left::Verified),
         (WriteFirstSector, Left::Verified),

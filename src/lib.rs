@@ -111,8 +111,8 @@ pub mod interrupt;
 pub use asm2464::{digest, escape, progress, scsi};
 pub use asm2464_chip::{chip, mcu, practice, profile, symbols};
 pub use asm2464_dock::{pcap, tiny_gpu, virtual_bridge};
-pub use asm2464_host::{bridge, failure};
-pub use asmpatch_core::{bench, devices, doctor, fetch, flash, patch, shell, unit};
+pub use asm2464_host::bridge;
+pub use asmpatch_core::{bench, devices, doctor, failure, fetch, flash, patch, shell, unit};
 pub use asmpatch_files::{atomic, file, toml_file};
 
 /// An image's facts and code files.

@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
-use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -78,18 +77,20 @@ impl BackupPlace {
 }
 
 /// The system names no data folder.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("no data folder for backups: {0}")]
-#[diagnostic(code(asmpatch::backup::no_place))]
 pub struct NoBackupPlace(String);
 
+asm2464::coded!(NoBackupPlace => "asmpatch::backup::no_place");
+
 /// The firmware in a backup fails the chip's checks.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("the firmware in the unit's flash would not start: {source}")]
-#[diagnostic(code(asmpatch::backup::unusable))]
 struct NotRestorable {
     source: ImageError,
 }
+
+asm2464::coded!(NotRestorable => "asmpatch::backup::unusable");
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

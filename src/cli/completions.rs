@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use clap_complete::{Generator as _, Shell};
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
@@ -25,13 +24,14 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("cannot make the folder {}", dir.display())]
-#[diagnostic(code(asmpatch::completions::folder))]
 struct FolderError {
     dir: PathBuf,
     source: io::Error,
 }
+
+asm2464::coded!(FolderError => "asmpatch::completions::folder");
 
 /// Runs the subcommand.
 ///

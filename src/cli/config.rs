@@ -3,7 +3,6 @@
 pub(super) mod get;
 mod set;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Context;
@@ -37,21 +36,24 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// Reasons a unit's configuration can't be read or changed.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 enum ConfigError {
     /// The unit returns no such block.
     #[error("{device}: the unit gives no configuration block {}: it runs its {state}", index.number())]
-    #[diagnostic(code(asmpatch::config::no_block))]
     NoBlock { device: String, index: BlockIndex, state: BridgeState },
     /// The block is damaged, so the chip ignores it.
     #[error("{device}: {cause}")]
-    #[diagnostic(forward(cause))]
     Damaged { device: String, cause: ConfigBlockError },
     /// The flash holds no valid firmware to write again together with the block.
     #[error("{device}: the unit's flash holds no firmware that passes the chip's checks")]
-    #[diagnostic(code(asmpatch::config::no_firmware))]
     NoFirmware { device: String },
 }
+
+asm2464::coded!(ConfigError {
+    NoBlock => "asmpatch::config::no_block",
+    Damaged { cause, .. } => cause,
+    NoFirmware => "asmpatch::config::no_firmware",
+});
 
 /// Returns a unit's block, after checking its frame.
 fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, ConfigError> {

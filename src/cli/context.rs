@@ -1,10 +1,10 @@
 //! The settings that every subcommand shares: colours, quiet, and how to report a failure.
 
-use std::fmt::Display;
 use std::io::IsTerminal;
 
+use asm2464::Coded;
 use clap::ValueEnum;
-use miette::{Diagnostic, GraphicalReportHandler, GraphicalTheme};
+use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::{Deserialize, Serialize};
 
 use super::errors;
@@ -61,12 +61,12 @@ pub struct ErrorJson {
 }
 
 impl ErrorJson {
-    /// Takes code, message with causes, and help from a diagnostic.
-    pub fn of(diagnostic: &dyn Diagnostic) -> Self {
+    /// Takes code, message with causes, and help from an error.
+    pub fn of(error: &dyn Coded) -> Self {
         Self {
-            code: diagnostic.code().map(|code| code.to_string()).unwrap_or_default(),
-            message: causes(diagnostic).fold(diagnostic.to_string(), |text, cause| format!("{text}: {cause}")),
-            help: Some(errors::help(diagnostic)),
+            code: error.code().to_owned(),
+            message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
+            help: Some(errors::help(error)),
             unit: None,
         }
     }
@@ -77,8 +77,8 @@ impl ErrorJson {
     }
 
     /// Replaces the help.
-    pub fn helped(self, help: Option<Box<dyn Display + '_>>) -> Self {
-        Self { help: help.map(|help| help.to_string()), ..self }
+    pub fn helped(self, help: Option<String>) -> Self {
+        Self { help, ..self }
     }
 }
 
@@ -104,14 +104,14 @@ impl Context {
     /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
-            return self.report(failure.diagnostic());
+            return self.report(failure.coded());
         }
-        print::json(&FailureJson { error: ErrorJson::of(failure.diagnostic()) });
+        print::json(&FailureJson { error: ErrorJson::of(failure.coded()) });
     }
 
     /// Prints a failure to stderr: code, message with its causes, help.
-    pub fn report(&self, diagnostic: &dyn Diagnostic) {
-        let harmless = Harmless::new(diagnostic);
+    pub fn report(&self, error: &dyn Coded) {
+        let harmless = Harmless::new(error);
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
         // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.

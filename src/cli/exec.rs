@@ -8,7 +8,6 @@ use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 
 use clap::ValueEnum;
-use miette::Diagnostic;
 use thiserror::Error;
 
 pub(super) use self::report::ExecReport;
@@ -110,27 +109,30 @@ fn preset(text: &str) -> Result<Preset, String> {
     Ok((XdataAddress { page, addr: number as u16 }, hex_bytes(bytes)?))
 }
 
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub(super) enum ExecError {
     #[error("the CDB has {found} bytes; {}", cdb_length_words(*opcode))]
-    #[diagnostic(code(asmpatch::exec::cdb_length))]
     CdbLength { found: usize, opcode: Option<u8> },
     #[error("the command takes {expected} bytes of data-out, and there is no --data-out")]
-    #[diagnostic(code(asmpatch::exec::no_data_out))]
     NoDataOut { expected: u32 },
     #[error("{}: {found} bytes of data-out, expected exactly {expected}", path.display())]
-    #[diagnostic(code(asmpatch::exec::data_out_length))]
     DataOutLength { path: PathBuf, expected: u32, found: usize },
     #[error("{}: the image does not boot as a SCSI device: {fault}", path.display())]
-    #[diagnostic(code(asmpatch::exec::boot))]
     Boot { path: PathBuf, fault: BootFault },
     #[error("{}: no answer within {budget} instructions; the firmware is at {at}", path.display())]
-    #[diagnostic(code(asmpatch::exec::budget))]
     Budget { path: PathBuf, budget: u64, at: String },
     #[error("{}: {fault}", path.display())]
-    #[diagnostic(code(asmpatch::exec::stopped))]
     Stopped { path: PathBuf, fault: BootFault },
 }
+
+asm2464::coded!(ExecError {
+    CdbLength => "asmpatch::exec::cdb_length",
+    NoDataOut => "asmpatch::exec::no_data_out",
+    DataOutLength => "asmpatch::exec::data_out_length",
+    Boot => "asmpatch::exec::boot",
+    Budget => "asmpatch::exec::budget",
+    Stopped => "asmpatch::exec::stopped",
+});
 
 /// Returns the allowed lengths of an opcode's CDB: SPC-4's command groups, and for vendor commands everything that
 /// their handlers read.

@@ -3,17 +3,19 @@
 use std::error::Error;
 use std::{fmt, iter};
 
-use miette::{Diagnostic, LabeledSpan, SourceCode};
+use asm2464::{Coded, Quote};
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use super::errors;
 use crate::escape::{self, Escape as _};
 
-/// A diagnostic with escaped messages. Codes are ours; quoted source is escaped where it is read
+/// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read
 /// ([`crate::toml_file`]).
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct Harmless<'a> {
-    original: &'a dyn Diagnostic,
+    original: &'a dyn Coded,
+    text: Option<NamedSource<String>>,
     message: String,
     source: Option<Box<Cause>>,
     related: Vec<Harmless<'a>>,
@@ -30,12 +32,13 @@ struct Cause {
 const MAX_CAUSES: usize = 32;
 
 impl<'a> Harmless<'a> {
-    /// Copies a diagnostic and escapes everything in it that is shown.
-    pub fn new(original: &'a dyn Diagnostic) -> Self {
-        let related = original.related().into_iter().flatten().map(Self::new).collect();
+    /// Copies an error and escapes everything in it that is shown.
+    pub fn new(original: &'a dyn Coded) -> Self {
+        let related = original.related().into_iter().map(Self::new).collect();
+        let text = original.quote().map(|Quote { name, text, .. }| NamedSource::new(name, text.to_owned()));
         let causes: Vec<String> = causes(original).take(MAX_CAUSES).map(one_line).collect();
         let source = causes.into_iter().rfold(None, |source, message| Some(Box::new(Cause { message, source })));
-        Self { original, message: one_line(original), source, related }
+        Self { original, text, message: one_line(original), source, related }
     }
 }
 
@@ -50,7 +53,7 @@ pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 's
 
 impl Diagnostic for Harmless<'_> {
     fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        self.original.code()
+        Some(Box::new(self.original.code()))
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
@@ -58,11 +61,12 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
-        self.original.source_code()
+        self.text.as_ref().map(|text| text as &dyn SourceCode)
     }
 
     fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
-        self.original.labels()
+        let at = self.original.quote()?.at?;
+        Some(Box::new(iter::once(LabeledSpan::new_with_span(Some("here".to_owned()), at))))
     }
 
     fn related<'b>(&'b self) -> Option<Box<dyn Iterator<Item = &'b dyn Diagnostic> + 'b>> {
@@ -77,14 +81,34 @@ mod tests {
 
     use super::*;
 
-    #[derive(Debug, thiserror::Error, Diagnostic)]
+    #[derive(Debug, thiserror::Error)]
     #[error("{name} is bad")]
-    #[diagnostic(code(asmpatch::file::folder))]
     struct Hostile {
         name: String,
         source: Option<Box<Hostile>>,
-        #[related]
         others: Vec<Hostile>,
+    }
+
+    impl Coded for Hostile {
+        fn code(&self) -> &'static str {
+            "asmpatch::file::folder"
+        }
+
+        fn related(&self) -> Vec<&dyn Coded> {
+            self.others.iter().map(|other| other as &dyn Coded).collect()
+        }
+    }
+
+    #[test]
+    fn what_is_quoted_of_a_file_is_shown_escaped_and_still_marked_at_its_place() {
+        let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
+        let error =
+            crate::toml_file::parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
+        let mut shown = String::new();
+        GraphicalReportHandler::new_themed(GraphicalTheme::none())
+            .render_report(&mut shown, &Harmless::new(&error))
+            .unwrap();
+        assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
+use asm2464::Coded;
 use thiserror::Error;
 
 use super::output;
@@ -19,11 +19,10 @@ use crate::patch::Receipt;
 const MAX_TEXT: usize = 1 << 20;
 
 /// Reasons a file can't be read.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum InputError {
     /// The system refuses.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(asmpatch::file::read))]
     Read {
         /// The file.
         path: PathBuf,
@@ -32,14 +31,12 @@ pub enum InputError {
     },
     /// The path is a folder.
     #[error("{} is a folder, expected a file", path.display())]
-    #[diagnostic(code(asmpatch::file::folder))]
     Folder {
         /// The folder.
         path: PathBuf,
     },
     /// The file has more bytes than such a file can have.
     #[error("{} has {}, expected at most {max} bytes", path.display(), found.map_or_else(|| "too many bytes".to_owned(), |found| format!("{found} bytes")))]
-    #[diagnostic(code(asmpatch::file::oversized))]
     Oversized {
         /// The file.
         path: PathBuf,
@@ -50,11 +47,9 @@ pub enum InputError {
     },
     /// Ctrl-C while waiting for a pipe.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(Interrupted),
     /// The file is not UTF-8.
     #[error("{} is not UTF-8: the byte at offset {offset:#x} starts no character", path.display())]
-    #[diagnostic(code(asmpatch::file::not_text))]
     NotText {
         /// The file.
         path: PathBuf,
@@ -63,18 +58,35 @@ pub enum InputError {
     },
 }
 
+asm2464::coded!(InputError {
+    Read => "asmpatch::file::read",
+    Folder => "asmpatch::file::folder",
+    Oversized => "asmpatch::file::oversized",
+    Interrupted(cause) => cause,
+    NotText => "asmpatch::file::not_text",
+});
+
 /// An error about a file's content, with the file's name.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{}: {cause}", path.display())]
-#[diagnostic(forward(cause))]
-pub struct InFile<E: Diagnostic + 'static> {
+pub struct InFile<E: Coded + 'static> {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
     pub cause: E,
 }
 
-impl<E: Diagnostic + 'static> InFile<E> {
+impl<E: Coded + 'static> Coded for InFile<E> {
+    fn code(&self) -> &'static str {
+        self.cause.code()
+    }
+
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        Some(&self.cause)
+    }
+}
+
+impl<E: Coded + 'static> InFile<E> {
     /// Returns a function that adds the file's name to an error, for `map_err`.
     pub fn named(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();

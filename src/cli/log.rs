@@ -13,7 +13,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use miette::Diagnostic;
 use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -45,13 +44,14 @@ pub struct LogArgs {
 }
 
 /// The log can't be opened.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("cannot log to {}", path.display())]
-#[diagnostic(code(asmpatch::log::file))]
 pub struct LogError {
     path: PathBuf,
     source: io::Error,
 }
+
+asm2464::coded!(LogError => "asmpatch::log::file");
 
 /// A run's log. Dropping it reports missing lines.
 pub struct Log {

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
@@ -42,10 +41,11 @@ pub struct Args {
     patches: PatchDirs,
 }
 
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
-#[diagnostic(code(asmpatch::elf::no_image))]
 struct NoImage;
+
+asm2464::coded!(NoImage => "asmpatch::elf::no_image");
 
 /// Runs the subcommand.
 ///

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
@@ -19,13 +18,14 @@ pub struct Args {
     dir: PathBuf,
 }
 
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("cannot write the man pages into {}", dir.display())]
-#[diagnostic(code(asmpatch::man::write))]
 struct ManError {
     dir: PathBuf,
     source: io::Error,
 }
+
+asm2464::coded!(ManError => "asmpatch::man::write");
 
 /// Runs the subcommand.
 ///

@@ -199,7 +199,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
     });
     let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
-        Exit::of(failure.diagnostic())
+        Exit::of(failure.coded())
     });
     drop(log);
     Ok(exit)

@@ -1,6 +1,5 @@
 //! `asmpatch virtual` on systems without Unix sockets.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
@@ -13,10 +12,11 @@ pub struct Args {
 }
 
 /// The error on a system without Unix sockets.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("virtual bridges are served over Unix sockets, which this system lacks")]
-#[diagnostic(code(asmpatch::serve::no_sockets))]
 struct NoSockets;
+
+asm2464::coded!(NoSockets => "asmpatch::serve::no_sockets");
 
 /// Runs the subcommand.
 ///

@@ -3,22 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use crate::file;
-use miette::Diagnostic;
 use thiserror::Error;
 
 /// Reasons a file is not written.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum OutputError {
     /// The file already exists.
     #[error("{} already exists", path.display())]
-    #[diagnostic(code(asmpatch::file::exists))]
     Exists {
         /// The file.
         path: PathBuf,
     },
     /// The path names something other than a regular file.
     #[error("{} is {kind}, expected a regular file or nothing", path.display())]
-    #[diagnostic(code(asmpatch::file::irregular))]
     Irregular {
         /// The path.
         path: PathBuf,
@@ -27,12 +24,17 @@ pub enum OutputError {
     },
     /// The output is the input.
     #[error("{} is the input itself", path.display())]
-    #[diagnostic(code(asmpatch::file::input_is_output))]
     IsInput {
         /// The file.
         path: PathBuf,
     },
 }
+
+asm2464::coded!(OutputError {
+    Exists => "asmpatch::file::exists",
+    Irregular => "asmpatch::file::irregular",
+    IsInput => "asmpatch::file::input_is_output",
+});
 
 /// Checks that `path` names a regular file or nothing.
 ///

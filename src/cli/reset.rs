@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 use tracing::info;
@@ -31,23 +30,26 @@ pub struct Args {
 }
 
 /// Reasons a unit was not restarted.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 enum ResetError {
     /// It runs no firmware that has the command.
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
-    #[diagnostic(code(asmpatch::reset::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
     /// It did not come back in time.
     #[error("{device}: the unit has not come back within {deadline:?}")]
-    #[diagnostic(code(asmpatch::reset::not_back))]
     NotBack { device: String, deadline: Duration },
     /// Its flash holds no firmware.
     #[error(
         "{device}: the unit came back in its boot loader: its flash holds no firmware that passes the chip's checks"
     )]
-    #[diagnostic(code(asmpatch::reset::boot_loader))]
     BootLoader { device: String },
 }
+
+asm2464::coded!(ResetError {
+    NoFirmware => "asmpatch::reset::no_firmware",
+    NotBack => "asmpatch::reset::not_back",
+    BootLoader => "asmpatch::reset::boot_loader",
+});
 
 /// A unit before or after.
 #[derive(Serialize)]

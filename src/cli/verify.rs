@@ -6,7 +6,7 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
+use asm2464::Coded;
 use serde::Serialize;
 
 use self::booting::Booting;
@@ -167,12 +167,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
             Ok(read) => read,
             Err(failure) => {
-                exit = exit.max(Exit::of(failure.diagnostic()));
+                exit = exit.max(Exit::of(failure.coded()));
                 if args.json {
-                    reports.push(VerifyJson::unread(path, failure.diagnostic()));
+                    reports.push(VerifyJson::unread(path, failure.coded()));
                 } else {
                     outln!("{}: FAILED: not verified", path.shown());
-                    context.report(failure.diagnostic());
+                    context.report(failure.coded());
                 }
                 continue;
             }
@@ -221,13 +221,14 @@ fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     Ok(bytes)
 }
 
-#[derive(Debug, thiserror::Error, Diagnostic)]
+#[derive(Debug, thiserror::Error)]
 #[error("unknown image {name:?}; known images: {known}")]
-#[diagnostic(code(asmpatch::verify::unknown_image))]
 struct UnknownImage {
     name: String,
     known: String,
 }
+
+asm2464::coded!(UnknownImage => "asmpatch::verify::unknown_image");
 
 fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownImage> {
     library.images().iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256).ok_or_else(|| {
@@ -277,8 +278,7 @@ fn print(
         plan::print_hunks(hunks, original, image);
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
-        let code = finding.code().map_or_else(String::new, |code| format!(" [{code}]"));
-        outln!("  {}{code}", finding.to_string().shown());
+        outln!("  {} [{}]", finding.to_string().shown(), finding.code());
         outln!("    {}", errors::help(finding));
     }
     if !verification.differences.is_empty() {
@@ -316,10 +316,8 @@ fn json<'a>(
     verification: &Verification<'a>,
     open: Option<&OpenImage>,
 ) -> VerifyJson<'a> {
-    let finding = |finding: &patch::Finding| FindingJson {
-        code: finding.code().map_or_else(String::new, |code| code.to_string()),
-        message: finding.to_string(),
-    };
+    let finding =
+        |finding: &patch::Finding| FindingJson { code: finding.code().to_owned(), message: finding.to_string() };
     let difference = |Difference { at, expected, found }: &Difference| DifferenceJson {
         file_offset: at.0,
         flash_address: at.flash_address().0,
@@ -352,7 +350,7 @@ fn json<'a>(
 
 impl VerifyJson<'_> {
     /// The report on a file that was not verified.
-    fn unread(path: &Path, failure: &dyn Diagnostic) -> Self {
+    fn unread(path: &Path, failure: &dyn Coded) -> Self {
         Self {
             file: path.display().to_string(),
             ok: false,
@@ -362,7 +360,7 @@ impl VerifyJson<'_> {
             open: None,
             patches: Vec::new(),
             findings: vec![FindingJson {
-                code: failure.code().map_or_else(String::new, |code| code.to_string()),
+                code: failure.code().to_owned(),
                 message: causes(failure).fold(failure.to_string(), |text, cause| format!("{text}: {cause}")),
             }],
             differences: Vec::new(),

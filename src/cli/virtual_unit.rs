@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::thread;
 
-use miette::Diagnostic;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
@@ -73,13 +72,14 @@ fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
 }
 
 /// The numbers of sockets and units differ.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
-#[diagnostic(code(asmpatch::serve::pairs))]
 struct PairError {
     sockets: usize,
     units: usize,
 }
+
+asm2464::coded!(PairError => "asmpatch::serve::pairs");
 
 /// Runs the subcommand.
 ///

@@ -9,7 +9,6 @@ use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
@@ -40,11 +39,10 @@ pub const IMAGE_ID: &str = "practice";
 const MEMBER: &str = "Software/practice.bin";
 
 /// A step that failed.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum DemoError {
     /// The folder or the local server can't be used.
     #[error("cannot {doing}")]
-    #[diagnostic(code(asmpatch::demo::setup))]
     Setup {
         /// What was tried.
         doing: &'static str,
@@ -53,9 +51,13 @@ pub enum DemoError {
     },
     /// A check that must pass failed, or one that must fail passed.
     #[error("{0}")]
-    #[diagnostic(code(asmpatch::demo::check))]
     Check(String),
 }
+
+asm2464::coded!(DemoError {
+    Setup => "asmpatch::demo::setup",
+    Check => "asmpatch::demo::check",
+});
 
 /// The demonstration's folder, which takes everything that it leaves, and its interrupt flag.
 #[derive(Debug)]
@@ -367,6 +369,6 @@ mod tests {
         file[0x3000] ^= 0x80;
         fs::write(&path, file).unwrap();
         let failure = demo.verify(&library, &stock, &patched).unwrap_err();
-        assert_eq!(Exit::of(failure.diagnostic()), Exit::CheckFailed);
+        assert_eq!(Exit::of(failure.coded()), Exit::CheckFailed);
     }
 }

@@ -12,5 +12,5 @@ pub mod virtual_bridge;
 use asm2464::digest;
 use asm2464::{firmware, interrupt, progress, scsi};
 use asm2464_chip::{chip, mcu, practice};
-use asm2464_host::{bridge, failure};
+use asm2464_host::bridge;
 use asmpatch_files::{atomic, file, toml_file};

@@ -8,7 +8,6 @@
 //! unwinding gives its devices back with [`usb::release_all`].
 
 pub mod bridge;
-pub mod failure;
 pub mod pcie;
 pub mod usb;
 

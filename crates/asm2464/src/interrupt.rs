@@ -2,17 +2,17 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 /// The flag of the process.
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// The error of an operation that Ctrl-C stopped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("stopped by Ctrl-C")]
-#[diagnostic(code(asmpatch::interrupted))]
 pub struct Interrupted;
+
+crate::coded!(Interrupted => "asmpatch::interrupted");
 
 /// A view of the flag.
 ///

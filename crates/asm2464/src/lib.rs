@@ -13,6 +13,7 @@
 //! ```
 
 mod bdf;
+mod coded;
 pub mod digest;
 pub mod escape;
 pub mod firmware;
@@ -25,6 +26,7 @@ mod serde_text;
 mod work;
 
 pub use bdf::Bdf;
+pub use coded::{Coded, Quote};
 pub use work::{Simulated, Work};
 
 /// Bytes of SRAM, at PCIe 0x00200000. Source: tinygrad's hardware probing.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use crate::firmware::UsbId;
 use crate::toml_file::{self, TomlError};
 use crate::usb::KnownUnits;
-use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -55,15 +54,13 @@ pub struct Devices {
 }
 
 /// Reasons a device file can't be used.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum DevicesError {
     /// The TOML is no device file.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
     /// Two entries have the same ID.
     #[error("{second}: the USB ID {id} is in {first} already")]
-    #[diagnostic(code(asmpatch::devices::duplicate))]
     Duplicate {
         /// The ID.
         id: UsbId,
@@ -74,7 +71,6 @@ pub enum DevicesError {
     },
     /// A text is empty or too long for its line.
     #[error("{origin}: {id}: `{key}` has {found} characters, expected {min} to {max}")]
-    #[diagnostic(code(asmpatch::devices::length))]
     Length {
         /// The file.
         origin: String,
@@ -90,6 +86,12 @@ pub enum DevicesError {
         max: usize,
     },
 }
+
+asm2464::coded!(DevicesError {
+    Toml(cause) => cause,
+    Duplicate => "asmpatch::devices::duplicate",
+    Length => "asmpatch::devices::length",
+});
 
 impl Devices {
     /// Loads device files: the name for messages and the text of each.

@@ -7,6 +7,7 @@
 pub mod bench;
 pub mod devices;
 pub mod doctor;
+pub mod failure;
 pub mod fetch;
 pub mod flash;
 pub mod patch;
@@ -21,7 +22,7 @@ pub mod unit;
 use asm2464::{digest, escape, interrupt, progress, scsi};
 use asm2464_chip::{chip, mcu, practice};
 use asm2464_dock::{pcap, tiny_gpu, virtual_bridge};
-use asm2464_host::{bridge, failure, usb};
+use asm2464_host::{bridge, usb};
 use asmpatch_files::{atomic, file, toml_file};
 
 /// The image's facts and code files.

@@ -5,7 +5,6 @@ mod leftovers;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
@@ -14,9 +13,8 @@ use crate::escape::Escape as _;
 use crate::file;
 
 /// A file could not be written. Whatever had its name before is still there, unchanged.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("cannot write {}: {doing}", path.shown())]
-#[diagnostic(code(asmpatch::file::write))]
 pub struct AtomicWriteError {
     /// The file.
     pub path: PathBuf,
@@ -25,6 +23,8 @@ pub struct AtomicWriteError {
     /// The system's error.
     pub source: io::Error,
 }
+
+asm2464::coded!(AtomicWriteError => "asmpatch::file::write");
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///

@@ -2,23 +2,31 @@
 
 use std::ops::Range;
 
-use miette::{Diagnostic, NamedSource, SourceSpan};
+use asm2464::{Coded, Quote};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::escape::{self, Escape as _};
 
 /// TOML that does not parse, or does not fit the expected type: unknown keys, wrong types, bad values.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{origin}: {message}")]
-#[diagnostic(code(asmpatch::toml::invalid))]
 pub struct TomlError {
     origin: String,
     message: String,
-    #[source_code]
-    text: NamedSource<String>,
-    #[label("here")]
-    at: Option<SourceSpan>,
+    shown_origin: String,
+    shown_text: String,
+    at: Option<Range<usize>>,
+}
+
+impl Coded for TomlError {
+    fn code(&self) -> &'static str {
+        "asmpatch::toml::invalid"
+    }
+
+    fn quote(&self) -> Option<Quote<'_>> {
+        Some(Quote { name: &self.shown_origin, text: &self.shown_text, at: self.at.clone() })
+    }
 }
 
 /// Parses TOML. `origin` names the file in errors.
@@ -32,15 +40,17 @@ pub fn parse<T: DeserializeOwned>(origin: &str, text: &str) -> Result<T, Box<Tom
             message: error.message().to_owned(),
             at: error.span().map(|span| shown_span(text, span)),
             // The text quoted below the message comes from the file, which may be anybody's.
-            text: NamedSource::new(origin.shown().to_string(), escape::lines(text)),
+            shown_origin: origin.shown().to_string(),
+            shown_text: escape::lines(text),
         })
     })
 }
 
 /// Returns the span in the text as it is shown, with harmful characters escaped.
-fn shown_span(text: &str, span: Range<usize>) -> SourceSpan {
+fn shown_span(text: &str, span: Range<usize>) -> Range<usize> {
     let shown_len = |part: Range<usize>| escape::lines(text.get(part).unwrap_or_default()).len();
-    (shown_len(0..span.start), shown_len(span)).into()
+    let start = shown_len(0..span.start);
+    start..start + shown_len(span)
 }
 
 /// Describes what is wrong with TOML, in one line with the line number.
@@ -59,9 +69,9 @@ mod tests {
     fn what_is_quoted_of_a_file_is_escaped_and_still_marked_at_its_place() {
         let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
         let error = parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
-        assert_eq!(error.at, Some((28, 1).into()));
-        assert!(error.text.inner().contains("# \\u{202e}\\u{9b}2J"), "{error:?}");
-        assert_eq!(error.text.name(), "evil\\nname");
+        let quote = error.quote().unwrap();
+        assert_eq!((quote.name, quote.at), ("evil\\nname", Some(28..29)));
+        assert!(quote.text.contains("# \\u{202e}\\u{9b}2J"), "{}", quote.text);
     }
 
     #[test]

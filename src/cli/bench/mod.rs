@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use indicatif::{HumanDuration, ProgressBar};
-use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -133,27 +132,31 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 }
 
 /// `--predict` was given for a real unit.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
-#[diagnostic(code(asmpatch::bench::no_model))]
 struct NoModel;
 
+asm2464::coded!(NoModel => "asmpatch::bench::no_model");
+
 /// Requirements that the figures did not meet.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 enum CheckFailed {
     #[error("bytes came back different from what was written")]
-    #[diagnostic(code(asmpatch::bench::corrupt))]
     Corrupt,
     #[error("{path} does not work: {what}")]
-    #[diagnostic(code(asmpatch::bench::failed))]
     Failed { path: Path, what: String },
     #[error("the pattern could not be written and read back: {what}")]
-    #[diagnostic(code(asmpatch::bench::integrity))]
     Integrity { what: String },
     #[error("{path}: {found}, at least {floor} MB/s was asked for")]
-    #[diagnostic(code(asmpatch::bench::floor))]
     Floor { path: Path, found: String, floor: f64 },
 }
+
+asm2464::coded!(CheckFailed {
+    Corrupt => "asmpatch::bench::corrupt",
+    Failed => "asmpatch::bench::failed",
+    Integrity => "asmpatch::bench::integrity",
+    Floor => "asmpatch::bench::floor",
+});
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
 #[derive(Serialize)]

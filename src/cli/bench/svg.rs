@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use miette::Diagnostic;
 use plotters::prelude::*;
 use thiserror::Error;
 
@@ -13,17 +12,20 @@ use crate::escape::Escape as _;
 const SIZE: (u32, u32) = (960, 720);
 
 /// Reasons the report could not be drawn.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum SvgError {
     /// No row was measured.
     #[error("no path was measured, so there is nothing to draw")]
-    #[diagnostic(code(asmpatch::bench::nothing_to_draw))]
     Nothing,
     /// The drawing library failed.
     #[error("the chart could not be drawn: {0}")]
-    #[diagnostic(code(asmpatch::bench::svg))]
     Draw(String),
 }
+
+asm2464::coded!(SvgError {
+    Nothing => "asmpatch::bench::nothing_to_draw",
+    Draw => "asmpatch::bench::svg",
+});
 
 /// A point: its position on the axis, and its throughput as minimum, median and maximum.
 type PlotPoint = (f64, [f64; 3]);

@@ -1,6 +1,5 @@
 //! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Args;
@@ -16,27 +15,30 @@ use crate::unit::{self, TransportChoice};
 use crate::{bridge, cli};
 
 /// Reasons no experiment was run, or that the rest were not.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 enum Refused {
     /// There is no terminal to ask on.
     #[error("there is no terminal to ask on")]
-    #[diagnostic(code(asmpatch::doctor::not_asked))]
     NotAsked,
     /// The experiments are meant for another kind of unit.
     #[error("the experiments are not for this unit: {why}")]
-    #[diagnostic(code(asmpatch::doctor::no_experiments))]
     Unfit {
         /// What does not fit.
         why: String,
     },
     /// The unit no longer answers.
     #[error("the unit does not answer any more after {experiment}")]
-    #[diagnostic(code(asmpatch::doctor::hangs))]
     Hangs {
         /// The experiment that ran last.
         experiment: Experiment,
     },
 }
+
+asm2464::coded!(Refused {
+    NotAsked => "asmpatch::doctor::not_asked",
+    Unfit => "asmpatch::doctor::no_experiments",
+    Hangs => "asmpatch::doctor::hangs",
+});
 
 /// Returns an error if a question would be needed and there is no terminal to ask on.
 pub(super) fn refuse_unasked(args: &Args) -> Result<(), AnyFailure> {

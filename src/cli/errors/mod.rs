@@ -7,7 +7,7 @@
 use std::env;
 use std::ffi::OsString;
 
-use miette::Diagnostic;
+use asm2464::Coded;
 
 use crate::shell;
 
@@ -63,23 +63,23 @@ const BUG: ErrorEntry = ErrorEntry {
            everything it printed",
 };
 
-fn entry_of(error: &dyn Diagnostic) -> &'static ErrorEntry {
-    let code = error.code().map(|code| code.to_string());
-    let known = code.as_deref().and_then(entry);
+fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
+    let code = error.code();
+    let known = entry(code);
     debug_assert!(known.is_some(), "no entry for the code {code:?} of {error}");
     known.unwrap_or(&BUG)
 }
 
 impl Exit {
     /// Returns the exit status of a command that ends in this error.
-    pub fn of(error: &dyn Diagnostic) -> Self {
+    pub fn of(error: &dyn Coded) -> Self {
         entry_of(error).exit
     }
 }
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
-pub fn help(error: &dyn Diagnostic) -> String {
-    let help = error.help().map_or_else(|| entry_of(error).help.to_owned(), |help| help.to_string());
+pub fn help(error: &dyn Coded) -> String {
+    let help = error.help().unwrap_or_else(|| entry_of(error).help.to_owned());
     with_command(help, env::args_os())
 }
 

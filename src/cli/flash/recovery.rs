@@ -1,11 +1,10 @@
 //! The state in which a stopped run leaves a unit, and the commands that recover it. Pure.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use asm2464::Coded;
 use derive_more::Display;
-use miette::Diagnostic;
 use serde::Serialize;
 
 use super::own_backup;
@@ -243,19 +242,17 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
     }
 }
 
-impl Diagnostic for FlashFailure {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+impl Coded for FlashFailure {
+    fn code(&self) -> &'static str {
         self.error.code()
     }
 
-    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+    fn help(&self) -> Option<String> {
         let is_unchanged = matches!(self.left, Left::Untouched | Left::Unprotected);
         let own = is_unchanged.then(|| errors::help(&self.error));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
-        Some(Box::new(format!(
-            "{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"
-        )))
+        Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))
     }
 }
 

@@ -181,7 +181,7 @@ impl<'a> WritingSession<'a> {
         let exit = units.iter().map(|unit| self.report(unit, job)).max().unwrap_or(Exit::Done);
         match answer {
             // The array already has this failure, for each unit that would have been written.
-            Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.diagnostic()))),
+            Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.coded()))),
             Err(failure) => Err(failure),
             Ok(()) => Ok(exit),
         }
@@ -310,7 +310,7 @@ impl<'a> WritingSession<'a> {
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
             (UnitOutcome::Refused(failure), _) => {
-                self.context.report(failure.diagnostic());
+                self.context.report(failure.coded());
                 own_backup::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
             }
             _ => {}
@@ -396,15 +396,15 @@ impl<'a> WritingSession<'a> {
                 }
                 Exit::Done
             }
-            UnitOutcome::Refused(failure) => Exit::of(failure.diagnostic()),
+            UnitOutcome::Refused(failure) => Exit::of(failure.coded()),
             UnitOutcome::Stopped(_, failure) => {
                 self.context.report(failure);
                 own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
                 Exit::of(failure)
             }
             UnitOutcome::Spared(_, failure) => {
-                self.context.report(failure.diagnostic());
-                Exit::of(failure.diagnostic())
+                self.context.report(failure.coded());
+                Exit::of(failure.coded())
             }
         }
     }

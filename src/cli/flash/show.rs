@@ -3,7 +3,7 @@
 use std::ops::Not;
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic as _;
+use asm2464::Coded as _;
 use serde::Serialize;
 
 use super::recovery::{Action, WritingCommand, restore};
@@ -309,7 +309,7 @@ fn unit_json<'a>(
 ) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.diagnostic()).at(&unit.device);
+        let error = ErrorJson::of(failure.coded()).at(&unit.device);
         UnitErrorJson { error, left: Left::Untouched, recovery: &unit.instead }
     };
     let (report, error) = match &unit.outcome {

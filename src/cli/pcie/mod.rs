@@ -7,7 +7,6 @@ mod tree;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use miette::Diagnostic;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -144,25 +143,28 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
 }
 
 /// Reasons nothing was sent to the PCIe side.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 enum PcieRefusal {
     /// Nothing on the unit can carry PCIe requests.
     #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
-    #[diagnostic(code(asmpatch::pcie::no_firmware))]
     NoFirmware { device: String, state: BridgeState },
     /// An SSD is behind the bridge, so the firmware uses the engine itself.
     #[error("{device}: an SSD is behind the bridge ({what})")]
-    #[diagnostic(code(asmpatch::pcie::ssd))]
     Ssd { device: String, what: String },
     /// The unit does not tell whether an SSD is there.
     #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
-    #[diagnostic(code(asmpatch::pcie::unknown_behind))]
     CannotTell { device: String, why: String },
     /// No device decodes the address.
     #[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]
-    #[diagnostic(code(asmpatch::pcie::unclaimed))]
     Unclaimed { device: String, address: u64, len: usize },
 }
+
+asm2464::coded!(PcieRefusal {
+    NoFirmware => "asmpatch::pcie::no_firmware",
+    Ssd => "asmpatch::pcie::ssd",
+    CannotTell => "asmpatch::pcie::unknown_behind",
+    Unclaimed => "asmpatch::pcie::unclaimed",
+});
 
 /// Changes for a look at who decodes an address: sizes of BARs, but no bus numbers and windows.
 const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::atomic;
@@ -41,18 +40,20 @@ pub struct AuthorArgs {
 }
 
 /// Reasons coverage is impossible.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("no file of --symbols has source lines")]
-#[diagnostic(code(asmpatch::run::no_lines))]
 struct NoLines;
 
+asm2464::coded!(NoLines => "asmpatch::run::no_lines");
+
 /// Two results would go to the same file.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{} would hold two results", path.display())]
-#[diagnostic(code(asmpatch::run::same_output))]
 struct SameOutput {
     path: PathBuf,
 }
+
+asm2464::coded!(SameOutput => "asmpatch::run::same_output");
 
 /// The observers that measure a run; `None` for those that were not requested.
 #[derive(Debug, Default)]

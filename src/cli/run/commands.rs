@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::Args;
@@ -17,21 +16,23 @@ use crate::mcu::MemoryFlash;
 use crate::scsi::{Cdb, DataLength};
 
 /// The image takes control requests only.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{}: the image is open firmware, which takes no SCSI commands", path.display())]
-#[diagnostic(code(asmpatch::run::no_scsi))]
 struct NoScsi {
     path: PathBuf,
 }
 
+asm2464::coded!(NoScsi => "asmpatch::run::no_scsi");
+
 /// More files of data than commands that take some.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("{files} --data-out for {taking} commands that take data")]
-#[diagnostic(code(asmpatch::run::data_out_left))]
 struct DataOutLeft {
     files: usize,
     taking: usize,
 }
+
+asm2464::coded!(DataOutLeft => "asmpatch::run::data_out_left");
 
 /// One command, ready to be sent.
 pub(super) struct PlannedCommand<'a> {

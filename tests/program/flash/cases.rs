@@ -246,7 +246,7 @@ fn a_fault_that_passes_is_overcome_without_help() {
 fn a_unit_that_was_never_there_is_said_to_be_absent() {
     let rig = Rig::new("state = 'absent'\n");
     let error = rig.port().attached().unwrap_err();
-    assert_eq!(Exit::of(error.diagnostic()), Exit::Device);
+    assert_eq!(Exit::of(&error), Exit::Device);
 }
 
 #[test]

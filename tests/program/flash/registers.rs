@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use asm2464::Coded as _;
 use asmpatch::bridge::{ControlError, Port};
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
 use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
@@ -23,7 +24,6 @@ use asmpatch::interrupt::Interrupt;
 use asmpatch::patch::Patched;
 use asmpatch::practice;
 use asmpatch::virtual_bridge::SharedBridge;
-use miette::Diagnostic as _;
 
 use crate::flash::cases::{Rig, patched};
 

@@ -2,7 +2,6 @@
 
 use derive_more::Display;
 use ihex::Record;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use asm2464::firmware::{Bank, CodeAddress, Image, ImageError, MIN_BODY_LEN};
@@ -40,19 +39,16 @@ impl CodeFormat {
 }
 
 /// Reasons a code file makes no image.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CodeFileError {
     /// The file is an image already.
     #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
-    #[diagnostic(code(asmpatch::wrap::is_image))]
     IsImage,
     /// The ELF file can't be read.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Elf(#[from] ElfFileError),
     /// The Intel HEX can't be read.
     #[error("line {line}: {reason}")]
-    #[diagnostic(code(asmpatch::wrap::hex))]
     Hex {
         /// The line, from 1.
         line: usize,
@@ -61,11 +57,9 @@ pub enum CodeFileError {
     },
     /// The Intel HEX has no end-of-file record.
     #[error("the Intel HEX has no end-of-file record")]
-    #[diagnostic(code(asmpatch::wrap::hex_end))]
     HexEnd,
     /// The code is at an address that no image byte has.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    #[diagnostic(code(asmpatch::wrap::outside))]
     Outside {
         /// Its address.
         address: u64,
@@ -74,17 +68,25 @@ pub enum CodeFileError {
     },
     /// Two pieces of code overlap. Holds the first byte that both have.
     #[error("two pieces of the code are at {0}")]
-    #[diagnostic(code(asmpatch::wrap::overlap))]
     Overlap(CodeAddress),
     /// There is no code at the reset vector.
     #[error("there is no code at address 0, where the CPU starts")]
-    #[diagnostic(code(asmpatch::wrap::no_reset_vector))]
     NoResetVector,
     /// The image would be too long.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Image(#[from] ImageError),
 }
+
+asm2464::coded!(CodeFileError {
+    IsImage => "asmpatch::wrap::is_image",
+    Elf(cause) => cause,
+    Hex => "asmpatch::wrap::hex",
+    HexEnd => "asmpatch::wrap::hex_end",
+    Outside => "asmpatch::wrap::outside",
+    Overlap => "asmpatch::wrap::overlap",
+    NoResetVector => "asmpatch::wrap::no_reset_vector",
+    Image(cause) => cause,
+});
 
 /// Makes an image from the code in a file. Gaps between its pieces are filled with 0, and so is the end of an image
 /// that would be too short.

@@ -8,21 +8,18 @@ use goblin::elf::program_header::PT_LOAD;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SHT_REL, SHT_RELA};
 use goblin::elf::sym::STT_NOTYPE;
 use goblin::elf::{Elf, SectionHeader};
-use miette::Diagnostic;
 use thiserror::Error;
 
 /// Reasons an ELF file loads nothing.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ElfFileError {
     /// The file is not ELF, or damaged. Holds goblin's error.
     #[error("this is no readable ELF file: {0}")]
-    #[diagnostic(code(asmpatch::elf::malformed))]
     Malformed(String),
     /// The file is for another machine.
     #[error(
         "the ELF header's e_machine is {found}, expected {EM_8051} (EM_8051); class {class}, expected 32-bit little-endian"
     )]
-    #[diagnostic(code(asmpatch::elf::machine))]
     Machine {
         /// e_machine.
         found: u16,
@@ -31,11 +28,9 @@ pub enum ElfFileError {
     },
     /// The file is not linked. Holds the index of a section with relocations.
     #[error("section {0} holds relocations")]
-    #[diagnostic(code(asmpatch::elf::relocations))]
     Relocations(usize),
     /// A segment or section lies past the end of the file.
     #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]
-    #[diagnostic(code(asmpatch::elf::truncated))]
     Truncated {
         /// The address.
         address: u64,
@@ -48,9 +43,16 @@ pub enum ElfFileError {
     },
     /// The file has nothing to load.
     #[error("there is nothing to load in it")]
-    #[diagnostic(code(asmpatch::elf::empty))]
     Empty,
 }
+
+asm2464::coded!(ElfFileError {
+    Malformed => "asmpatch::elf::malformed",
+    Machine => "asmpatch::elf::machine",
+    Relocations => "asmpatch::elf::relocations",
+    Truncated => "asmpatch::elf::truncated",
+    Empty => "asmpatch::elf::empty",
+});
 
 /// Returns what an ELF file loads: address and bytes, in the file's order, without empty pieces.
 ///

@@ -12,7 +12,6 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
@@ -27,15 +26,13 @@ const MAX_NAME: usize = 255;
 const REACH: u16 = 0x1000;
 
 /// Reasons a file gives no symbols.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SymbolsError {
     /// The file has none of the known formats.
     #[error("this is not an sdld map, an SDCC .cdb file or an ELF file")]
-    #[diagnostic(code(asmpatch::symbols::unknown_form))]
     UnknownForm,
     /// A line does not follow the file's format.
     #[error("line {line}: {reason}")]
-    #[diagnostic(code(asmpatch::symbols::malformed))]
     Malformed {
         /// The line, from 1.
         line: usize,
@@ -44,13 +41,18 @@ pub enum SymbolsError {
     },
     /// The file has more source lines than code has bytes.
     #[error("it has more than {MAX_LINES} line records")]
-    #[diagnostic(code(asmpatch::symbols::too_many))]
     TooMany,
     /// The ELF file can't be read.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Elf(#[from] ElfFileError),
 }
+
+asm2464::coded!(SymbolsError {
+    UnknownForm => "asmpatch::symbols::unknown_form",
+    Malformed => "asmpatch::symbols::malformed",
+    TooMany => "asmpatch::symbols::too_many",
+    Elf(cause) => cause,
+});
 
 /// The format of a symbol file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]

@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::device::Bus;
@@ -22,11 +21,10 @@ const BACKLOG: usize = 32 << 20;
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// Reasons a capture can't start.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum CaptureError {
     /// The system refuses to open the file.
     #[error("cannot record USB traffic to {}", path.display())]
-    #[diagnostic(code(asmpatch::pcap::file))]
     Io {
         /// The file.
         path: PathBuf,
@@ -35,19 +33,23 @@ pub enum CaptureError {
     },
     /// The file exists and is no capture, so it would be lost.
     #[error("{} exists and is not a pcapng file", path.display())]
-    #[diagnostic(code(asmpatch::pcap::not_a_capture))]
     NotACapture {
         /// The file.
         path: PathBuf,
     },
     /// Another process is recording into the file.
     #[error("{} is in use by another process", path.display())]
-    #[diagnostic(code(asmpatch::pcap::busy))]
     Busy {
         /// The file.
         path: PathBuf,
     },
 }
+
+asm2464::coded!(CaptureError {
+    Io => "asmpatch::pcap::file",
+    NotACapture => "asmpatch::pcap::not_a_capture",
+    Busy => "asmpatch::pcap::busy",
+});
 
 /// The outcome of a capture.
 #[derive(Debug, Clone, PartialEq, Eq)]

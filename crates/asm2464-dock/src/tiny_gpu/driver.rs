@@ -1,10 +1,10 @@
 //! Driver of tiny-gpu's card: writes program and data by memory writes. The result comes back by memory reads, or the
 //! card sends it to host memory itself.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use asm2464::Bdf;
+use asm2464_host::bridge::PortError;
 use asm2464_host::pcie::{
     COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Entry, Function, Pcie, PcieError, SRAM_ADDRESS, SramReadError, Survey,
 };
@@ -19,22 +19,19 @@ const PROGRAM: u32 = 0;
 const DATA: u32 = 0x400;
 
 /// Reasons the card did not do a job.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TinyGpuError {
     /// A request to the card failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
     /// The card has no address.
     #[error("the tiny-gpu at {at} has BARs without an address")]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_address))]
     NoAddress {
         /// The card.
         at: Bdf,
     },
     /// Another device answers at the address of the card's registers.
     #[error("the device at {at} has tiny-gpu's IDs, and its registers begin with {found:#010x}, expected \"TGPU\"")]
-    #[diagnostic(code(asmpatch::tiny_gpu::other_device))]
     OtherDevice {
         /// The device.
         at: Bdf,
@@ -43,14 +40,12 @@ pub enum TinyGpuError {
     },
     /// The job is invalid. Nothing was sent.
     #[error("{what}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::job))]
     Job {
         /// What is wrong with it.
         what: String,
     },
     /// The card tried and failed.
     #[error("the tiny-gpu at {at}: {fault}")]
-    #[diagnostic(forward(fault))]
     Fault {
         /// The card.
         at: Bdf,
@@ -59,7 +54,6 @@ pub enum TinyGpuError {
     },
     /// The card has neither done the job nor reported a fault.
     #[error("the tiny-gpu at {at} has the status {status:#x} after a job, expected {expected:#x}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::status))]
     Status {
         /// The card.
         at: Bdf,
@@ -70,9 +64,18 @@ pub enum TinyGpuError {
     },
 }
 
+asm2464::coded!(TinyGpuError {
+    Pcie(cause) => cause,
+    NoAddress => "asmpatch::tiny_gpu::no_address",
+    OtherDevice => "asmpatch::tiny_gpu::other_device",
+    Job => "asmpatch::tiny_gpu::job",
+    Fault { fault, .. } => fault,
+    Status => "asmpatch::tiny_gpu::status",
+});
+
 impl From<TinyGpuError> for SramReadError {
     fn from(error: TinyGpuError) -> Self {
-        Self::Device(Box::new(error))
+        Self::Device(PortError::new(error))
     }
 }
 

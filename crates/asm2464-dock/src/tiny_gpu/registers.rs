@@ -4,7 +4,6 @@
 //! memory, BAR 2 its registers, dwords, little-endian. A host writes them in ascending order, [`CONTROL`] last, which
 //! starts the work; all of it is done when that write completes.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::machine::{DATA_LEN, PROGRAM_LEN};
@@ -77,11 +76,10 @@ pub const WAITS: u32 = 0x04;
 pub const CYCLES_MAX: u32 = 1 << 20;
 
 /// Reasons that the card's status gives for work it did not do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CardFault {
     /// The program continued where it has no word.
     #[error("block {block} went on at word {word}, outside of its program")]
-    #[diagnostic(code(asmpatch::tiny_gpu::left_program))]
     LeftProgram {
         /// The block.
         block: u16,
@@ -90,7 +88,6 @@ pub enum CardFault {
     },
     /// The run reached its cycle limit.
     #[error("the program did not end within its cycle limit: block {block} is at word {word}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::never_ends))]
     NeverEnds {
         /// A block that had not ended.
         block: u16,
@@ -102,29 +99,34 @@ pub enum CardFault {
         "the registers describe no run: at most {PROGRAM_LEN} words and {DATA_LEN} bytes within the card's memory, 255 \
          threads, {CYCLES_MAX} cycles"
     )]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_run))]
     NoRun,
     /// The card may not send: Bus Master Enable is off.
     #[error("it can't send, because Bus Master Enable is off")]
-    #[diagnostic(code(asmpatch::tiny_gpu::not_master))]
     NotMaster,
     /// The data to send are not in the card's memory.
     #[error("the data to send is outside its memory")]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_source))]
     NoSource,
     /// Nothing accepts a write at the destination.
     #[error("no device accepts its write at the target PCIe address")]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_target))]
     NoTarget,
     /// The card can't read the command that it should wait for.
     #[error("no device answers its read at the PCIe address of the awaited command")]
-    #[diagnostic(code(asmpatch::tiny_gpu::no_command))]
     NoCommand,
     /// A code that this version does not know.
     #[error("its status has the unknown code {0:#04x}")]
-    #[diagnostic(code(asmpatch::tiny_gpu::fault))]
     Unknown(u8),
 }
+
+asm2464::coded!(CardFault {
+    LeftProgram => "asmpatch::tiny_gpu::left_program",
+    NeverEnds => "asmpatch::tiny_gpu::never_ends",
+    NoRun => "asmpatch::tiny_gpu::no_run",
+    NotMaster => "asmpatch::tiny_gpu::not_master",
+    NoSource => "asmpatch::tiny_gpu::no_source",
+    NoTarget => "asmpatch::tiny_gpu::no_target",
+    NoCommand => "asmpatch::tiny_gpu::no_command",
+    Unknown => "asmpatch::tiny_gpu::fault",
+});
 
 impl CardFault {
     /// Returns its code in STATUS, bits 15:8.

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::disk::Disk;
@@ -28,11 +27,10 @@ const MAX_SCENARIO_LEN: usize = 1 << 20;
 const SCENARIO_FILE: &str = "bridge.toml";
 
 /// Reasons a folder's virtual bridge could not be opened.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum VirtualOpenError {
     /// A file of the unit could not be accessed.
     #[error("virtual bridge: cannot {what} {}", path.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::file))]
     File {
         /// The failed operation.
         what: &'static str,
@@ -43,14 +41,12 @@ pub enum VirtualOpenError {
     },
     /// Another process has the unit open.
     #[error("the virtual bridge in {} is in use by another process", dir.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::busy))]
     Busy {
         /// The folder.
         dir: PathBuf,
     },
     /// The flash's file has the wrong size.
     #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual bridge", path.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::flash_size))]
     FlashSize {
         /// The file.
         path: PathBuf,
@@ -59,7 +55,6 @@ pub enum VirtualOpenError {
     },
     /// The scenario is invalid.
     #[error("{} is not a valid scenario for a virtual bridge", path.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::scenario))]
     Scenario {
         /// The file.
         path: PathBuf,
@@ -69,13 +64,20 @@ pub enum VirtualOpenError {
     },
     /// A new unit's flash could not be written.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Write(#[from] AtomicWriteError),
     /// The flash of a new unit could not be filled.
     #[error("the new unit's flash cannot be filled: {0}")]
-    #[diagnostic(code(asmpatch::virtual_bridge::factory))]
     Factory(String),
 }
+
+asm2464::coded!(VirtualOpenError {
+    File => "asmpatch::virtual_bridge::file",
+    Busy => "asmpatch::virtual_bridge::busy",
+    FlashSize => "asmpatch::virtual_bridge::flash_size",
+    Scenario => "asmpatch::virtual_bridge::scenario",
+    Write(cause) => cause,
+    Factory => "asmpatch::virtual_bridge::factory",
+});
 
 impl VirtualBridge {
     /// Opens the unit in a folder. Creates the folder and a new unit if there is none. The unit is locked against other

@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
 use thiserror::Error;
 use tracing::info;
 
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedBridge, VirtualBridge};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, Speed, Timeouts, Uas};
-use crate::failure::AnyFailure;
+use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, PortError, Speed, Timeouts, Uas};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 use crate::pcap::{Bus, Capture};
@@ -20,25 +18,22 @@ use crate::pcap::{Bus, Capture};
 const TICK: Duration = Duration::from_millis(20);
 
 /// Reasons a virtual bridge was not opened.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unopened {
     /// The unit has no power, or has left the bus.
     #[error("the virtual bridge {device} is not on the bus")]
-    #[diagnostic(code(asmpatch::virtual_bridge::absent))]
     Absent {
         /// The unit, as in `--device`.
         device: String,
     },
     /// The firmware in the unit's flash answers no host.
     #[error("the virtual bridge {device} is not on the bus: the firmware in its flash does not enumerate")]
-    #[diagnostic(code(asmpatch::virtual_bridge::mute))]
     Mute {
         /// The unit, as in `--device`.
         device: String,
     },
     /// The unit's firmware speaks another protocol.
     #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
-    #[diagnostic(code(asmpatch::virtual_bridge::other_protocol))]
     OtherProtocol {
         /// The unit, as in `--device`.
         device: String,
@@ -46,6 +41,12 @@ pub enum Unopened {
         state: BridgeState,
     },
 }
+
+asm2464::coded!(Unopened {
+    Absent => "asmpatch::virtual_bridge::absent",
+    Mute => "asmpatch::virtual_bridge::mute",
+    OtherProtocol => "asmpatch::virtual_bridge::other_protocol",
+});
 
 /// A port with a virtual bridge.
 #[derive(Debug)]
@@ -138,12 +139,18 @@ impl VirtualPort {
     }
 }
 
+impl From<Unopened> for PortError {
+    fn from(error: Unopened) -> Self {
+        Self::new(error)
+    }
+}
+
 impl Port for VirtualPort {
     fn device(&self) -> String {
         self.device.clone()
     }
 
-    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+    fn attached(&mut self) -> Result<Attached, PortError> {
         let mut unit = self.unit.lock();
         unit.poll();
         if !unit.is_attached() {
@@ -161,7 +168,7 @@ impl Port for VirtualPort {
         })
     }
 
-    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+    fn speed(&mut self) -> Result<Speed, PortError> {
         self.attached()?;
         Ok(self.unit.lock().descriptors().speed.into())
     }
@@ -172,20 +179,20 @@ impl Port for VirtualPort {
         unit.is_attached().then(|| [&told.device[..], &told.configuration, &told.bos].concat())
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
         let transport = self.transport()?;
         let state = self.unit.lock().descriptors().state;
         info!("{}: opened over Bulk-Only ({state})", self.device);
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
         let bridge = self.control()?;
         info!("{}: opened for control requests ({})", self.device, BridgeState::OpenFirmware);
         Ok(bridge)
     }
 
-    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+    fn power_cycle(&mut self) -> Result<bool, PortError> {
         let mut unit = self.unit.lock();
         let switches = unit.scenario().port_power;
         if switches {
@@ -194,11 +201,7 @@ impl Port for VirtualPort {
         Ok(switches)
     }
 
-    fn wait_for_return(
-        &mut self,
-        deadline: Duration,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Option<Attached>, AnyFailure> {
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
         let until = Instant::now() + deadline;
         loop {
             let mut unit = self.unit.lock();

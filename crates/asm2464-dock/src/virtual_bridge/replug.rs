@@ -8,7 +8,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::open::VirtualOpenError;
@@ -23,25 +22,22 @@ pub(super) const TICK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reasons a unit was not replugged.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ReplugError {
     /// No process has the unit open.
     #[error("no process serves the virtual bridge in {}", dir.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::not_served))]
     NotServed {
         /// The unit's folder.
         dir: PathBuf,
     },
     /// The process that has the unit does not answer.
     #[error("the process that has the virtual bridge in {} did not replug it within {PATIENCE:?}", dir.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::not_replugged))]
     NoAnswer {
         /// The unit's folder.
         dir: PathBuf,
     },
     /// The unit's folder could not be accessed.
     #[error("cannot {what} {}", path.display())]
-    #[diagnostic(code(asmpatch::virtual_bridge::replug_file))]
     File {
         /// The failed operation.
         what: &'static str,
@@ -52,13 +48,19 @@ pub enum ReplugError {
     },
     /// The unit could not be opened.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Open(#[from] VirtualOpenError),
     /// You pressed Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(ReplugError {
+    NotServed => "asmpatch::virtual_bridge::not_served",
+    NoAnswer => "asmpatch::virtual_bridge::not_replugged",
+    File => "asmpatch::virtual_bridge::replug_file",
+    Open(cause) => cause,
+    Interrupted(cause) => cause,
+});
 
 /// Asks the server of the unit in `dir` to replug it, and waits until it has.
 ///

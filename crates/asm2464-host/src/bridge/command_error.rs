@@ -1,8 +1,6 @@
 //! Errors of one command: on the wire, in the unit, or in its answer.
 
-use std::fmt;
-
-use miette::Diagnostic;
+use asm2464::Coded;
 use thiserror::Error;
 
 use super::error::TransportError;
@@ -93,17 +91,17 @@ impl CommandError {
     }
 }
 
-impl Diagnostic for CommandError {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(match self {
-            Self::Transport(error) => return error.code(),
+impl Coded for CommandError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Transport(error) => error.code(),
             Self::CheckCondition { code, .. } => code,
             Self::Status { .. } => "asmpatch::bridge::status",
             Self::Short { .. } => "asmpatch::bridge::short_data",
             Self::ShortXdata { expected, found } => short_xdata_code(*expected, *found),
             Self::Malformed { .. } => "asmpatch::bridge::malformed",
             Self::Length { .. } => "asmpatch::bridge::length",
-        }))
+        }
     }
 }
 

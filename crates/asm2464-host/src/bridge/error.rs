@@ -1,10 +1,9 @@
 //! Errors between host and bridge.
 
-use std::fmt;
 use std::time::Duration;
 
+use asm2464::Coded;
 use derive_more::{Display, From};
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::pipes::PipeError;
@@ -118,8 +117,8 @@ impl TransportError {
     }
 }
 
-impl Diagnostic for TransportError {
-    fn code<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
-        Some(Box::new(self.kind.told(&self.during).0))
+impl Coded for TransportError {
+    fn code(&self) -> &'static str {
+        self.kind.told(&self.during).0
     }
 }

@@ -28,7 +28,7 @@ pub use open::{ControlError, OpenBridge};
 pub use pipes::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
-pub use port::{Attached, Port};
+pub use port::{Attached, Port, PortError};
 pub use survey::Behind;
 pub use transport::{AnyTransport, Transport, TransportKind};
 pub use uas::Uas;

@@ -1,13 +1,16 @@
 //! A port with a bridge. The unit at the port leaves and comes back, possibly in another state or with another
 //! identity.
 
+use std::error::Error;
 use std::time::Duration;
+
+use asm2464::Coded;
+use derive_more::Display;
 
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
 use super::unit_info::Speed;
-use crate::failure::AnyFailure;
 use crate::firmware::{BridgeState, UsbId};
 use crate::interrupt::Interrupt;
 
@@ -26,6 +29,40 @@ pub struct Attached {
     pub product: String,
 }
 
+/// Any error of a [`Port`]. Each kind of port has errors of its own; the code tells which one it is.
+#[derive(Debug, Display)]
+pub struct PortError(Box<dyn Coded + Send + Sync>);
+
+impl PortError {
+    /// Boxes an error.
+    pub fn new(error: impl Coded + Send + Sync + 'static) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl From<Box<dyn Coded + Send + Sync>> for PortError {
+    fn from(error: Box<dyn Coded + Send + Sync>) -> Self {
+        Self(error)
+    }
+}
+
+impl Error for PortError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        // The message is the error's own.
+        self.0.source()
+    }
+}
+
+impl Coded for PortError {
+    fn code(&self) -> &'static str {
+        self.0.code()
+    }
+
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        Some(&*self.0)
+    }
+}
+
 /// A USB port with a bridge, or a virtual bridge's folder: what `--device` names.
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
@@ -38,13 +75,13 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If no unit is attached, or the system can't tell.
-    fn attached(&mut self) -> Result<Attached, AnyFailure>;
+    fn attached(&mut self) -> Result<Attached, PortError>;
 
     /// Speed of the attached unit.
     ///
     /// # Errors
     /// As for [`Port::attached`].
-    fn speed(&mut self) -> Result<Speed, AnyFailure>;
+    fn speed(&mut self) -> Result<Speed, PortError>;
 
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -56,14 +93,14 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// No unit, no permission, busy, or a unit that runs open firmware.
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure>;
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError>;
 
     /// Opens a unit that runs open firmware, for its control requests. Dropping the bridge gives the unit back to its
     /// former driver.
     ///
     /// # Errors
     /// No unit, no permission, busy, or a unit that runs anything else.
-    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure>;
+    fn open_control(&mut self) -> Result<OpenBridge, PortError>;
 
     /// Whether the last open made sure that nothing uses the disk behind the unit. `false` if the exclusive check needs
     /// root; then only mounts, swap and holders that this process sees were checked.
@@ -76,7 +113,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If the hub supports it and fails.
-    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+    fn power_cycle(&mut self) -> Result<bool, PortError> {
         Ok(false)
     }
 
@@ -85,6 +122,5 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If the system can't tell which unit is attached.
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>)
-    -> Result<Option<Attached>, AnyFailure>;
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError>;
 }

@@ -1,6 +1,5 @@
 //! Engines that carry PCIe requests through a bridge.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use crate::bridge::open::{Completion, Tlp};
@@ -9,17 +8,20 @@ use crate::scsi::XdataAddress;
 use asm2464::Simulated;
 
 /// Reasons a bridge did not carry a request. An error status from the PCIe side is not such an error.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum EngineError {
     /// A command of the vendor's firmware failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Command(#[from] CommandError),
     /// A request of the open firmware failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Control(#[from] ControlError),
 }
+
+asm2464::coded!(EngineError {
+    Command(cause) => cause,
+    Control(cause) => cause,
+});
 
 /// Sends TLPs through a bridge, and accesses its XDATA.
 pub trait TlpEngine {

@@ -8,14 +8,13 @@
 
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::error::PcieError;
 use crate::bridge::open::{SECTOR_LEN, SLOT_LEN, SramTransfer};
 use crate::bridge::{
-    Bridge, CommandError, ControlError, DataPhase, OpenBridge, Transport, TransportError, TransportErrorKind,
-    TransportKind,
+    Bridge, CommandError, ControlError, DataPhase, OpenBridge, PortError, Transport, TransportError,
+    TransportErrorKind, TransportKind,
 };
 use crate::scsi::runtime::{COUNTERS, freeing};
 use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
@@ -62,11 +61,10 @@ pub struct Entry {
 }
 
 /// Reasons a read failed.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum SramReadError {
     /// The transport does not support this method.
     #[error("{way} needs UAS with streams; the unit is on {kind}")]
-    #[diagnostic(code(asmpatch::sram::transport))]
     Transport {
         /// The method, in words.
         way: &'static str,
@@ -75,7 +73,6 @@ pub enum SramReadError {
     },
     /// READ(16) would be refused.
     #[error("the unit is not initialised for READ(16): XDATA {at:#06x} is {found:#04x}, expected {expected:#04x}")]
-    #[diagnostic(code(asmpatch::sram::not_initialised))]
     NotInitialised {
         /// The variable.
         at: u16,
@@ -86,7 +83,6 @@ pub enum SramReadError {
     },
     /// The method can't read this length.
     #[error("{way} moves {limit}; {found} bytes were asked for")]
-    #[diagnostic(code(asmpatch::sram::length))]
     Length {
         /// The method, in words.
         way: &'static str,
@@ -97,14 +93,12 @@ pub enum SramReadError {
     },
     /// The firmware's variables have values that its code never writes.
     #[error("the firmware's queues are in an unexpected state: {what}")]
-    #[diagnostic(code(asmpatch::sram::queues))]
     Queues {
         /// What was found.
         what: String,
     },
     /// No device wrote the completion entry.
     #[error("no device completed {way} within {deadline:?}")]
-    #[diagnostic(code(asmpatch::sram::no_completion))]
     NoCompletion {
         /// The method, in words.
         way: &'static str,
@@ -113,7 +107,6 @@ pub enum SramReadError {
     },
     /// No device wrote the completion entry, and the unit stays silent.
     #[error("no device completed {way}, and the unit does not come back: {source}")]
-    #[diagnostic(code(asmpatch::sram::power))]
     Power {
         /// The method, in words.
         way: &'static str,
@@ -122,7 +115,6 @@ pub enum SramReadError {
     },
     /// The read returned another number of bytes.
     #[error("{way} brought {found} bytes, expected {expected}")]
-    #[diagnostic(code(asmpatch::sram::short))]
     Short {
         /// The method, in words.
         way: &'static str,
@@ -133,21 +125,31 @@ pub enum SramReadError {
     },
     /// A command failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Command(#[from] CommandError),
     /// A request of the open firmware failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Control(#[from] ControlError),
     /// The device could not be set up.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
     /// The device could not be set up, or has failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
-    Device(Box<dyn Diagnostic + Send + Sync>),
+    Device(PortError),
 }
+
+asm2464::coded!(SramReadError {
+    Transport => "asmpatch::sram::transport",
+    NotInitialised => "asmpatch::sram::not_initialised",
+    Length => "asmpatch::sram::length",
+    Queues => "asmpatch::sram::queues",
+    NoCompletion => "asmpatch::sram::no_completion",
+    Power => "asmpatch::sram::power",
+    Short => "asmpatch::sram::short",
+    Command(cause) => cause,
+    Control(cause) => cause,
+    Pcie(cause) => cause,
+    Device(cause) => cause,
+});
 
 impl From<TransportError> for SramReadError {
     fn from(error: TransportError) -> Self {

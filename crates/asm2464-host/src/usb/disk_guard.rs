@@ -2,18 +2,16 @@
 
 use std::fs::File;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
 /// A unit is not taken from the system because of the disk behind it.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DiskError {
     /// The disk is in use.
     #[error("the disk behind the unit at {port} is in use: {}", listed(uses))]
-    #[diagnostic(code(asmpatch::device::mounted))]
     InUse {
         /// The unit's port.
         port: PortPath,
@@ -22,7 +20,6 @@ pub enum DiskError {
     },
     /// The system doesn't tell whether the disk is in use.
     #[error("it can't be checked whether the disk behind the unit at {port} is in use: {}", listed(disks))]
-    #[diagnostic(code(asmpatch::device::unchecked_disk))]
     Unchecked {
         /// The unit's port.
         port: PortPath,
@@ -30,6 +27,11 @@ pub enum DiskError {
         disks: Vec<UncheckedDisk>,
     },
 }
+
+asm2464::coded!(DiskError {
+    InUse => "asmpatch::device::mounted",
+    Unchecked => "asmpatch::device::unchecked_disk",
+});
 
 impl DiskError {
     /// Whether the cause may pass by itself on a disk that has just appeared: its node does not exist yet, or the

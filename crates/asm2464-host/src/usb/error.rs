@@ -1,6 +1,5 @@
 //! Errors between this process and a USB device, before any command is sent.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
@@ -9,32 +8,28 @@ use crate::bridge::{PipeError, PortPath};
 use crate::firmware::BridgeState;
 
 /// Reasons a device could not be found, opened or prepared.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UsbError {
     /// libusb does not work on this system.
     #[error("USB can't be used on this system")]
-    #[diagnostic(code(asmpatch::usb::unavailable))]
     Unavailable {
         /// libusb's error.
         source: rusb::Error,
     },
     /// The system does not let this user open the device.
     #[error("no permission to open the unit at {port}")]
-    #[diagnostic(code(asmpatch::usb::permission))]
     Permission {
         /// The device's port.
         port: PortPath,
     },
     /// Windows bound a driver that lets no program in.
     #[error("the driver of the unit at {port} does not let programs open it")]
-    #[diagnostic(code(asmpatch::usb::driver))]
     Driver {
         /// The device's port.
         port: PortPath,
     },
     /// Another program holds the device.
     #[error("the unit at {port} is in use by {}", named(users))]
-    #[diagnostic(code(asmpatch::usb::busy))]
     Busy {
         /// The device's port.
         port: PortPath,
@@ -43,14 +38,12 @@ pub enum UsbError {
     },
     /// The device left the bus.
     #[error("the unit at {port} was unplugged")]
-    #[diagnostic(code(asmpatch::usb::gone))]
     Gone {
         /// The device's former port.
         port: PortPath,
     },
     /// The device's descriptors are invalid.
     #[error("the descriptors of the unit at {port} make no sense: {fault}")]
-    #[diagnostic(code(asmpatch::usb::descriptors))]
     Descriptors {
         /// The device's port.
         port: PortPath,
@@ -59,7 +52,6 @@ pub enum UsbError {
     },
     /// The device's firmware speaks another protocol.
     #[error("the unit at {port} runs its {state}, which {}", if *state == BridgeState::OpenFirmware { "speaks no SCSI" } else { "takes none of the open firmware's requests" })]
-    #[diagnostic(code(asmpatch::usb::other_protocol))]
     OtherProtocol {
         /// The device's port.
         port: PortPath,
@@ -68,7 +60,6 @@ pub enum UsbError {
     },
     /// Any other error that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]
-    #[diagnostic(code(asmpatch::usb::open))]
     Failed {
         /// The failed operation, as a verb.
         what: &'static str,
@@ -78,6 +69,17 @@ pub enum UsbError {
         source: rusb::Error,
     },
 }
+
+asm2464::coded!(UsbError {
+    Unavailable => "asmpatch::usb::unavailable",
+    Permission => "asmpatch::usb::permission",
+    Driver => "asmpatch::usb::driver",
+    Busy => "asmpatch::usb::busy",
+    Gone => "asmpatch::usb::gone",
+    Descriptors => "asmpatch::usb::descriptors",
+    OtherProtocol => "asmpatch::usb::other_protocol",
+    Failed => "asmpatch::usb::open",
+});
 
 /// Maximum number of processes to name. Several may have a unit open, some of them only to read its descriptors.
 const MOST_NAMED: usize = 4;

@@ -8,13 +8,12 @@ use tracing::info;
 use super::KnownUnits;
 use super::boot_loader;
 use super::discovery::{Found, find_at, find_in};
-use super::disk_guard::refuse_mounted;
+use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::UsbError;
 use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
-use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortPath, Speed, Timeouts, UnitInfo};
-use crate::failure::AnyFailure;
+use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo};
 use crate::firmware::BridgeState;
 use crate::interrupt::Interrupt;
 
@@ -86,7 +85,7 @@ impl UsbPort {
     fn open_when_settled<T>(
         &mut self,
         mut try_open: impl FnMut(&mut Self) -> Result<T, UsbError>,
-    ) -> Result<T, AnyFailure> {
+    ) -> Result<T, PortError> {
         loop {
             let settles = self.settles_until.is_some_and(|until| Instant::now() < until);
             // Held until the unit is taken, so that nobody mounts the disk in between.
@@ -109,7 +108,7 @@ impl UsbPort {
                 Err(refused) if settles && refused.may_pass() => refused.to_string(),
                 Err(refused) => return Err(refused.into()),
             };
-            self.interrupt.check()?;
+            self.interrupt.check().map_err(PortError::new)?;
             info!("{why}: the unit has just restarted, trying again");
             std::thread::sleep(TICK);
         }
@@ -126,18 +125,30 @@ fn attached(info: UnitInfo) -> Attached {
     }
 }
 
+impl From<UsbError> for PortError {
+    fn from(error: UsbError) -> Self {
+        Self::new(error)
+    }
+}
+
+impl From<DiskError> for PortError {
+    fn from(error: DiskError) -> Self {
+        Self::new(error)
+    }
+}
+
 impl Port for UsbPort {
     fn device(&self) -> String {
         self.port.to_string()
     }
 
-    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+    fn attached(&mut self) -> Result<Attached, PortError> {
         let found = self.found()?;
         self.seen = Some(found.address());
         Ok(attached(found.info))
     }
 
-    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+    fn speed(&mut self) -> Result<Speed, PortError> {
         Ok(self.found()?.info.speed)
     }
 
@@ -145,13 +156,13 @@ impl Port for UsbPort {
         Sysfs::system().descriptors(&self.port)
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
         let bridge = self.open_when_settled(Self::try_open)?;
         info!("{}: opened over Bulk-Only", self.port);
         Ok(bridge)
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
+    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
         let bridge = self.open_when_settled(|port| {
             let found = port.found()?;
             port.seen = Some(found.address());
@@ -165,17 +176,13 @@ impl Port for UsbPort {
         self.is_disk_checked
     }
 
-    fn power_cycle(&mut self) -> Result<bool, AnyFailure> {
+    fn power_cycle(&mut self) -> Result<bool, PortError> {
         let mut connector = port_power::connector(&self.port)?;
         let cycled = port_power::cycle(&mut connector, port_power::OFF_FOR);
         Ok(cycled.map_err(|source| UsbError::of("switch the power of", &self.port, source))?)
     }
 
-    fn wait_for_return(
-        &mut self,
-        deadline: Duration,
-        interrupt: Interrupt<'_>,
-    ) -> Result<Option<Attached>, AnyFailure> {
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
         self.interrupt = if interrupt.can_ask() { Interrupt::of_process() } else { Interrupt::never() };
         let watch = HotplugWatch::new()?;
         let until = Instant::now() + deadline;
@@ -211,6 +218,8 @@ impl Port for UsbPort {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    use asm2464::Coded as _;
 
     use super::*;
 
@@ -248,7 +257,7 @@ mod tests {
                     Err::<(), _>(error.clone())
                 });
                 let failure = opened.unwrap_err();
-                assert_eq!((attempts, failure.diagnostic().to_string()), (1, error.to_string()));
+                assert_eq!((attempts, failure.to_string()), (1, error.to_string()));
             }
         }
     }
@@ -268,7 +277,6 @@ mod tests {
             Err::<(), _>(UsbError::Gone { port: port.port.clone() })
         });
         let failure = opened.unwrap_err();
-        let code = failure.diagnostic().code().unwrap().to_string();
-        assert_eq!((attempts, code.as_str()), (2, "asmpatch::interrupted"));
+        assert_eq!((attempts, failure.code()), (2, "asmpatch::interrupted"));
     }
 }

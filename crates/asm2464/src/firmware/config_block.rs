@@ -3,7 +3,6 @@
 use std::fmt;
 
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::identity::UsbId;
@@ -132,11 +131,10 @@ pub struct ConfigBlock {
 }
 
 /// Reasons bytes are no configuration block, or a value does not fit one.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigBlockError {
     /// The number of bytes is wrong.
     #[error("configuration block {} has {found} bytes, expected {CONFIG_BLOCK_LEN}", index.number())]
-    #[diagnostic(code(asmpatch::config::length))]
     Length {
         /// Which block.
         index: BlockIndex,
@@ -147,7 +145,6 @@ pub enum ConfigBlockError {
     #[error(
         "configuration block {}: the magic at 0x7e is {found:#04x}, expected {:#04x}", index.number(), index.magic()
     )]
-    #[diagnostic(code(asmpatch::config::magic))]
     Magic {
         /// Which block.
         index: BlockIndex,
@@ -159,7 +156,6 @@ pub enum ConfigBlockError {
         "configuration block {}: the checksum at 0x7f is {found:#04x}, bytes 0x04 to 0x7e sum to {computed:#04x}",
         index.number()
     )]
-    #[diagnostic(code(asmpatch::config::checksum))]
     Checksum {
         /// Which block.
         index: BlockIndex,
@@ -170,7 +166,6 @@ pub enum ConfigBlockError {
     },
     /// The text does not fit the field.
     #[error("{text:?} does not fit the field `{}`: it holds at most {} ASCII characters", field.name(), field.range().len())]
-    #[diagnostic(code(asmpatch::config::text))]
     Text {
         /// The field.
         field: ConfigField,
@@ -179,9 +174,16 @@ pub enum ConfigBlockError {
     },
     /// The value has another kind than this field.
     #[error("the field `{}` takes {}", .0.name(), .0.kind())]
-    #[diagnostic(code(asmpatch::config::kind))]
     Kind(ConfigField),
 }
+
+crate::coded!(ConfigBlockError {
+    Length => "asmpatch::config::length",
+    Magic => "asmpatch::config::magic",
+    Checksum => "asmpatch::config::checksum",
+    Text => "asmpatch::config::text",
+    Kind => "asmpatch::config::kind",
+});
 
 impl ConfigBlock {
     /// Checks length, magic and checksum.

@@ -1,6 +1,5 @@
 //! The vendor's container: length, body, magic, checksum, CRC-32.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::address::{BodyOffset, CodeAddress, FileOffset};
@@ -29,17 +28,15 @@ pub struct Image {
 }
 
 /// Reasons bytes are no image. Offsets are in the file.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ImageError {
     /// The file is empty.
     #[error("the image is empty: expected a container of at least {} bytes", CONTAINER_EXTRA + 1)]
-    #[diagnostic(code(asmpatch::image::empty))]
     Empty,
     /// The length field disagrees with the file's length.
     #[error(
         "the length field at file offset 0x0 says a body of {field} bytes, so a file of {expected} bytes; the file has {found}"
     )]
-    #[diagnostic(code(asmpatch::image::length))]
     Length {
         /// The body's length according to the header.
         field: u32,
@@ -50,11 +47,9 @@ pub enum ImageError {
     },
     /// The file, of this length, is longer than the flash has room for.
     #[error("the file has {0} bytes; the two parts in flash hold at most {MAX_FILE_LEN}")]
-    #[diagnostic(code(asmpatch::image::oversized))]
     Oversized(usize),
     /// The magic is not the ASM2464's.
     #[error("the magic at file offset {offset:#x} is {found:#04x}, expected {MAGIC:#04x}")]
-    #[diagnostic(code(asmpatch::image::magic))]
     Magic {
         /// Where the magic is.
         offset: u32,
@@ -63,7 +58,6 @@ pub enum ImageError {
     },
     /// The byte sum does not match.
     #[error("the checksum at file offset {offset:#x} is {found:#04x}, the body's bytes sum to {computed:#04x}")]
-    #[diagnostic(code(asmpatch::image::checksum))]
     Checksum {
         /// Where the checksum is.
         offset: u32,
@@ -74,7 +68,6 @@ pub enum ImageError {
     },
     /// The CRC does not match.
     #[error("the CRC-32 at file offset {offset:#x} is {found:#010x}, the body's is {computed:#010x}")]
-    #[diagnostic(code(asmpatch::image::crc))]
     Crc {
         /// Where the CRC is.
         offset: u32,
@@ -85,9 +78,18 @@ pub enum ImageError {
     },
     /// The body, of this length, is too short to hold a version.
     #[error("the body has {0} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
-    #[diagnostic(code(asmpatch::image::short_body))]
     ShortBody(usize),
 }
+
+crate::coded!(ImageError {
+    Empty => "asmpatch::image::empty",
+    Length => "asmpatch::image::length",
+    Oversized => "asmpatch::image::oversized",
+    Magic => "asmpatch::image::magic",
+    Checksum => "asmpatch::image::checksum",
+    Crc => "asmpatch::image::crc",
+    ShortBody => "asmpatch::image::short_body",
+});
 
 impl Image {
     /// Parses a file and checks its container.

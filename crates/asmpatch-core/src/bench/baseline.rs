@@ -1,7 +1,6 @@
 //! Compares a report with an earlier one.
 
 use derive_more::Display;
-use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -34,20 +33,23 @@ impl Change {
 }
 
 /// Reasons a file is not a report of `bench --json`.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum BaselineError {
     /// Not JSON, or unexpected keys.
     #[error("the baseline is not a bench report")]
-    #[diagnostic(code(asmpatch::bench::baseline))]
     Json(#[source] serde_json::Error),
     /// The report has another version.
     #[error("the baseline has schema {found}, this asmpatch reads {SCHEMA}")]
-    #[diagnostic(code(asmpatch::bench::baseline_schema))]
     Schema {
         /// Its version.
         found: u32,
     },
 }
+
+asm2464::coded!(BaselineError {
+    Json => "asmpatch::bench::baseline",
+    Schema => "asmpatch::bench::baseline_schema",
+});
 
 /// A report as `bench --json` prints it.
 #[derive(Deserialize)]

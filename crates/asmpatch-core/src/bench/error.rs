@@ -1,7 +1,6 @@
 //! Errors that keep a bench from starting or end it early.
 
 use derive_more::From;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::report::Outcome;
@@ -11,32 +10,28 @@ use crate::interrupt::Interrupted;
 use crate::pcie::{PcieError, SramReadError, TinyGpuError};
 
 /// Reasons a bench gives no report.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum BenchError {
     /// The unit's firmware has none of the paths.
     #[error("the unit runs its {state}, which has none of the paths that a bench measures")]
-    #[diagnostic(code(asmpatch::bench::no_firmware))]
     NoFirmware {
         /// The unit's state.
         state: BridgeState,
     },
     /// WRITE(16) would overwrite an SSD.
     #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
-    #[diagnostic(code(asmpatch::bench::ssd))]
     SsdBehind {
         /// The SSD's capacity or model, as the unit reports it.
         what: String,
     },
     /// It is not known what WRITE(16) would reach.
     #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
-    #[diagnostic(code(asmpatch::bench::unknown_behind))]
     CannotTell {
         /// The reason.
         why: String,
     },
     /// The unit did not recover after a path that did not answer.
     #[error("the unit did not come back after {path} got no answer")]
-    #[diagnostic(code(asmpatch::bench::recovery))]
     NotRecovered {
         /// The path, in words.
         path: String,
@@ -45,33 +40,40 @@ pub enum BenchError {
     },
     /// The check of what is behind the unit failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Command(#[from] CommandError),
     /// The wire failed in a way that a time-out does not explain.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Transport(#[from] TransportError),
     /// A control request of the open firmware failed in a way that is no result.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Control(#[from] ControlError),
     /// The PCIe side can't be reached.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Pcie(#[from] PcieError),
     /// An SRAM read that a GPU should complete failed in a way that is no result.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     SramRead(#[from] SramReadError),
     /// The GPU that should complete reads can't be used.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     TinyGpu(#[from] TinyGpuError),
     /// You pressed Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(BenchError {
+    NoFirmware => "asmpatch::bench::no_firmware",
+    SsdBehind => "asmpatch::bench::ssd",
+    CannotTell => "asmpatch::bench::unknown_behind",
+    NotRecovered => "asmpatch::bench::recovery",
+    Command(cause) => cause,
+    Transport(cause) => cause,
+    Control(cause) => cause,
+    Pcie(cause) => cause,
+    SramRead(cause) => cause,
+    TinyGpu(cause) => cause,
+    Interrupted(cause) => cause,
+});
 
 /// Reasons a path's measurement or check ends early.
 #[derive(Debug, From)]

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use miette::Diagnostic;
+use asm2464::Coded;
 use serde::Serialize;
 
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::bridge::open::Supply;
-use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, PortError, Transport, TransportError, UnitInfo};
 use crate::failure::AnyFailure;
 use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use crate::flash::firmware_kind::RunningFirmware;
@@ -51,14 +51,20 @@ pub struct Problem {
 
 impl Problem {
     /// Records an error.
-    pub fn of(error: &dyn Diagnostic) -> Self {
-        Self { code: error.code().map_or_else(String::new, |code| code.to_string()), message: error.to_string() }
+    pub fn of(error: &dyn Coded) -> Self {
+        Self { code: error.code().to_owned(), message: error.to_string() }
+    }
+}
+
+impl From<PortError> for Problem {
+    fn from(error: PortError) -> Self {
+        Self::of(&error)
     }
 }
 
 impl From<AnyFailure> for Problem {
     fn from(failure: AnyFailure) -> Self {
-        Self::of(failure.diagnostic())
+        Self::of(failure.coded())
     }
 }
 
@@ -168,7 +174,7 @@ fn vendor(
     library: &Library,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    let answers = port.open().and_then(|mut bridge| Ok(answers(&mut bridge)?));
+    let answers = port.open().map_err(AnyFailure::from).and_then(|mut bridge| Ok(answers(&mut bridge)?));
     match answers {
         Ok(pipes) => seen.pipes = pipes,
         Err(failure) => seen.opened = Err(failure.into()),

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use asm2464::Coded;
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::address;
@@ -50,42 +50,36 @@ pub struct Acquired {
 }
 
 /// Reasons there is no image.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum FetchError {
     /// The network is needed, but not allowed.
     #[error("image {id} is not in the cache, and downloads are switched off")]
-    #[diagnostic(code(asmpatch::fetch::offline))]
     Offline {
         /// The image.
         id: String,
     },
     /// An address was given, but the network is not allowed.
     #[error("{url} needs the network, and downloads are switched off")]
-    #[diagnostic(code(asmpatch::fetch::offline_url))]
     OfflineUrl {
         /// The address.
         url: String,
     },
     /// The manifest lists no mirrors.
     #[error("the manifest of image {id} names no mirrors")]
-    #[diagnostic(code(asmpatch::fetch::no_mirrors))]
     NoMirrors {
         /// The image.
         id: String,
     },
     /// Every mirror failed.
     #[error("none of the {} mirrors of image {id} provided it", attempts.len())]
-    #[diagnostic(code(asmpatch::fetch::mirrors))]
     Mirrors {
         /// The image.
         id: String,
         /// What happened at each, in order.
-        #[related]
         attempts: Vec<FetchError>,
     },
     /// A file can't be read.
     #[error("cannot read {}", path.display())]
-    #[diagnostic(code(asmpatch::fetch::read))]
     Read {
         /// The file.
         path: PathBuf,
@@ -94,7 +88,6 @@ pub enum FetchError {
     },
     /// The file is larger than any firmware.
     #[error("{} has more than {limit} bytes", path.display())]
-    #[diagnostic(code(asmpatch::fetch::too_large))]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -103,20 +96,50 @@ pub enum FetchError {
     },
     /// The transfer failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Http(#[from] HttpError),
     /// The fetched file is not the image.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Unpack(#[from] UnpackError),
     /// The cache can't be used.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Cache(#[from] CacheError),
     /// Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
+}
+
+impl Coded for FetchError {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Offline { .. } => "asmpatch::fetch::offline",
+            Self::OfflineUrl { .. } => "asmpatch::fetch::offline_url",
+            Self::NoMirrors { .. } => "asmpatch::fetch::no_mirrors",
+            Self::Mirrors { .. } => "asmpatch::fetch::mirrors",
+            Self::Read { .. } => "asmpatch::fetch::read",
+            Self::TooLarge { .. } => "asmpatch::fetch::too_large",
+            Self::Http(cause) => cause.code(),
+            Self::Unpack(cause) => cause.code(),
+            Self::Cache(cause) => cause.code(),
+            Self::Interrupted(cause) => cause.code(),
+        }
+    }
+
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        match self {
+            Self::Http(cause) => Some(cause),
+            Self::Unpack(cause) => Some(cause),
+            Self::Cache(cause) => Some(cause),
+            Self::Interrupted(cause) => Some(cause),
+            _ => None,
+        }
+    }
+
+    fn related(&self) -> Vec<&dyn Coded> {
+        match self {
+            Self::Mirrors { attempts, .. } => attempts.iter().map(|attempt| attempt as &dyn Coded).collect(),
+            _ => self.passed_on().map(Coded::related).unwrap_or_default(),
+        }
+    }
 }
 
 impl FetchError {

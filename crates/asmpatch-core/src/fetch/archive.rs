@@ -5,7 +5,6 @@
 
 use std::io::{self, Cursor, Read};
 
-use miette::Diagnostic;
 use thiserror::Error;
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
@@ -20,15 +19,13 @@ const MAX_MEMBERS: usize = 0x1_0000;
 const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
 
 /// Reasons an archive yields no image.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ArchiveError {
     /// The archive is damaged, or not a zip at all.
     #[error("the archive can't be read: {0}")]
-    #[diagnostic(code(asmpatch::archive::damaged))]
     Damaged(ZipError),
     /// The archive has no such member.
     #[error("the archive has no member \"{member}\"; it has {present}")]
-    #[diagnostic(code(asmpatch::archive::missing))]
     Missing {
         /// The name that the manifest gives.
         member: String,
@@ -37,18 +34,15 @@ pub enum ArchiveError {
     },
     /// Two members have the same name.
     #[error("the archive has two members of the same name")]
-    #[diagnostic(code(asmpatch::archive::twice))]
     Twice,
     /// The member needs a password.
     #[error("the member \"{member}\" is encrypted")]
-    #[diagnostic(code(asmpatch::archive::encrypted))]
     Encrypted {
         /// The member's name.
         member: String,
     },
     /// The member expands to more than it declares, or to more than is reasonable.
     #[error("the member \"{member}\" expands to more than {limit} bytes")]
-    #[diagnostic(code(asmpatch::archive::expands))]
     Expands {
         /// The member's name.
         member: String,
@@ -57,20 +51,28 @@ pub enum ArchiveError {
     },
     /// The archive has too many members.
     #[error("the archive has more than {MAX_MEMBERS} members")]
-    #[diagnostic(code(asmpatch::archive::members))]
     Members,
     /// Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
     /// A member's name points outside the archive.
     #[error("the archive's member {member:?} has a name that leads out of the archive")]
-    #[diagnostic(code(asmpatch::archive::unsafe_name))]
     UnsafeName {
         /// The member's name.
         member: String,
     },
 }
+
+asm2464::coded!(ArchiveError {
+    Damaged => "asmpatch::archive::damaged",
+    Missing => "asmpatch::archive::missing",
+    Twice => "asmpatch::archive::twice",
+    Encrypted => "asmpatch::archive::encrypted",
+    Expands => "asmpatch::archive::expands",
+    Members => "asmpatch::archive::members",
+    Interrupted(cause) => cause,
+    UnsafeName => "asmpatch::archive::unsafe_name",
+});
 
 /// An archive whose names have been checked.
 #[derive(Debug)]

@@ -7,7 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::manifest::Manifest;
@@ -25,15 +24,13 @@ pub struct Cache {
 }
 
 /// Reasons the cache can't be used.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum CacheError {
     /// The system names no cache folder.
     #[error("the system names no cache folder: {0}")]
-    #[diagnostic(code(asmpatch::cache::no_folder))]
     NoFolder(String),
     /// A folder or file can't be used.
     #[error("cannot use the cache at {}", path.display())]
-    #[diagnostic(code(asmpatch::cache::access))]
     Access {
         /// The folder or file.
         path: PathBuf,
@@ -42,13 +39,18 @@ pub enum CacheError {
     },
     /// An image can't be written.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Write(#[from] AtomicWriteError),
     /// Ctrl-C while waiting for another process.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(CacheError {
+    NoFolder => "asmpatch::cache::no_folder",
+    Access => "asmpatch::cache::access",
+    Write(cause) => cause,
+    Interrupted(cause) => cause,
+});
 
 impl Cache {
     /// Opens the user's cache: `$XDG_CACHE_HOME/asmpatch` or the platform's equivalent.

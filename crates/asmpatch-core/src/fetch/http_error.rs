@@ -5,18 +5,16 @@ use std::io;
 use std::iter;
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::http::Limits;
 use crate::interrupt::Interrupted;
 
 /// Reasons a transfer failed. Addresses are without user names and passwords, and at most 200 characters long.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum HttpError {
     /// The address is unusable, or the system lacks what is needed to use any address.
     #[error("cannot send a request to {url}: {reason}")]
-    #[diagnostic(code(asmpatch::http::request))]
     Request {
         /// The address.
         url: String,
@@ -25,14 +23,12 @@ pub enum HttpError {
     },
     /// The environment's proxy is not an address. The value may hold a password, so it is not shown.
     #[error("the value of {variable} in the environment is not a proxy's address")]
-    #[diagnostic(code(asmpatch::http::proxy))]
     Proxy {
         /// The variable's name; it may be set in lower case.
         variable: &'static str,
     },
     /// The connection failed.
     #[error("no connection to the server of {url}: {reason}")]
-    #[diagnostic(code(asmpatch::http::connect))]
     Connect {
         /// The address.
         url: String,
@@ -41,7 +37,6 @@ pub enum HttpError {
     },
     /// The TLS handshake failed.
     #[error("no secure connection to the server of {url}: {reason}")]
-    #[diagnostic(code(asmpatch::http::tls))]
     Tls {
         /// The address.
         url: String,
@@ -50,7 +45,6 @@ pub enum HttpError {
     },
     /// The server refused the request.
     #[error("the server answers {status} for {url}")]
-    #[diagnostic(code(asmpatch::http::status))]
     Status {
         /// The address, after redirects.
         url: String,
@@ -59,7 +53,6 @@ pub enum HttpError {
     },
     /// Too many redirects.
     #[error("{url} leads through more than {limit} redirects")]
-    #[diagnostic(code(asmpatch::http::redirects))]
     Redirects {
         /// The address.
         url: String,
@@ -68,7 +61,6 @@ pub enum HttpError {
     },
     /// The server sent nothing for too long.
     #[error("the server of {url} sent nothing for {waited:?}, after {received} bytes")]
-    #[diagnostic(code(asmpatch::http::timeout))]
     Timeout {
         /// The address.
         url: String,
@@ -79,7 +71,6 @@ pub enum HttpError {
     },
     /// The whole transfer took too long.
     #[error("the download of {url} is incomplete after {deadline:?}: {received} bytes")]
-    #[diagnostic(code(asmpatch::http::deadline))]
     Deadline {
         /// The address.
         url: String,
@@ -90,7 +81,6 @@ pub enum HttpError {
     },
     /// The connection ended before the whole file arrived.
     #[error("the connection for {url} was cut after {received} bytes{}", expected.map_or_else(String::new, |all| format!(" of {all}")))]
-    #[diagnostic(code(asmpatch::http::cut_off))]
     CutOff {
         /// The address.
         url: String,
@@ -101,7 +91,6 @@ pub enum HttpError {
     },
     /// The server's answer is not HTTP, or leads to no usable address.
     #[error("the server of {url} sends an answer that makes no sense: {reason}")]
-    #[diagnostic(code(asmpatch::http::malformed))]
     Malformed {
         /// The address.
         url: String,
@@ -110,14 +99,12 @@ pub enum HttpError {
     },
     /// The server sent a web page instead of a file.
     #[error("{url} gives a web page, not a file")]
-    #[diagnostic(code(asmpatch::http::html))]
     Html {
         /// The address, after redirects.
         url: String,
     },
     /// The file is larger than any firmware.
     #[error("{url} has more than {limit} bytes")]
-    #[diagnostic(code(asmpatch::http::too_large))]
     TooLarge {
         /// The address.
         url: String,
@@ -126,9 +113,24 @@ pub enum HttpError {
     },
     /// Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(HttpError {
+    Request => "asmpatch::http::request",
+    Proxy => "asmpatch::http::proxy",
+    Connect => "asmpatch::http::connect",
+    Tls => "asmpatch::http::tls",
+    Status => "asmpatch::http::status",
+    Redirects => "asmpatch::http::redirects",
+    Timeout => "asmpatch::http::timeout",
+    Deadline => "asmpatch::http::deadline",
+    CutOff => "asmpatch::http::cut_off",
+    Malformed => "asmpatch::http::malformed",
+    Html => "asmpatch::http::html",
+    TooLarge => "asmpatch::http::too_large",
+    Interrupted(cause) => cause,
+});
 
 impl HttpError {
     /// Whether the same request may succeed the next time.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -54,11 +53,10 @@ pub struct Mirror {
 }
 
 /// Reasons manifests can't be used.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ManifestError {
     /// A folder or file can't be read.
     #[error("cannot read manifests from {}", path.display())]
-    #[diagnostic(code(asmpatch::manifest::read))]
     Read {
         /// What could not be read.
         path: PathBuf,
@@ -67,11 +65,9 @@ pub enum ManifestError {
     },
     /// The TOML is no manifest.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
     /// Two manifests have the same id or digest.
     #[error("{second} repeats the {key} of {first}: {value}")]
-    #[diagnostic(code(asmpatch::manifest::duplicate))]
     Duplicate {
         /// Which key: `id` or `sha256`.
         key: &'static str,
@@ -84,7 +80,6 @@ pub enum ManifestError {
     },
     /// No image can have this value.
     #[error("{origin}: {key} is {found}, expected {expected}")]
-    #[diagnostic(code(asmpatch::manifest::value))]
     Value {
         /// The manifest.
         origin: String,
@@ -97,7 +92,6 @@ pub enum ManifestError {
     },
     /// No manifest has this id.
     #[error("no manifest for image \"{id}\"; known images: {known}")]
-    #[diagnostic(code(asmpatch::manifest::unknown_image))]
     UnknownImage {
         /// What was asked for.
         id: String,
@@ -105,6 +99,14 @@ pub enum ManifestError {
         known: String,
     },
 }
+
+asm2464::coded!(ManifestError {
+    Read => "asmpatch::manifest::read",
+    Toml(cause) => cause,
+    Duplicate => "asmpatch::manifest::duplicate",
+    Value => "asmpatch::manifest::value",
+    UnknownImage => "asmpatch::manifest::unknown_image",
+});
 
 /// The known images: the embedded ones, and those in folders that the user names.
 #[derive(Debug, Clone)]

@@ -1,7 +1,6 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::archive::{Archive, ArchiveError};
@@ -26,25 +25,22 @@ pub(super) struct Verified {
 }
 
 /// Reasons the fetched file is not the image.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum UnpackError {
     /// The file is empty.
     #[error("{origin} is empty")]
-    #[diagnostic(code(asmpatch::fetch::empty))]
     Empty {
         /// What is empty.
         origin: String,
     },
     /// The file is a web page.
     #[error("{origin} is a web page, not firmware")]
-    #[diagnostic(code(asmpatch::fetch::html))]
     Html {
         /// What was fetched.
         origin: String,
     },
     /// The file has the wrong length.
     #[error("{origin} has {found} bytes; image {id} has {expected}")]
-    #[diagnostic(code(asmpatch::fetch::size))]
     Size {
         /// What was fetched.
         origin: String,
@@ -57,7 +53,6 @@ pub enum UnpackError {
     },
     /// The file is another known image.
     #[error("{origin} is image {found}, not {id}")]
-    #[diagnostic(code(asmpatch::fetch::other_image))]
     OtherImage {
         /// What was fetched.
         origin: String,
@@ -68,15 +63,12 @@ pub enum UnpackError {
     },
     /// The file has the right length, but the wrong bytes.
     #[error("{} has the SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    #[diagnostic(code(asmpatch::fetch::sha256))]
     Sha256(Box<Mismatch>),
     /// The MD5 is right, the SHA-256 is wrong.
     #[error("{} has the right MD5 and the wrong SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    #[diagnostic(code(asmpatch::fetch::md5_only))]
     Md5Only(Box<Mismatch>),
     /// The archive yields no image.
     #[error("cannot take an image from {origin}")]
-    #[diagnostic(forward(source))]
     Archive {
         /// The archive.
         origin: String,
@@ -85,7 +77,6 @@ pub enum UnpackError {
     },
     /// The updater yields no image.
     #[error("cannot take an image from {origin}")]
-    #[diagnostic(forward(source))]
     Updater {
         /// The updater.
         origin: String,
@@ -94,7 +85,6 @@ pub enum UnpackError {
     },
     /// The file holds images, but not this one.
     #[error("{origin} does not hold image {id}; it holds {found}")]
-    #[diagnostic(code(asmpatch::fetch::not_inside))]
     NotInside {
         /// The archive or updater.
         origin: String,
@@ -105,16 +95,28 @@ pub enum UnpackError {
     },
     /// Archives are nested too deep.
     #[error("{origin} is nested deeper than {MAX_DEPTH} archives")]
-    #[diagnostic(code(asmpatch::fetch::nested))]
     Nested {
         /// The innermost archive.
         origin: String,
     },
     /// Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(UnpackError {
+    Empty => "asmpatch::fetch::empty",
+    Html => "asmpatch::fetch::html",
+    Size => "asmpatch::fetch::size",
+    OtherImage => "asmpatch::fetch::other_image",
+    Sha256 => "asmpatch::fetch::sha256",
+    Md5Only => "asmpatch::fetch::md5_only",
+    Archive { source, .. } => source,
+    Updater { source, .. } => source,
+    NotInside => "asmpatch::fetch::not_inside",
+    Nested => "asmpatch::fetch::nested",
+    Interrupted(cause) => cause,
+});
 
 impl UnpackError {
     /// Whether the archive's next file would fail in the same way: the budget is spent, or the user wants to stop.

@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::budget::{Budget, MAX_SEARCHED};
@@ -39,17 +38,15 @@ pub(super) struct EmbeddedImage {
 }
 
 /// Reasons no image can be found in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UpdaterError {
     /// The headers are damaged.
     #[error("the file begins like a Windows program, but its headers do not parse: {0}")]
-    #[diagnostic(code(asmpatch::updater::not_pe))]
     NotPe(&'static str),
     /// The file holds no container.
     #[error(
         "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
     )]
-    #[diagnostic(code(asmpatch::updater::no_image))]
     NoImage {
         /// How many bytes were searched.
         searched: usize,
@@ -58,13 +55,18 @@ pub enum UpdaterError {
     },
     /// The search would take more work than any updater needs.
     #[error("searching the updater takes more than {MAX_SEARCHED} bytes of work")]
-    #[diagnostic(code(asmpatch::updater::endless))]
     Endless,
     /// Ctrl-C.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
+
+asm2464::coded!(UpdaterError {
+    NotPe => "asmpatch::updater::not_pe",
+    NoImage => "asmpatch::updater::no_image",
+    Endless => "asmpatch::updater::endless",
+    Interrupted(cause) => cause,
+});
 
 /// Whether the bytes begin like a PE file.
 pub(super) fn is_pe(bytes: &[u8]) -> bool {

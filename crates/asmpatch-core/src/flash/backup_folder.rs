@@ -13,7 +13,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use derive_more::Display;
-use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -84,11 +83,10 @@ impl fmt::Display for BackupManifest {
 }
 
 /// Reasons a backup could not be written or read.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum BackupFolderError {
     /// The system reported an error.
     #[error("cannot {doing} {}", path.display())]
-    #[diagnostic(code(asmpatch::backup::io))]
     Io {
         /// The failed operation.
         doing: &'static str,
@@ -99,11 +97,9 @@ pub enum BackupFolderError {
     },
     /// The folder exists with other contents.
     #[error("{} exists and is not this backup", .0.display())]
-    #[diagnostic(code(asmpatch::backup::exists))]
     Exists(PathBuf),
     /// There is no valid backup.toml.
     #[error("{} is not a backup manifest: {why}", path.display())]
-    #[diagnostic(code(asmpatch::backup::manifest))]
     Manifest {
         /// The manifest.
         path: PathBuf,
@@ -112,7 +108,6 @@ pub enum BackupFolderError {
     },
     /// The format is not known to this version.
     #[error("{} has format {found}, expected {FORMAT}", path.display())]
-    #[diagnostic(code(asmpatch::backup::format))]
     Format {
         /// The manifest.
         path: PathBuf,
@@ -121,7 +116,6 @@ pub enum BackupFolderError {
     },
     /// The list of files differs from that of every backup.
     #[error("{} lists {found}, expected {expected}", path.display())]
-    #[diagnostic(code(asmpatch::backup::files))]
     Files {
         /// The manifest.
         path: PathBuf,
@@ -132,7 +126,6 @@ pub enum BackupFolderError {
     },
     /// A file does not match the manifest.
     #[error("{} has {found}, backup.toml says {expected}", path.display())]
-    #[diagnostic(code(asmpatch::backup::digest))]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -143,7 +136,6 @@ pub enum BackupFolderError {
     },
     /// The firmware in the backup would not start.
     #[error("the firmware in {} would not start: {source}", path.display())]
-    #[diagnostic(code(asmpatch::backup::firmware))]
     Firmware {
         /// The backup.
         path: PathBuf,
@@ -151,6 +143,16 @@ pub enum BackupFolderError {
         source: ImageError,
     },
 }
+
+asm2464::coded!(BackupFolderError {
+    Io => "asmpatch::backup::io",
+    Exists => "asmpatch::backup::exists",
+    Manifest => "asmpatch::backup::manifest",
+    Format => "asmpatch::backup::format",
+    Files => "asmpatch::backup::files",
+    Damaged => "asmpatch::backup::digest",
+    Firmware => "asmpatch::backup::firmware",
+});
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]

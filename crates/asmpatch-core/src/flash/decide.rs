@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::firmware_kind::{Firmware, Rewritable};
@@ -103,15 +102,13 @@ pub enum Decision {
 }
 
 /// Reasons a unit is not written. Nothing was written. A unit whose disk is in use is refused by its port.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// There are several units, at these ports, and the user did not ask for all of them.
     #[error("{} units are named: {}", .0.len(), .0.join(", "))]
-    #[diagnostic(code(asmpatch::flash::several))]
     SeveralUnits(Vec<String>),
     /// The unit can't be backed up.
     #[error("{device}: the unit runs its {state}, which gives no backup")]
-    #[diagnostic(code(asmpatch::flash::no_backup))]
     NoBackup {
         /// The port.
         device: String,
@@ -120,7 +117,6 @@ pub enum Refusal {
     },
     /// The unit would get the known blocks although a backup may have its own, and nobody can be asked.
     #[error("{device}: the unit would get the known identity, which any unit gets, although {} may have its own", folder.display())]
-    #[diagnostic(code(asmpatch::flash::own_backup))]
     OwnBackup {
         /// The port.
         device: String,
@@ -129,7 +125,6 @@ pub enum Refusal {
     },
     /// The unit could never be written again with this image.
     #[error("{device}: the image fails on a model of the chip, where it {failed}")]
-    #[diagnostic(code(asmpatch::flash::not_rewritable))]
     NotRewritable {
         /// The port.
         device: String,
@@ -138,7 +133,6 @@ pub enum Refusal {
     },
     /// Nobody has seen the write's content work.
     #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-    #[diagnostic(code(asmpatch::flash::unproven))]
     Unproven {
         /// The port.
         device: String,
@@ -147,7 +141,6 @@ pub enum Refusal {
     },
     /// The unit would get another unit's identity.
     #[error("{device}: the unit would get {what}")]
-    #[diagnostic(code(asmpatch::flash::clone))]
     Clone {
         /// The port.
         device: String,
@@ -156,7 +149,6 @@ pub enum Refusal {
     },
     /// The version's line would change, and nobody can be asked.
     #[error("{device}: the version's line changes from {from} to {to}")]
-    #[diagnostic(code(asmpatch::flash::other_line))]
     OtherLine {
         /// The port.
         device: String,
@@ -167,7 +159,6 @@ pub enum Refusal {
     },
     /// The units beside this one can't be listed, and nobody can be asked.
     #[error("{device}: it can't be checked whether another unit has the same serial number: {why}")]
-    #[diagnostic(code(asmpatch::flash::neighbours))]
     UnknownNeighbours {
         /// The port.
         device: String,
@@ -176,7 +167,6 @@ pub enum Refusal {
     },
     /// The unit would come back under an ID that is not known.
     #[error("{device}: the unit would come back as {id}, which is not known as an ASM2464PD unit's USB ID")]
-    #[diagnostic(code(asmpatch::flash::unlisted_id))]
     UnlistedId {
         /// The port.
         device: String,
@@ -185,7 +175,6 @@ pub enum Refusal {
     },
     /// Another unit was refused, and `--all-or-none` is set.
     #[error("{device}: not written, because {because} is not")]
-    #[diagnostic(code(asmpatch::flash::all_or_none))]
     AllOrNone {
         /// The port.
         device: String,
@@ -194,7 +183,6 @@ pub enum Refusal {
     },
     /// The image is not verified.
     #[error("{}: {why}", file.display())]
-    #[diagnostic(code(asmpatch::flash::unverified))]
     Unverified {
         /// The image.
         file: PathBuf,
@@ -203,13 +191,27 @@ pub enum Refusal {
     },
     /// Nobody can be asked.
     #[error("there is no terminal to ask on")]
-    #[diagnostic(code(asmpatch::flash::not_asked))]
     NotAsked,
     /// The user answered no.
     #[error("not confirmed")]
-    #[diagnostic(code(asmpatch::flash::declined))]
     Declined,
 }
+
+asm2464::coded!(Refusal {
+    SeveralUnits => "asmpatch::flash::several",
+    NoBackup => "asmpatch::flash::no_backup",
+    OwnBackup => "asmpatch::flash::own_backup",
+    NotRewritable => "asmpatch::flash::not_rewritable",
+    Unproven => "asmpatch::flash::unproven",
+    Clone => "asmpatch::flash::clone",
+    OtherLine => "asmpatch::flash::other_line",
+    UnknownNeighbours => "asmpatch::flash::neighbours",
+    UnlistedId => "asmpatch::flash::unlisted_id",
+    AllOrNone => "asmpatch::flash::all_or_none",
+    Unverified => "asmpatch::flash::unverified",
+    NotAsked => "asmpatch::flash::not_asked",
+    Declined => "asmpatch::flash::declined",
+});
 
 /// Terms of a write: what the user must know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -2,42 +2,35 @@
 
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
 use super::registers::RegisterError;
-use crate::bridge::CommandError;
+use crate::bridge::{CommandError, PortError};
 use crate::failure::{AnyFailure, Panicked};
 use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
 use crate::interrupt::Interrupted;
 
 /// Reasons a backup or a write stopped.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum FlashError {
     /// The unit can't be opened or found.
     #[error(transparent)]
-    #[diagnostic(transparent)]
-    Port(Box<dyn Diagnostic + Send + Sync>),
+    Port(#[from] PortError),
     /// asmpatch panicked: a bug.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Panicked(#[from] Panicked),
     /// A command failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Command(#[from] CommandError),
     /// An access to the flash through registers failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Registers(#[from] RegisterError),
     /// The backup's folder could not be written or read.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Folder(#[from] BackupFolderError),
     /// The unit can't be backed up.
     #[error("the unit gives no configuration block {}: {why}", index.number())]
-    #[diagnostic(code(asmpatch::backup::no_block))]
     NoBlock {
         /// The block.
         index: BlockIndex,
@@ -46,15 +39,12 @@ pub enum FlashError {
     },
     /// The unit's firmware would not start, so it makes no backup.
     #[error("the firmware in the unit's flash would not start: {0}")]
-    #[diagnostic(code(asmpatch::flash::unusable_backup))]
     Unusable(#[source] ImageError),
     /// The unit has changed since the plan was made. Holds what has changed.
     #[error("the unit's {0} changed since the plan was shown")]
-    #[diagnostic(code(asmpatch::flash::changed))]
     Changed(&'static str),
     /// A configuration block reads back differently.
     #[error("configuration block {} differs from what was written, attempt {attempts}", index.number())]
-    #[diagnostic(code(asmpatch::flash::block_differs))]
     BlockDiffers {
         /// The block.
         index: BlockIndex,
@@ -66,7 +56,6 @@ pub enum FlashError {
         "firmware part {} differs from what was written, attempt {attempts}: {count} bytes, the first at part offset {first:#x}",
         part.number()
     )]
-    #[diagnostic(code(asmpatch::flash::part_differs))]
     PartDiffers {
         /// The part.
         part: Part,
@@ -79,11 +68,9 @@ pub enum FlashError {
     },
     /// The unit did not come back in this time.
     #[error("the unit has not come back within {0:?}")]
-    #[diagnostic(code(asmpatch::flash::not_back))]
     NotBack(Duration),
     /// The unit came back with another identity.
     #[error("the unit came back as {found} ({state}), expected {expected} ({becomes})")]
-    #[diagnostic(code(asmpatch::flash::identity))]
     Identity {
         /// The identity in the configuration, or that of the open firmware.
         expected: UsbId,
@@ -96,11 +83,9 @@ pub enum FlashError {
     },
     /// The unit came back in its boot loader, with this identity.
     #[error("the unit came back in its boot loader ({0}): the chip does not start what its flash holds")]
-    #[diagnostic(code(asmpatch::flash::boot_loader))]
     BootLoader(UsbId),
     /// The unit runs another version.
     #[error("the unit runs version {found}, the image is {expected}")]
-    #[diagnostic(code(asmpatch::flash::version))]
     Version {
         /// The image's version.
         expected: FirmwareVersion,
@@ -109,7 +94,6 @@ pub enum FlashError {
     },
     /// The unit runs another build of open firmware.
     #[error("the unit runs {found:?}, the image is {expected:?}")]
-    #[diagnostic(code(asmpatch::flash::build))]
     Build {
         /// The image's product string.
         expected: String,
@@ -121,16 +105,34 @@ pub enum FlashError {
         "E4 of 256 bytes {}: the unit does not run what was written",
         if *.0 { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
     )]
-    #[diagnostic(code(asmpatch::flash::behaviour))]
     Behaviour(bool),
     /// A signal stopped the run: Ctrl-C, SIGTERM or SIGHUP.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Interrupted(#[from] Interrupted),
 }
 
+asm2464::coded!(FlashError {
+    Port(cause) => cause,
+    Panicked(cause) => cause,
+    Command(cause) => cause,
+    Registers(cause) => cause,
+    Folder(cause) => cause,
+    NoBlock => "asmpatch::backup::no_block",
+    Unusable => "asmpatch::flash::unusable_backup",
+    Changed => "asmpatch::flash::changed",
+    BlockDiffers => "asmpatch::flash::block_differs",
+    PartDiffers => "asmpatch::flash::part_differs",
+    NotBack => "asmpatch::flash::not_back",
+    Identity => "asmpatch::flash::identity",
+    BootLoader => "asmpatch::flash::boot_loader",
+    Version => "asmpatch::flash::version",
+    Build => "asmpatch::flash::build",
+    Behaviour => "asmpatch::flash::behaviour",
+    Interrupted(cause) => cause,
+});
+
 impl From<AnyFailure> for FlashError {
     fn from(failure: AnyFailure) -> Self {
-        Self::Port(failure.0)
+        Self::Port(failure.0.into())
     }
 }

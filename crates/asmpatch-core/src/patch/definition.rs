@@ -4,7 +4,6 @@ use std::fmt;
 use std::str::FromStr;
 
 use derive_more::From;
-use miette::Diagnostic;
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
@@ -156,15 +155,13 @@ fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
 }
 
 /// Reasons a text is no patch.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum DefinitionError {
     /// The TOML has a wrong key or value.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
     /// The patch changes nothing.
     #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
-    #[diagnostic(code(asmpatch::patch::empty))]
     Empty {
         /// The file.
         origin: String,
@@ -173,7 +170,6 @@ pub enum DefinitionError {
     },
     /// Two sections are for the same image.
     #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
-    #[diagnostic(code(asmpatch::patch::image_twice))]
     ImageTwice {
         /// The file.
         origin: String,
@@ -184,7 +180,6 @@ pub enum DefinitionError {
     },
     /// The hunk changes nothing, or changes the length.
     #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
-    #[diagnostic(code(asmpatch::patch::hunk))]
     Hunk {
         /// The file.
         origin: String,
@@ -201,7 +196,6 @@ pub enum DefinitionError {
     },
     /// The hunk does not change the instruction that it names.
     #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
-    #[diagnostic(code(asmpatch::patch::instruction))]
     Instruction {
         /// The file.
         origin: String,
@@ -214,7 +208,6 @@ pub enum DefinitionError {
     },
     /// Two hunks of the patch change the same byte.
     #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
-    #[diagnostic(code(asmpatch::patch::hunks_overlap))]
     HunksOverlap {
         /// The file.
         origin: String,
@@ -226,6 +219,15 @@ pub enum DefinitionError {
         second: HunkAddress,
     },
 }
+
+asm2464::coded!(DefinitionError {
+    Toml(cause) => cause,
+    Empty => "asmpatch::patch::empty",
+    ImageTwice => "asmpatch::patch::image_twice",
+    Hunk => "asmpatch::patch::hunk",
+    Instruction => "asmpatch::patch::instruction",
+    HunksOverlap => "asmpatch::patch::hunks_overlap",
+});
 
 impl Hunk {
     /// Returns the bytes of the body that the hunk covers.

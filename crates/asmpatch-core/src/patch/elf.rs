@@ -1,21 +1,18 @@
 //! Makes hunks from code that an author linked into an ELF file.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::definition::Hunk;
 use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
 /// Reasons an ELF file yields no hunks.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ElfError {
     /// The file can't be read.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     File(#[from] ElfFileError),
     /// The code is at an address that no image byte has.
     #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    #[diagnostic(code(asmpatch::elf::outside))]
     Outside {
         /// Its address.
         address: u64,
@@ -24,7 +21,6 @@ pub enum ElfError {
     },
     /// Two pieces of code overlap.
     #[error("the code at {second} overlaps that at {first}")]
-    #[diagnostic(code(asmpatch::elf::overlap))]
     Overlap {
         /// The lower one.
         first: CodeAddress,
@@ -33,7 +29,6 @@ pub enum ElfError {
     },
     /// No code begins at the requested site.
     #[error("no code begins at {site}; it begins at {found}")]
-    #[diagnostic(code(asmpatch::elf::site))]
     Site {
         /// The requested site.
         site: CodeAddress,
@@ -42,9 +37,16 @@ pub enum ElfError {
     },
     /// The image already holds the code.
     #[error("the image has the same bytes at every place")]
-    #[diagnostic(code(asmpatch::elf::same))]
     Same,
 }
+
+asm2464::coded!(ElfError {
+    File(cause) => cause,
+    Outside => "asmpatch::elf::outside",
+    Overlap => "asmpatch::elf::overlap",
+    Site => "asmpatch::elf::site",
+    Same => "asmpatch::elf::same",
+});
 
 /// Returns the hunks that put an ELF file's code into an unpatched image, in ascending order.
 ///

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::definition::{DefinitionError, Patch};
@@ -16,15 +15,13 @@ pub struct Library {
 }
 
 /// Reasons a patch can't be added.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum LibraryError {
     /// The text is no patch.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Definition(#[from] DefinitionError),
     /// Another patch has its id.
     #[error("{second}: the id `{id}` is taken by {first}")]
-    #[diagnostic(code(asmpatch::patch::duplicate_id))]
     DuplicateId {
         /// The id.
         id: String,
@@ -34,6 +31,11 @@ pub enum LibraryError {
         second: String,
     },
 }
+
+asm2464::coded!(LibraryError {
+    Definition(cause) => cause,
+    DuplicateId => "asmpatch::patch::duplicate_id",
+});
 
 impl Library {
     /// Loads patches: the name for messages and the text of each.

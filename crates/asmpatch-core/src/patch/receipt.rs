@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use miette::Diagnostic;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -20,15 +19,13 @@ const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
 const FORMAT: u32 = 1;
 
 /// Reasons a receipt can't be used.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ReceiptError {
     /// The TOML is no receipt.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Toml(#[from] Box<TomlError>),
     /// Another version of asmpatch wrote the receipt, in another format.
     #[error("{origin} is a receipt of format {found}, written by {tool:?}; {TOOL} reads format {FORMAT}")]
-    #[diagnostic(code(asmpatch::receipt::format))]
     Format {
         /// The receipt.
         origin: String,
@@ -38,6 +35,11 @@ pub enum ReceiptError {
         tool: String,
     },
 }
+
+asm2464::coded!(ReceiptError {
+    Toml(cause) => cause,
+    Format => "asmpatch::receipt::format",
+});
 
 /// The keys that receipts of every format have. In another format, the other keys would be unknown.
 #[derive(Deserialize)]

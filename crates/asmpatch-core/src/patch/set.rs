@@ -1,6 +1,5 @@
 //! Selects patches that fit together on one image.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
@@ -33,11 +32,10 @@ pub struct PatchSet<'a> {
 }
 
 /// Reasons patches can't be applied or undone.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatchError {
     /// No patch has this id.
     #[error("unknown patch `{id}`; known patches: {known}")]
-    #[diagnostic(code(asmpatch::patch::unknown_id))]
     UnknownId {
         /// The id that was asked for.
         id: String,
@@ -46,11 +44,9 @@ pub enum PatchError {
     },
     /// No patch is selected.
     #[error("no patch is selected")]
-    #[diagnostic(code(asmpatch::patch::none))]
     Nothing,
     /// A patch requires another one that is not in the set.
     #[error("the patch `{id}` requires `{missing}`, which is not in the set")]
-    #[diagnostic(code(asmpatch::patch::requires))]
     Requires {
         /// The patch.
         id: String,
@@ -59,7 +55,6 @@ pub enum PatchError {
     },
     /// Two patches conflict, because the first says so.
     #[error("the patches `{first}` and `{second}` conflict: `{first}` says so")]
-    #[diagnostic(code(asmpatch::patch::conflicts))]
     Conflict {
         /// The patch whose definition names the other.
         first: String,
@@ -68,7 +63,6 @@ pub enum PatchError {
     },
     /// Two patches change the same byte.
     #[error("the patches `{first}` and `{second}` both change {at}")]
-    #[diagnostic(code(asmpatch::patch::overlap))]
     Overlap {
         /// One patch.
         first: String,
@@ -79,7 +73,6 @@ pub enum PatchError {
     },
     /// Two patches set a field to different values.
     #[error("the patches `{first}` and `{second}` set the configuration field `{field}` to different values")]
-    #[diagnostic(code(asmpatch::patch::config_conflict))]
     ConfigConflict {
         /// One patch.
         first: String,
@@ -90,7 +83,6 @@ pub enum PatchError {
     },
     /// No patch is made for the image.
     #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
-    #[diagnostic(code(asmpatch::patch::unknown_image))]
     UnknownImage {
         /// The digest.
         sha256: Sha256Digest,
@@ -101,7 +93,6 @@ pub enum PatchError {
     },
     /// The image is already patched.
     #[error("the image is already patched: it is {base} with {patches}")]
-    #[diagnostic(code(asmpatch::patch::already_patched))]
     AlreadyPatched {
         /// What it was made from.
         base: String,
@@ -110,7 +101,6 @@ pub enum PatchError {
     },
     /// A patch has no hunks for the image, which is known.
     #[error("the patch `{id}` is not made for this image, {image}; it is made for {made_for}")]
-    #[diagnostic(code(asmpatch::patch::not_for_image))]
     NotForImage {
         /// The patch.
         id: String,
@@ -121,7 +111,6 @@ pub enum PatchError {
     },
     /// The image's bytes are not the ones that a hunk replaces.
     #[error("patch `{id}`: at {at} expected {expected}, found {found}")]
-    #[diagnostic(code(asmpatch::patch::mismatch))]
     Mismatch {
         /// The patch.
         id: String,
@@ -134,7 +123,6 @@ pub enum PatchError {
     },
     /// A hunk goes past the end of the body.
     #[error("patch `{id}`: the hunk at {at} has {len} bytes, the image's body ends at {}", end.file_offset())]
-    #[diagnostic(code(asmpatch::patch::past_end))]
     PastEnd {
         /// The patch.
         id: String,
@@ -147,9 +135,23 @@ pub enum PatchError {
     },
     /// The image of this name has no patch to undo.
     #[error("the image is {0}, and no patch is in it")]
-    #[diagnostic(code(asmpatch::patch::not_patched))]
     NotPatched(String),
 }
+
+asm2464::coded!(PatchError {
+    UnknownId => "asmpatch::patch::unknown_id",
+    Nothing => "asmpatch::patch::none",
+    Requires => "asmpatch::patch::requires",
+    Conflict => "asmpatch::patch::conflicts",
+    Overlap => "asmpatch::patch::overlap",
+    ConfigConflict => "asmpatch::patch::config_conflict",
+    UnknownImage => "asmpatch::patch::unknown_image",
+    AlreadyPatched => "asmpatch::patch::already_patched",
+    NotForImage => "asmpatch::patch::not_for_image",
+    Mismatch => "asmpatch::patch::mismatch",
+    PastEnd => "asmpatch::patch::past_end",
+    NotPatched => "asmpatch::patch::not_patched",
+});
 
 impl<'a> PatchSet<'a> {
     /// Selects patches for an unpatched image, and checks that they fit together. `digest` is that of the image's file.

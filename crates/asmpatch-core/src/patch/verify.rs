@@ -1,6 +1,5 @@
 //! Verifies a file: container, base image, patches, receipt.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::apply::{Identified, identify, patches_in};
@@ -69,19 +68,16 @@ pub struct Difference {
 }
 
 /// Something that is wrong with a file.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Finding {
     /// The container is invalid.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Container(#[from] ImageError),
     /// Undoing the patches gives no known image.
     #[error("undoing the known patches gives no known image")]
-    #[diagnostic(code(asmpatch::verify::unknown_base))]
     UnknownBase,
     /// It was made from a different image than expected.
     #[error("the base image is {found}, expected {expected}")]
-    #[diagnostic(code(asmpatch::verify::other_base))]
     OtherBase {
         /// The expected image.
         expected: String,
@@ -90,7 +86,6 @@ pub enum Finding {
     },
     /// The receipt is for other bytes.
     #[error("the receipt's {which} has the SHA-256 {receipt}, this file's has {found}")]
-    #[diagnostic(code(asmpatch::verify::receipt_digest))]
     ReceiptDigest {
         /// `input` or `output`.
         which: &'static str,
@@ -101,19 +96,15 @@ pub enum Finding {
     },
     /// The receipt names an unknown patch, with this id.
     #[error("the receipt names the patch `{0}`, which is not known")]
-    #[diagnostic(code(asmpatch::verify::unknown_patch))]
     UnknownPatch(String),
     /// The receipt names a patch, with this id, that is not in the file.
     #[error("the patch `{0}` is in the receipt, but not in the file")]
-    #[diagnostic(code(asmpatch::verify::patch_missing))]
     PatchMissing(String),
     /// The file has a patch, with this id, that the receipt does not name.
     #[error("the patch `{0}` is in the file, but not in the receipt")]
-    #[diagnostic(code(asmpatch::verify::patch_unlisted))]
     PatchUnlisted(String),
     /// A patch's definition has changed since the receipt was written.
     #[error("the patch `{id}` has changed since the receipt was written: digest {found}, was {receipt}")]
-    #[diagnostic(code(asmpatch::verify::patch_digest))]
     PatchDigest {
         /// The patch.
         id: String,
@@ -124,15 +115,12 @@ pub enum Finding {
     },
     /// The receipt's configuration is not what its patches say.
     #[error("the receipt's [config] does not match its patches")]
-    #[diagnostic(code(asmpatch::verify::receipt_config))]
     ReceiptConfig,
     /// The patches in the file don't go together.
     #[error("the patches in the file do not go together: {0}")]
-    #[diagnostic(code(asmpatch::verify::patch_set))]
     PatchSet(PatchError),
     /// A hunk's place holds neither its expected nor its new bytes.
     #[error("the bytes at {at} are neither the original's nor those of the patch `{id}`")]
-    #[diagnostic(code(asmpatch::verify::hunk))]
     Hunk {
         /// The patch.
         id: String,
@@ -140,6 +128,20 @@ pub enum Finding {
         at: HunkAddress,
     },
 }
+
+asm2464::coded!(Finding {
+    Container(cause) => cause,
+    UnknownBase => "asmpatch::verify::unknown_base",
+    OtherBase => "asmpatch::verify::other_base",
+    ReceiptDigest => "asmpatch::verify::receipt_digest",
+    UnknownPatch => "asmpatch::verify::unknown_patch",
+    PatchMissing => "asmpatch::verify::patch_missing",
+    PatchUnlisted => "asmpatch::verify::patch_unlisted",
+    PatchDigest => "asmpatch::verify::patch_digest",
+    ReceiptConfig => "asmpatch::verify::receipt_config",
+    PatchSet => "asmpatch::verify::patch_set",
+    Hunk => "asmpatch::verify::hunk",
+});
 
 /// Checks a file against its container, the known images, the known patches and the given expectations.
 ///

@@ -1,6 +1,5 @@
 //! Errors of finding and opening a unit.
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::selector::Selector;
@@ -10,26 +9,22 @@ use crate::usb::{DescriptorFault, DiskError, UsbError};
 use crate::virtual_bridge;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum OpenError {
     /// No unit is connected.
     #[error("no ASM2464PD bridge is connected")]
-    #[diagnostic(code(asmpatch::device::none))]
     None,
     /// No unit is connected over USB, but these devices are over USB4 or Thunderbolt.
     #[error("no ASM2464PD bridge is connected over USB, but over USB4 or Thunderbolt: {}", named(.0))]
-    #[diagnostic(code(asmpatch::device::tunnelled))]
     Tunnelled(Vec<TunnelledDevice>),
     /// Several units are connected, and none was selected.
     #[error("{} bridges are connected: {}", found.len(), listed(found))]
-    #[diagnostic(code(asmpatch::device::several))]
     Several {
         /// The units that were found.
         found: Vec<UnitInfo>,
     },
     /// The selected unit is not connected.
     #[error("no bridge matches {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
-    #[diagnostic(code(asmpatch::device::no_match))]
     NoMatch {
         /// The unit that was asked for.
         selector: Selector,
@@ -38,7 +33,6 @@ pub enum OpenError {
     },
     /// Several units have the requested serial number.
     #[error("{} bridges have the serial number {selector}: {}", found.len(), listed(found))]
-    #[diagnostic(code(asmpatch::device::ambiguous))]
     Ambiguous {
         /// The serial number that was asked for.
         selector: Selector,
@@ -47,11 +41,9 @@ pub enum OpenError {
     },
     /// The unit's disk is in use, or may be.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Disk(#[from] DiskError),
     /// UAS was requested, but the unit does not offer it.
     #[error("the unit at {location} offers no UAS: {fault}")]
-    #[diagnostic(code(asmpatch::device::no_uas))]
     NoUas {
         /// The unit.
         location: Location,
@@ -60,32 +52,42 @@ pub enum OpenError {
     },
     /// UAS was requested, but the system provides no streams.
     #[error("UAS needs bulk streams, and the system provides none for the unit at {location}")]
-    #[diagnostic(code(asmpatch::device::no_streams))]
     NoStreams {
         /// The unit.
         location: Location,
     },
     /// A capture was requested for a real unit.
     #[error("only a virtual bridge's traffic can be recorded")]
-    #[diagnostic(code(asmpatch::device::not_recordable))]
     NotRecordable,
     /// The virtual bridge's folder can't be used.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Virtual(#[from] virtual_bridge::VirtualOpenError),
     /// The virtual bridge is not on the bus, or does not run open firmware.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Unopened(#[from] virtual_bridge::Unopened),
     /// The system names no data folder for the virtual bridge.
     #[error("no data folder for the virtual bridge: {0}")]
-    #[diagnostic(code(asmpatch::device::no_data_folder))]
     NoDataFolder(String),
     /// libusb or the system failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Usb(#[from] UsbError),
 }
+
+asm2464::coded!(OpenError {
+    None => "asmpatch::device::none",
+    Tunnelled => "asmpatch::device::tunnelled",
+    Several => "asmpatch::device::several",
+    NoMatch => "asmpatch::device::no_match",
+    Ambiguous => "asmpatch::device::ambiguous",
+    Disk(cause) => cause,
+    NoUas => "asmpatch::device::no_uas",
+    NoStreams => "asmpatch::device::no_streams",
+    NotRecordable => "asmpatch::device::not_recordable",
+    Virtual(cause) => cause,
+    Unopened(cause) => cause,
+    NoDataFolder => "asmpatch::device::no_data_folder",
+    Usb(cause) => cause,
+});
 
 impl OpenError {
     /// The error if no unit is connected. Looks at the system's USB4 and Thunderbolt devices.

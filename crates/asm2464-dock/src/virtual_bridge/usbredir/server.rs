@@ -5,7 +5,6 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
@@ -43,40 +42,44 @@ pub enum ServerEvent {
 }
 
 /// Reasons a connection was given up.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ConnectionError {
     /// The guest sent invalid usbredir.
     #[error("the peer does not speak usbredir")]
-    #[diagnostic(code(asmpatch::serve::protocol))]
     Packet(#[from] PacketError),
     /// The connection ended inside a packet.
     #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
-    #[diagnostic(code(asmpatch::serve::cut_off))]
     CutOff {
         /// Number of bytes of the packet that had arrived.
         missing_from: usize,
     },
     /// The peer makes no progress.
     #[error("the peer {what} for {PATIENCE:?}")]
-    #[diagnostic(code(asmpatch::serve::stuck))]
     Stuck {
         /// What the peer fails to do.
         what: &'static str,
     },
     /// The system reported an error.
     #[error("the connection failed")]
-    #[diagnostic(code(asmpatch::serve::io))]
     Io(#[from] io::Error),
 }
 
+asm2464::coded!(ConnectionError {
+    Packet => "asmpatch::serve::protocol",
+    CutOff => "asmpatch::serve::cut_off",
+    Stuck => "asmpatch::serve::stuck",
+    Io => "asmpatch::serve::io",
+});
+
 /// The error that ended a server.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 #[error("cannot wait for connections on {address}")]
-#[diagnostic(code(asmpatch::serve::wait))]
 pub struct ServeError {
     address: Address,
     source: io::Error,
 }
+
+asm2464::coded!(ServeError => "asmpatch::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///

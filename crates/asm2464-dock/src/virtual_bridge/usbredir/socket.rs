@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 /// Address to listen on, written `unix:PATH`.
@@ -39,25 +38,22 @@ impl FromStr for Address {
 }
 
 /// Reasons the server can't listen.
-#[derive(Debug, Error, Diagnostic)]
+#[derive(Debug, Error)]
 pub enum ListenError {
     /// Another server listens there.
     #[error("{address}: another program listens there")]
-    #[diagnostic(code(asmpatch::serve::in_use))]
     InUse {
         /// The address.
         address: Address,
     },
     /// Another file is in the way, and it is not ours to remove.
     #[error("{address} exists and is not a socket")]
-    #[diagnostic(code(asmpatch::serve::not_a_socket))]
     NotASocket {
         /// The address.
         address: Address,
     },
     /// The system reported an error.
     #[error("cannot listen on {address}")]
-    #[diagnostic(code(asmpatch::serve::listen))]
     Io {
         /// The address.
         address: Address,
@@ -65,6 +61,12 @@ pub enum ListenError {
         source: io::Error,
     },
 }
+
+asm2464::coded!(ListenError {
+    InUse => "asmpatch::serve::in_use",
+    NotASocket => "asmpatch::serve::not_a_socket",
+    Io => "asmpatch::serve::listen",
+});
 
 /// A listening socket. Removes its file when dropped, unless another server has put its own there.
 #[derive(Debug)]

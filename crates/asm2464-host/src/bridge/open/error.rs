@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
 use super::queue::OpenRequest;
 
 /// Reasons a request failed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ControlError {
     /// The unit does not answer on its control endpoint.
     #[error("no answer to {request} within {deadline:?}")]
-    #[diagnostic(code(asmpatch::control::timeout))]
     Timeout {
         /// The request.
         request: OpenRequest,
@@ -22,7 +20,6 @@ pub enum ControlError {
     },
     /// Bulk data does not move.
     #[error("no bulk data moved for {request} within {deadline:?}{}", if *answers { ", though the unit answers control requests" } else { "" })]
-    #[diagnostic(code(asmpatch::control::bulk_timeout))]
     BulkTimeout {
         /// The request that the data belong to.
         request: OpenRequest,
@@ -33,21 +30,18 @@ pub enum ControlError {
     },
     /// The device is gone.
     #[error("the unit disappeared during {request}")]
-    #[diagnostic(code(asmpatch::control::disconnected))]
     Disconnected {
         /// The request.
         request: OpenRequest,
     },
     /// The firmware stalls the request: it does not support it.
     #[error("the unit refused {request}")]
-    #[diagnostic(code(asmpatch::control::stalled))]
     Stalled {
         /// The request.
         request: OpenRequest,
     },
     /// The unit moved fewer bytes than requested.
     #[error("{request} moved {found} bytes, expected {expected}")]
-    #[diagnostic(code(asmpatch::control::short))]
     Short {
         /// The request.
         request: OpenRequest,
@@ -58,7 +52,6 @@ pub enum ControlError {
     },
     /// The answer's fields are invalid.
     #[error("the unit's answer to {request} makes no sense: {what}")]
-    #[diagnostic(code(asmpatch::control::malformed))]
     Malformed {
         /// The request.
         request: OpenRequest,
@@ -67,7 +60,6 @@ pub enum ControlError {
     },
     /// The SRAM DMA is still busy with an earlier transfer.
     #[error("the SRAM DMA has been busy for {deadline:?}: XDATA 0xC450 reads {status:#04x}")]
-    #[diagnostic(code(asmpatch::control::sram_busy))]
     SramBusy {
         /// The deadline that passed.
         deadline: Duration,
@@ -76,7 +68,6 @@ pub enum ControlError {
     },
     /// The unit can't carry out the request. Nothing was sent.
     #[error("{request} takes {limit}; {found} were asked for")]
-    #[diagnostic(code(asmpatch::control::length))]
     Length {
         /// The request, in words.
         request: &'static str,
@@ -87,7 +78,6 @@ pub enum ControlError {
     },
     /// Any other error that the system reports.
     #[error("{request}: {source}")]
-    #[diagnostic(code(asmpatch::control::io))]
     Io {
         /// The request.
         request: OpenRequest,
@@ -95,6 +85,18 @@ pub enum ControlError {
         source: PipeError,
     },
 }
+
+asm2464::coded!(ControlError {
+    Timeout => "asmpatch::control::timeout",
+    BulkTimeout => "asmpatch::control::bulk_timeout",
+    Disconnected => "asmpatch::control::disconnected",
+    Stalled => "asmpatch::control::stalled",
+    Short => "asmpatch::control::short",
+    Malformed => "asmpatch::control::malformed",
+    SramBusy => "asmpatch::control::sram_busy",
+    Length => "asmpatch::control::length",
+    Io => "asmpatch::control::io",
+});
 
 impl ControlError {
     /// Builds the error of a control request that failed this way.

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 use super::command::COMPLETION_LEN;
@@ -104,37 +103,40 @@ pub const fn config_address(bus: u8, device: u8, function: u8, offset: u16) -> u
 }
 
 /// Result of a request that expects a completion.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error, Diagnostic)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Error)]
 pub enum CompletionStatus {
     /// Successful completion.
     #[error("success")]
-    #[diagnostic(code(asmpatch::pcie::completion))]
     Success,
     /// Unsupported request: there is no such function, or no function decodes the address.
     #[error("unsupported request")]
-    #[diagnostic(code(asmpatch::pcie::unsupported))]
     UnsupportedRequest,
     /// Configuration request retry: the function is still starting.
     #[error("configuration request retry")]
-    #[diagnostic(code(asmpatch::pcie::retry))]
     ConfigRetry,
     /// Completer abort.
     #[error("completer abort")]
-    #[diagnostic(code(asmpatch::pcie::abort))]
     CompleterAbort,
     /// A status that PCIe does not define.
     #[error("reserved status {0}")]
-    #[diagnostic(code(asmpatch::pcie::completion))]
     Reserved(u8),
     /// The bridge's engine reports an error without a completion.
     #[error("error in the bridge")]
-    #[diagnostic(code(asmpatch::pcie::no_completion))]
     Failed,
     /// No completion arrived before the bridge's timeout.
     #[error("no completion in time")]
-    #[diagnostic(code(asmpatch::pcie::no_completion))]
     TimedOut,
 }
+
+asm2464::coded!(CompletionStatus {
+    Success => "asmpatch::pcie::completion",
+    UnsupportedRequest => "asmpatch::pcie::unsupported",
+    ConfigRetry => "asmpatch::pcie::retry",
+    CompleterAbort => "asmpatch::pcie::abort",
+    Reserved => "asmpatch::pcie::completion",
+    Failed => "asmpatch::pcie::no_completion",
+    TimedOut => "asmpatch::pcie::no_completion",
+});
 
 /// Completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -12,7 +12,6 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
-use miette::Diagnostic;
 use thiserror::Error;
 
 pub use slot::{Change, PAGE_LEN, SECTOR_LEN, SLOT_LEN, Slot};
@@ -75,19 +74,16 @@ fn addressed(bytes: &[(u16, u8)]) -> Vec<(XdataAddress, u8)> {
 }
 
 /// Reasons an access to the flash through registers failed.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RegisterError {
     /// A control request failed.
     #[error(transparent)]
-    #[diagnostic(transparent)]
     Control(#[from] ControlError),
     /// No flash answers. Holds the answer to command 9F.
     #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", .0[0], .0[1], .0[2])]
-    #[diagnostic(code(asmpatch::registers::no_flash))]
     NoFlash([u8; 3]),
     /// The controller does not complete a command.
     #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
-    #[diagnostic(code(asmpatch::registers::controller))]
     Controller {
         /// The flash's command.
         command: u8,
@@ -96,7 +92,6 @@ pub enum RegisterError {
     },
     /// The flash stays busy.
     #[error("the flash is still busy with {what} at {at} after {deadline:?}")]
-    #[diagnostic(code(asmpatch::registers::busy))]
     Busy {
         /// The operation, in words.
         what: &'static str,
@@ -107,7 +102,6 @@ pub enum RegisterError {
     },
     /// The block protection can't be cleared.
     #[error("the flash stays write-protected: its status reads {status:#04x} after {tries} tries to clear it")]
-    #[diagnostic(code(asmpatch::registers::protected))]
     Protected {
         /// The status register.
         status: u8,
@@ -116,7 +110,6 @@ pub enum RegisterError {
     },
     /// The block protection can't be set again.
     #[error("the flash's block protection reads {status:#04x} and not {protection:#04x}, as it was before")]
-    #[diagnostic(code(asmpatch::registers::unprotected))]
     Unprotected {
         /// The status register.
         status: u8,
@@ -125,23 +118,18 @@ pub enum RegisterError {
     },
     /// The whole access took longer than this.
     #[error("reading and writing the flash has taken more than {0:?}")]
-    #[diagnostic(code(asmpatch::registers::out_of_time))]
     OutOfTime(Duration),
     /// For this long, no sector was read or written.
     #[error("no sector of the flash was read or written for {0:?}")]
-    #[diagnostic(code(asmpatch::registers::no_progress))]
     NoProgress(Duration),
     /// Repeated reads of this register of the flash differ.
     #[error("the flash's {0} reads differently each time")]
-    #[diagnostic(code(asmpatch::registers::disagrees))]
     Disagrees(&'static str),
     /// Repeated reads of this sector differ.
     #[error("the flash reads differently each time at {0}")]
-    #[diagnostic(code(asmpatch::registers::unstable))]
     Unstable(FlashAddress),
     /// A sector is not FF after its erase.
     #[error("the sector at {at} does not erase: {count} of its bytes are not FF")]
-    #[diagnostic(code(asmpatch::registers::not_erased))]
     NotErased {
         /// The sector.
         at: FlashAddress,
@@ -150,7 +138,6 @@ pub enum RegisterError {
     },
     /// Programmed bytes read back differently.
     #[error("{count} bytes at {at} differ from what was written")]
-    #[diagnostic(code(asmpatch::registers::differs))]
     Differs {
         /// The page or sector.
         at: FlashAddress,
@@ -158,6 +145,21 @@ pub enum RegisterError {
         count: usize,
     },
 }
+
+asm2464::coded!(RegisterError {
+    Control(cause) => cause,
+    NoFlash => "asmpatch::registers::no_flash",
+    Controller => "asmpatch::registers::controller",
+    Busy => "asmpatch::registers::busy",
+    Protected => "asmpatch::registers::protected",
+    Unprotected => "asmpatch::registers::unprotected",
+    OutOfTime => "asmpatch::registers::out_of_time",
+    NoProgress => "asmpatch::registers::no_progress",
+    Disagrees => "asmpatch::registers::disagrees",
+    Unstable => "asmpatch::registers::unstable",
+    NotErased => "asmpatch::registers::not_erased",
+    Differs => "asmpatch::registers::differs",
+});
 
 impl RegisterError {
     /// Whether a retry over the same connection can't help: the unit is gone, or the time is over.

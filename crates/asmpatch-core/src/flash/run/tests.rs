@@ -15,8 +15,7 @@ use super::*;
 use crate::bridge::{
     AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
 };
-use crate::bridge::{TransportError, TransportErrorKind};
-use crate::failure::AnyFailure;
+use crate::bridge::{PortError, TransportError, TransportErrorKind};
 use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use crate::scsi::{Cdb, ScsiStatus, Sense};
 
@@ -215,24 +214,24 @@ impl Port for FakePort {
         "9-9".into()
     }
 
-    fn attached(&mut self) -> Result<Attached, AnyFailure> {
+    fn attached(&mut self) -> Result<Attached, PortError> {
         let unit = self.unit.lock().unwrap();
-        if unit.halted { Err(FlashError::NotBack(Duration::ZERO).into()) } else { Ok(unit.identity()) }
+        if unit.halted { Err(PortError::new(FlashError::NotBack(Duration::ZERO))) } else { Ok(unit.identity()) }
     }
 
-    fn speed(&mut self) -> Result<Speed, AnyFailure> {
+    fn speed(&mut self) -> Result<Speed, PortError> {
         Ok(Speed::Super)
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, AnyFailure> {
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
         Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
     }
 
-    fn open_control(&mut self) -> Result<OpenBridge, AnyFailure> {
-        Err(FlashError::NotBack(Duration::ZERO).into())
+    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+        Err(PortError::new(FlashError::NotBack(Duration::ZERO)))
     }
 
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, AnyFailure> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
         self.waits += 1;
         let mut unit = self.unit.lock().unwrap();
         if unit.returns == Some(Returns::AfterReplug) && (self.waits > 1 || unit.halted) {

@@ -1,20 +1,20 @@
-//! The boxed error of any operation, and panics as errors. Every error of the library is a [`Diagnostic`] with a stable
-//! code.
+//! The boxed error of any operation, and panics as errors. Every error is [`Coded`].
 
 use std::panic::{self, AssertUnwindSafe};
 
+use asm2464::Coded;
 use derive_more::Display;
-use miette::Diagnostic;
 use thiserror::Error;
 
 /// A bug in asmpatch: a panic that stopped the work on one unit only.
-#[derive(Debug, Clone, PartialEq, Eq, Error, Diagnostic)]
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a bug in asmpatch stopped the work on this unit: {message}")]
-#[diagnostic(code(asmpatch::bug))]
 pub struct Panicked {
     /// The panic's message.
     pub message: String,
 }
+
+asm2464::coded!(Panicked => "asmpatch::bug");
 
 /// Runs `work` and turns a panic in it into an error. The panic hook has already printed where it happened.
 ///
@@ -28,18 +28,18 @@ pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     })
 }
 
-/// Any error of this library, boxed. It says what happened and where, and has a stable [`Diagnostic::code`].
+/// Any error of this library, boxed. It says what happened and where, and has a stable [code](Coded::code).
 #[derive(Debug, Display)]
-pub struct AnyFailure(pub Box<dyn Diagnostic + Send + Sync>);
+pub struct AnyFailure(pub Box<dyn Coded + Send + Sync>);
 
 impl AnyFailure {
     /// Returns the error.
-    pub fn diagnostic(&self) -> &(dyn Diagnostic + 'static) {
+    pub fn coded(&self) -> &(dyn Coded + 'static) {
         &*self.0
     }
 }
 
-impl<E: Diagnostic + Send + Sync + 'static> From<E> for AnyFailure {
+impl<E: Coded + Send + Sync + 'static> From<E> for AnyFailure {
     fn from(error: E) -> Self {
         Self(Box::new(error))
     }

@@ -4,10 +4,10 @@
 
 use std::hint::black_box;
 
-use asmpatch::chip::{Chip, Data, Outcome, Speed, boot};
-use asmpatch::firmware::Image;
-use asmpatch::mcu::{CodeSpace, MemoryFlash};
-use asmpatch::practice;
+use asm2464::firmware::Image;
+use asm2464_chip::chip::{Chip, Data, Outcome, Speed, boot};
+use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::practice;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$

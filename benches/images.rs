@@ -3,9 +3,9 @@
 
 use std::hint::black_box;
 
-use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::Image;
-use asmpatch::patch::{Expectations, PatchSet, Selection, verify};
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::Image;
+use asmpatch_core::patch::{Expectations, PatchSet, Selection, verify};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn image() -> Image {
@@ -14,7 +14,7 @@ fn image() -> Image {
             let file = std::fs::read(&path).expect("ASMPATCH_VENDOR_IMAGE names a file that can be read");
             Image::parse(&file).expect("ASMPATCH_VENDOR_IMAGE is an image")
         }
-        None => asmpatch::practice::image(),
+        None => asm2464_chip::practice::image(),
     }
 }
 

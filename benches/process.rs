@@ -12,7 +12,8 @@ fn process(criterion: &mut Criterion) {
         Some(path) => PathBuf::from(path),
         None => {
             let path = folder.path().join("practice.bin");
-            std::fs::write(&path, asmpatch::practice::image().to_file()).expect("the temporary folder can be written");
+            std::fs::write(&path, asm2464_chip::practice::image().to_file())
+                .expect("the temporary folder can be written");
             path
         }
     };

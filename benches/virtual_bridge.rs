@@ -9,12 +9,12 @@ mod plain;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use asmpatch::bridge::{Bridge, Endpoint, Transport as _};
-use asmpatch::firmware::{BodyOffset, Image};
-use asmpatch::scsi::bot::{CommandBlockWrapper, Direction};
-use asmpatch::scsi::uas::{CommandIu, Tag};
-use asmpatch::scsi::{Cdb, Command};
-use asmpatch::virtual_bridge::{Reply, STREAMS, Scenario, VirtualBridge, VirtualPort};
+use asm2464::firmware::{BodyOffset, Image};
+use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
+use asm2464::scsi::uas::{CommandIu, Tag};
+use asm2464::scsi::{Cdb, Command};
+use asm2464_dock::virtual_bridge::{Reply, STREAMS, Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{Bridge, Endpoint, Transport as _};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use plain::{Kind, Stream};
 

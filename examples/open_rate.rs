@@ -14,10 +14,10 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use asmpatch::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
-use asmpatch::bridge::{ControlError, Endpoint, OpenBridge};
-use asmpatch::scsi::XdataAddress;
-use asmpatch::unit::{self, Selector};
+use asm2464::scsi::XdataAddress;
+use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
+use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge};
+use asmpatch_core::unit::{self, Selector};
 
 const GPU_BUS: u8 = 1;
 const BAR0: u16 = 0x10;

@@ -10,9 +10,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use asmpatch::bridge::{Completion, Job, JobData, Transport, Workload};
-use asmpatch::scsi::{Command, XdataAddress};
-use asmpatch::unit::{self, Selector, TransportChoice};
+use asm2464::scsi::{Command, XdataAddress};
+use asm2464_host::bridge::{Completion, Job, JobData, Transport, Workload};
+use asmpatch_core::unit::{self, Selector, TransportChoice};
 
 const LEN: u8 = 255;
 const TIMEOUT: Duration = Duration::from_secs(5);

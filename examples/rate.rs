@@ -19,9 +19,9 @@ mod plain;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use asmpatch::bridge::Transport;
-use asmpatch::scsi::ResetMode;
-use asmpatch::unit::{self, Selector, TransportChoice};
+use asm2464::scsi::ResetMode;
+use asm2464_host::bridge::Transport;
+use asmpatch_core::unit::{self, Selector, TransportChoice};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
 const TIMEOUT: Duration = Duration::from_secs(20);

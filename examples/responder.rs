@@ -20,8 +20,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(unix)]
 fn main() -> Result<(), Box<dyn Error>> {
+    use asm2464_dock::virtual_bridge::usbredir::{Listener, serve};
+
     use asmpatch::interrupt;
-    use asmpatch::virtual_bridge::usbredir::{Listener, serve};
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (address, command_us) = match &arguments[..] {

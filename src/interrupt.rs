@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
 
+use asm2464::interrupt::Interrupt;
 use asm2464::interrupt::request;
-pub use asm2464::interrupt::{Interrupt, Interrupted};
 
 /// Prints the message after the first Ctrl-C.
 static FIRST: OnceLock<fn()> = OnceLock::new();

@@ -14,12 +14,12 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::time::Duration;
 
-use asmpatch::bridge::{Completion, Job, JobData, Workload};
-use asmpatch::firmware::{ConfigField, FlashAddress, Part, known_blocks};
-use asmpatch::practice;
-use asmpatch::scsi::runtime::freeing;
-use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
-use asmpatch::virtual_bridge::{Factory, Identity, Scenario, VirtualBridge};
+use asm2464::firmware::{ConfigField, FlashAddress, Part, known_blocks};
+use asm2464::scsi::runtime::freeing;
+use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{Factory, Identity, Scenario, VirtualBridge};
+use asm2464_host::bridge::{Completion, Job, JobData, Workload};
 use responder::PlainResponder;
 use target::Target;
 

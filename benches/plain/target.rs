@@ -1,9 +1,9 @@
 //! The plain responder's commands: what asmpatch, the kernel's drivers and a GPU runtime send to a disk. Sources: SPC-4,
 //! SBC-3.
 
-use asmpatch::scsi::bot::Direction;
-use asmpatch::scsi::{Sense, SenseKey, opcode};
-use asmpatch::virtual_bridge::Identity;
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::{Sense, SenseKey, opcode};
+use asm2464_dock::virtual_bridge::Identity;
 
 use super::BLOCK;
 

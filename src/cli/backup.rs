@@ -4,6 +4,13 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::ImageError;
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::backup::BackedUpUnit;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::open_image::OpenImage;
+use asmpatch_core::flash::progress::FlashStep;
 use etcetera::BaseStrategy as _;
 use serde::Serialize;
 use thiserror::Error;
@@ -12,13 +19,6 @@ use super::device::PortArgs;
 use super::flash::Screen;
 use super::{Context, print};
 use crate::cli::errors::Exit;
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::ImageError;
-use crate::flash::backup::BackedUpUnit;
-use crate::flash::backup_folder;
-use crate::flash::open_image::OpenImage;
-use crate::flash::progress::FlashStep;
 use crate::interrupt;
 
 /// Save a bridge's configuration blocks and firmware, with digests.

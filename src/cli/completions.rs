@@ -3,12 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 
+use asmpatch_files::atomic;
+use asmpatch_files::file;
 use clap_complete::{Generator as _, Shell};
 use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
-use crate::atomic;
-use crate::file;
 
 /// Print a completion script for a shell, or write it into a folder.
 #[derive(Debug, clap::Args)]

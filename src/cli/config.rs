@@ -3,13 +3,13 @@
 pub(super) mod get;
 mod set;
 
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::plan::UnitBlocks;
 use thiserror::Error;
 
 use super::Context;
 use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
-use crate::flash::plan::UnitBlocks;
 
 /// Read and change one unit's configuration: its serial number and its names.
 #[derive(Debug, clap::Args)]

@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use asm2464::Coded;
+use asmpatch_core::failure::AnyFailure;
 use clap::ValueEnum;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::{Deserialize, Serialize};
@@ -11,7 +12,6 @@ use super::errors;
 use super::harmless::{Harmless, causes};
 use super::print;
 use super::settings::Settings;
-use crate::failure::AnyFailure;
 
 /// When to colour the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, derive_more::Display)]

@@ -2,21 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
+use asm2464_dock::virtual_bridge::Counts;
+use asmpatch_core::bench::{self, Outcome};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::fetch::Source;
+use asmpatch_core::flash::{plan, run as flash_run};
+use asmpatch_core::patch::{PatchSet, Patched};
+use asmpatch_files::atomic::StagedFolder;
+use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
 use super::Context;
-use crate::atomic::StagedFolder;
-use crate::bench::{self, Outcome};
 use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::fetch::Source;
-use crate::file;
-use crate::flash::{plan, run as flash_run};
 use crate::interrupt;
-use crate::patch::{PatchSet, Patched};
-use crate::virtual_bridge::Counts;
 
 /// Show the whole trip with nothing attached and no network.
 ///

@@ -1,14 +1,14 @@
 //! The options that select a unit, shared by every command that talks to one.
 
+use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge::Port;
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::unit::{self, Chosen, Selector, TransportChoice};
 use clap::ValueEnum;
 
 use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
-use crate::bridge::Port;
-use crate::failure::AnyFailure;
 use crate::interrupt;
-use crate::pcap::Capture;
-use crate::unit::{self, Chosen, Selector, TransportChoice};
 
 /// Selects a unit, for commands that open its port themselves.
 #[derive(Debug, Clone, clap::Args)]

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{CodeAddress, Image, known_routines};
+use asm2464_chip::code::elf_of_image;
+use asm2464_chip::mcu::{self, Line};
+use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::ImageFile;
 use super::names::{LoadedSymbols, SymbolsReport};
 use super::{AnyFailure, Context, Exit, output, print};
-use crate::atomic;
-use crate::escape::Escape as _;
-use crate::firmware::{CodeAddress, Image, elf_of_image, known_routines};
-use crate::mcu::{self, Line};
 
 /// Disassemble an image's code.
 ///

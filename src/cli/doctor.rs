@@ -9,6 +9,13 @@ mod tests;
 use std::fs;
 use std::path::PathBuf;
 
+use asm2464::escape::Escape as _;
+use asm2464_host::bridge::UnitInfo;
+use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, examine};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::shell;
+use asmpatch_core::unit::{self, Selector};
+use asmpatch_files::atomic;
 use serde::Serialize;
 
 use self::diagnose::{Diagnosis, diagnose};
@@ -17,15 +24,8 @@ use super::flash::recovery::Action;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, output, print};
-use crate::atomic;
-use crate::bridge::UnitInfo;
 use crate::cli::errors::Exit;
-use crate::doctor::{DoctorOptions, DoctorReport, Finding, examine};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
 use crate::interrupt;
-use crate::shell;
-use crate::unit::{self, Selector};
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///

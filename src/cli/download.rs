@@ -5,18 +5,18 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::FirmwareVersion;
+use asmpatch_core::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
+use asmpatch_files::atomic;
+use asmpatch_files::file;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
 use super::output::{self, OutputError};
 use super::{AnyFailure, Context, Exit, print, terminal};
-use crate::atomic;
-use crate::digest::{Md5Digest, Sha256Digest};
-use crate::escape::Escape as _;
-use crate::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
-use crate::file;
-use crate::firmware::FirmwareVersion;
 use crate::interrupt;
 
 /// Allowed values of `--timeout`, in seconds.

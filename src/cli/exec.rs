@@ -7,6 +7,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::mpsc::{Sender, channel};
 
+use asm2464::digest::to_hex;
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::{Cdb, DataLength, XdataAddress, XdataPage, opcode};
+use asm2464_chip::chip::boot::{self, BootFault};
+use asm2464_chip::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
+use asm2464_chip::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
 use clap::ValueEnum;
 use thiserror::Error;
 
@@ -14,12 +20,6 @@ pub(super) use self::report::ExecReport;
 use self::report::{ExecStatus, RegisterAccess};
 use super::input::{self, ImageFile};
 use super::{AnyFailure, Context, Exit, print};
-use crate::chip::boot::{self, BootFault};
-use crate::chip::{Answer, Chip, Driver, Ending, Outcome, Unanswered, Watch};
-use crate::digest::to_hex;
-use crate::mcu::{AccessKind, MemoryFlash, Observer, Step, Trace};
-use crate::scsi::bot::Direction;
-use crate::scsi::{Cdb, DataLength, XdataAddress, XdataPage, opcode};
 
 /// The longest data-out of any command: E3 of part 2.
 pub(super) const MAX_DATA_OUT: usize = 0x1_0000;

@@ -5,15 +5,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use asm2464::Coded;
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{Image, ImageError, MAX_FILE_LEN};
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::patch::Receipt;
+use asmpatch_files::file;
 use thiserror::Error;
 
 use super::output;
-use crate::digest::Sha256Digest;
-use crate::failure::AnyFailure;
-use crate::file;
-use crate::firmware::{Image, ImageError, MAX_FILE_LEN};
-use crate::interrupt::{Interrupt, Interrupted};
-use crate::patch::Receipt;
 
 /// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
@@ -125,7 +125,7 @@ pub fn read_text(path: &Path) -> Result<String, InputError> {
 /// the commands that check an image and those that write it must not differ about that.
 ///
 /// # Errors
-/// [`InputError`], and [`crate::patch::ReceiptError`].
+/// [`InputError`], and [`asmpatch_core::patch::ReceiptError`].
 pub fn receipt_of(image: &Path, named: Option<&Path>) -> Result<Option<Receipt>, AnyFailure> {
     let beside = output::receipt_path(image);
     let path = match named {

@@ -5,12 +5,13 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asm2464::firmware::UsbId;
+use asmpatch_core::devices::Devices;
+use asmpatch_core::fetch::{Cache, CacheError, Manifests};
+use asmpatch_core::patch::Library;
+use asmpatch_core::shell;
+
 use super::{AnyFailure, Context, input};
-use crate::devices::Devices;
-use crate::fetch::{Cache, CacheError, Manifests};
-use crate::firmware::UsbId;
-use crate::patch::Library;
-use crate::shell;
 
 /// The option that adds patches to the embedded ones.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -2,26 +2,26 @@
 
 use std::sync::Arc;
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, open_build};
+use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge::{Behind, Speed, UnitInfo};
+use asmpatch_core::devices::{Devices, KnownDevice};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::identity::shared_serials;
+use asmpatch_core::flash::observe::Running;
+use asmpatch_core::patch::Library;
+use asmpatch_core::shell;
+use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, print};
-use crate::bridge::{Behind, Speed, UnitInfo};
 use crate::cli::errors::{Exit, help};
-use crate::devices::{Devices, KnownDevice};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, open_build};
-use crate::flash::access::Access;
-use crate::flash::identity::shared_serials;
-use crate::flash::observe::Running;
 use crate::interrupt;
-use crate::patch::Library;
-use crate::pcap::Capture;
-use crate::shell;
-use crate::unit::{self, OpenError, Selector};
 
 /// List every bridge on the system: firmware, maker, link, and what is behind it.
 ///
@@ -268,9 +268,10 @@ fn show_known(known: &Devices, json: bool) {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{BridgeState, UsbId};
+    use asm2464_host::bridge::Location;
+
     use super::*;
-    use crate::bridge::Location;
-    use crate::firmware::{BridgeState, UsbId};
 
     fn row(folder: &str, serial: &str) -> ListedUnit {
         let unit = UnitInfo {

@@ -13,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use asm2464::escape::Escape as _;
+use asmpatch_files::file;
 use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -20,8 +22,6 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
 use super::print;
-use crate::escape::Escape as _;
-use crate::file;
 
 /// The most bytes that may wait to be written. Lines beyond them are dropped.
 const BACKLOG: usize = 16 << 20;

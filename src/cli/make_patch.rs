@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::escape;
+use asm2464::firmware::{CodeAddress, Image};
+use asmpatch_core::fetch::DEFAULT_IMAGE;
+use asmpatch_core::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
 use super::known::{self, PatchDirs};
 use super::{AnyFailure, Context, Exit};
-use crate::digest::{Sha256Digest, to_hex};
-use crate::escape;
-use crate::fetch::DEFAULT_IMAGE;
-use crate::firmware::{CodeAddress, Image};
-use crate::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;
@@ -113,9 +113,10 @@ fn hex_value(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use asm2464_chip::practice;
+    use asmpatch_core::patch::{Library, Patch, PatchSet, Selection};
+
     use super::*;
-    use crate::patch::{Library, Patch, PatchSet, Selection};
-    use crate::practice;
 
     #[test]
     fn what_is_printed_is_a_patch_that_applies() {

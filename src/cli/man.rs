@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asmpatch_files::atomic;
+use asmpatch_files::file;
 use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
-use crate::atomic;
-use crate::file;
 
 /// Write the man pages, one per subcommand, into a folder.
 #[derive(Debug, clap::Args)]

@@ -53,6 +53,7 @@ mod wrap;
 
 use std::process::ExitCode;
 
+use asmpatch_core::failure::AnyFailure;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 pub use context::{ColorChoice, Context};
@@ -62,7 +63,6 @@ use log::LogArgs;
 
 use self::settings::{ConfigFile, Settings};
 use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///

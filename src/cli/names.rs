@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{Bank, CodeAddress, Image};
+use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
+use asmpatch_core::failure::AnyFailure;
 use i8051::Instruction;
 use serde::Serialize;
 
 use super::input::{self, InFile};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{Bank, CodeAddress, Image};
-use crate::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::file;
+use asmpatch_files::file;
 use thiserror::Error;
 
 /// Reasons a file is not written.

@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
+use asmpatch_core::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+use asmpatch_core::shell;
+use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::{ImageFile, InFile};
@@ -9,10 +13,6 @@ use super::known::PatchDirs;
 use super::output;
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, Exit, print, table};
-use crate::atomic;
-use crate::escape::Escape as _;
-use crate::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
-use crate::shell;
 
 /// Patch an image, and write a receipt beside it.
 ///

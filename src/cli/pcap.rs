@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::pcap::{Capture, CaptureError};
+use asm2464_dock::pcap::{Capture, CaptureError};
 
 /// The option that says where USB traffic is recorded.
 #[derive(Debug, Clone, clap::Args)]

@@ -1,12 +1,11 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::Image;
+use asm2464_chip::mcu::Line;
+use asmpatch_core::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use serde::Serialize;
-
-use crate::digest::{Sha256Digest, to_hex};
-use crate::escape::Escape as _;
-use crate::firmware::Image;
-use crate::mcu::Line;
-use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 
 /// The keys of a patch in `--json`.
 #[derive(Serialize)]
@@ -117,10 +116,11 @@ fn instruction_lines(lines: &[Line]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{Bank, CodeAddress};
+    use asm2464_chip::mcu::disassemble_in;
+    use asm2464_chip::practice;
+
     use super::*;
-    use crate::firmware::{Bank, CodeAddress};
-    use crate::mcu::disassemble_in;
-    use crate::practice;
 
     #[test]
     fn runs_of_zeros_and_of_nops_are_counted() {

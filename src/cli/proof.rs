@@ -1,9 +1,9 @@
 //! The proof that an image works, as the user sees it: what it costs so far, and Ctrl-C.
 
+use asm2464_chip::chip::ProofBudget;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Context, terminal};
-use crate::chip::ProofBudget;
 use crate::interrupt;
 
 /// The budget of one proof. A proof that takes long is shown as a bar.

@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::ResetMode;
+use asm2464_host::bridge::{Attached, CommandError, Port, Speed};
 use serde::Serialize;
 use thiserror::Error;
 use tracing::info;
@@ -9,10 +13,7 @@ use tracing::info;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
 use super::{AnyFailure, Context, Exit, print};
-use crate::bridge::{Attached, CommandError, Port, Speed};
-use crate::firmware::BridgeState;
-use crate::interrupt::{self, Interrupt};
-use crate::scsi::ResetMode;
+use crate::interrupt::{self};
 
 /// Restart a bridge: reset its CPU and retrain its link.
 ///

@@ -2,19 +2,20 @@
 
 use std::path::PathBuf;
 
+use asm2464::escape::Escape as _;
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::backup_folder::{self, BackupFolderError};
+use asmpatch_core::flash::decide::Subject;
+use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
+use asmpatch_core::flash::observe::is_virtual;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::shell;
+
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
 use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::flash::backup_folder::{self, BackupFolderError};
-use crate::flash::decide::Subject;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
-use crate::flash::observe::is_virtual;
-use crate::flash::plan::FlashPlan;
-use crate::shell;
 
 /// Write a backup back to a bridge, byte for byte.
 ///

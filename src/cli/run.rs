@@ -9,6 +9,14 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use asm2464::Bdf;
+use asm2464::digest::to_hex;
+use asm2464::firmware::CodeAddress;
+use asm2464::scsi::{Cdb, XdataAddress};
+use asm2464_chip::chip::boot;
+use asm2464_chip::chip::{Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
+use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
+use asm2464_chip::profile::{Profile, Timeline};
 use clap::ValueEnum;
 
 use self::author::AuthorArgs;
@@ -20,13 +28,6 @@ use super::exec::{ExecTransport, TRACE_KEPT, hex_bytes};
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit, print};
-use crate::chip::boot;
-use crate::chip::{Bdf, Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
-use crate::digest::to_hex;
-use crate::firmware::CodeAddress;
-use crate::mcu::{MemoryFlash, Observer, Step, Trace};
-use crate::profile::{Profile, Timeline};
-use crate::scsi::{Cdb, XdataAddress};
 
 /// Boot an image on a model of the chip, and trace it.
 ///
@@ -312,8 +313,8 @@ pub(super) fn place(pc: u32) -> String {
 
 pub(super) fn xdata(at: XdataAddress) -> String {
     match at.page {
-        crate::scsi::XdataPage::Main => format!("0x{:04X}", at.addr),
-        crate::scsi::XdataPage::Other => format!("1:0x{:04X}", at.addr),
+        asm2464::scsi::XdataPage::Main => format!("0x{:04X}", at.addr),
+        asm2464::scsi::XdataPage::Other => format!("1:0x{:04X}", at.addr),
     }
 }
 

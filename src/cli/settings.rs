@@ -8,6 +8,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf, is_separator};
 
+use asm2464::firmware::UsbId;
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_files::toml_file::{self, TomlError};
 use clap::builder::OsStringValueParser;
 use etcetera::BaseStrategy as _;
 use serde::de::Error as _;
@@ -15,9 +18,6 @@ use serde::{Deserialize, Deserializer};
 
 use super::context::ColorChoice;
 use super::input::{self, InputError};
-use crate::failure::AnyFailure;
-use crate::firmware::UsbId;
-use crate::toml_file::{self, TomlError};
 
 /// If one of these is set, it decides about colours, and the file does not.
 const COLOR_VARIABLES: [&str; 3] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"];

@@ -1,8 +1,9 @@
 //! The `asmpatch udev` command: prints udev rules.
 
+use asmpatch_core::udev_rules::udev_rules;
+
 use super::known::DeviceIds;
 use super::{AnyFailure, Context, Exit};
-use crate::usb::udev_rules;
 
 /// Print the udev rules that let a Linux user open a bridge.
 ///

@@ -2,16 +2,16 @@
 
 use std::path::PathBuf;
 
+use asm2464::digest::Sha256Digest;
+use asm2464::escape::Escape as _;
+use asmpatch_core::patch::{self, Patch, PatchError};
+use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::{ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
 use super::{AnyFailure, Context, Exit, print};
-use crate::atomic;
-use crate::digest::Sha256Digest;
-use crate::escape::Escape as _;
-use crate::patch::{self, Patch, PatchError};
 
 /// Remove the patches from an image.
 ///

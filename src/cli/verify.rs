@@ -7,6 +7,14 @@ mod unit;
 use std::path::{Path, PathBuf};
 
 use asm2464::Coded;
+use asm2464::digest::Sha256Digest;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
+use asm2464_chip::practice;
+use asmpatch_core::fetch::Manifests;
+use asmpatch_core::flash::open_image::OpenImage;
+use asmpatch_core::patch::{self, Difference, Expectations, Library, Verification};
+use asmpatch_core::unit::Selector;
 use serde::Serialize;
 
 use self::booting::Booting;
@@ -18,14 +26,6 @@ use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, print, table};
 use crate::cli::errors::{self, Exit};
-use crate::digest::Sha256Digest;
-use crate::escape::Escape as _;
-use crate::fetch::Manifests;
-use crate::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
-use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Difference, Expectations, Library, Verification};
-use crate::practice;
-use crate::unit::Selector;
 
 /// The most differing bytes that the table shows; `--json` has all of them.
 const MAX_SHOWN: usize = 64;
@@ -216,7 +216,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let bytes = input::read(path, MAX_FILE_LEN)?;
     if bytes.is_empty() {
-        return Err(input::InFile { path: path.to_owned(), cause: crate::firmware::ImageError::Empty }.into());
+        return Err(input::InFile { path: path.to_owned(), cause: asm2464::firmware::ImageError::Empty }.into());
     }
     Ok(bytes)
 }

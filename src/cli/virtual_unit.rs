@@ -3,17 +3,17 @@
 use std::path::Path;
 use std::thread;
 
+use asm2464::escape::Escape as _;
+use asm2464_chip::practice;
+use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_bridge::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
+use asm2464_dock::virtual_bridge::{VirtualBridge, replug};
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
 use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit};
-use crate::escape::Escape as _;
 use crate::interrupt;
-use crate::pcap::Capture;
-use crate::practice;
-use crate::virtual_bridge::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
-use crate::virtual_bridge::{VirtualBridge, replug};
 
 /// Work with virtual bridges.
 #[derive(Debug, clap::Args)]

@@ -13,24 +13,26 @@ use thiserror::Error;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use crate::atomic;
-use crate::bench::{self, measure::Effort};
-use crate::bridge::{Attached, Bridge, Port, Transport};
-use crate::digest::Sha256Digest;
-use crate::failure::AnyFailure;
-use crate::fetch::{Acquired, Cache, Fetcher, Limits};
-use crate::file;
-use crate::firmware::Image;
-use crate::flash::access::Access;
-use crate::flash::registers::BUDGET;
-use crate::flash::{plan, run};
-use crate::interrupt::Interrupt;
-use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
-use crate::pcie::{Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, VendorTlp};
-use crate::practice;
-use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use crate::unit;
-use crate::virtual_bridge::{Counts, VirtualPort};
+use asm2464::Bdf;
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::Image;
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
+use asm2464_dock::virtual_bridge::{Counts, VirtualPort};
+use asm2464_host::bridge::{Attached, Bridge, Port, Transport};
+use asm2464_host::pcie::{NoTime, Pcie, SRAM_ADDRESS, Scope, VendorTlp};
+use asmpatch_core::bench::{self, measure::Effort};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::fetch::{Acquired, Cache, Fetcher, Limits};
+use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::registers::BUDGET;
+use asmpatch_core::flash::{plan, run};
+use asmpatch_core::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
+use asmpatch_core::unit;
+use asmpatch_files::atomic;
+use asmpatch_files::file;
 use mirror::MirrorServer;
 
 /// The practice image's id in the demo's manifest.
@@ -329,9 +331,10 @@ fn zip(image: &[u8]) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{BridgeState, UsbId};
+
     use super::*;
     use crate::cli::errors::Exit;
-    use crate::firmware::{BridgeState, UsbId};
 
     #[test]
     fn the_whole_trip_ends_with_a_patched_unit_that_gives_bytes_back() {

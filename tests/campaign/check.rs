@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use asmpatch::digest::Sha256Digest;
-use asmpatch::flash::backup_folder;
-use asmpatch::flash::left::Left;
+use asm2464::digest::Sha256Digest;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::left::Left;
 
 use crate::history::{History, Output, Trouble};
 use crate::process::{End, Ended};
@@ -166,7 +166,7 @@ impl Around<'_> {
             claim(runs.as_ref() == Some(version), || format!("version {version}, the flash holds {runs:?}"))?;
         }
         if let (Some((id, serial)), Some(blocks), Some(true)) = (&told.after, world::own_blocks(self.after), told.ok) {
-            let has = (blocks[0].usb_id().to_string(), blocks[0].text(asmpatch::firmware::ConfigField::Serial));
+            let has = (blocks[0].usb_id().to_string(), blocks[0].text(asm2464::firmware::ConfigField::Serial));
             // Open firmware has its own identity, and the former firmware may still run.
             let is_own = (id, serial) == (&has.0, &has.1) || (world.is_open(self.after) && id == "ADD1:0001");
             claim(is_own, || format!("came back as {id} {serial}, the flash has {has:?}"))?;

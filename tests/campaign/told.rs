@@ -1,6 +1,6 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch::flash::left::Left;
+use asmpatch_core::flash::left::Left;
 use serde_json::Value;
 
 use crate::process::Ended;

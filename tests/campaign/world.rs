@@ -5,13 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
-use asmpatch::flash::backup::{BackedUpUnit, Backup};
-use asmpatch::flash::backup_folder;
-use asmpatch::patch::{PatchSet, Patched, Selection};
-use asmpatch::practice;
-use asmpatch::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
+use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::patch::{PatchSet, Patched, Selection};
 
 use crate::history::{Companion, Config, Firmware, History, Job, Start};
 
@@ -51,7 +51,7 @@ impl World {
         let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
         let mut unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
-        let mut stock = flash.get(asmpatch::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
+        let mut stock = flash.get(asm2464::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
         // Nothing may touch the second slot, so fill it.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
             *cell = (at >> 8) as u8 ^ at as u8;
@@ -237,7 +237,7 @@ pub fn image_in(flash: &[u8]) -> Option<Image> {
         let at = part.flash_address().0 as usize;
         flash[at..at + part.max_len()].to_vec()
     });
-    Image::parse(&asmpatch::flash::backup::firmware_file(&parts)).ok()
+    Image::parse(&asmpatch_core::flash::backup::firmware_file(&parts)).ok()
 }
 
 /// The backup that this flash gives.

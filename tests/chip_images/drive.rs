@@ -1,11 +1,11 @@
 //! A unit with a drive, and checks that hold for every firmware that drives it.
 
-use asmpatch::chip::{
+use asm2464::firmware::Image;
+use asm2464_chip::chip::{
     COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, Outcome, PacketIn, PacketOut,
     STATUS_IN, Speed,
 };
-use asmpatch::firmware::Image;
-use asmpatch::mcu::MemoryFlash;
+use asm2464_chip::mcu::MemoryFlash;
 
 use super::powered_on;
 

@@ -4,10 +4,10 @@
 
 pub mod drive;
 
-pub use asmpatch::chip::boot::powered_on;
-use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::{BodyOffset, Image};
-use asmpatch::patch::{PatchSet, Selection};
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BodyOffset, Image};
+pub use asm2464_chip::chip::boot::powered_on;
+use asmpatch_core::patch::{PatchSet, Selection};
 
 /// Reads the file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {

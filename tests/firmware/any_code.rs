@@ -36,7 +36,7 @@ impl Piece {
 }
 
 fn register() -> impl Strategy<Value = u16> {
-    let known: Vec<u16> = asmpatch::chip::registers()
+    let known: Vec<u16> = asm2464_chip::chip::registers()
         .flat_map(|(_, register)| register.first..=register.last.min(register.first + 8))
         .collect();
     prop_oneof![4 => proptest::sample::select(known), 1 => any::<u16>()]

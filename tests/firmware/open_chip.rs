@@ -1,7 +1,8 @@
 //! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image.
-use asmpatch::chip::{Bdf, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
-use asmpatch::mcu::MemoryFlash;
-use asmpatch::scsi::XdataAddress;
+use asm2464::Bdf;
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
+use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{open, powered_on};
 

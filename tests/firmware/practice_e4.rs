@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use asmpatch::practice;
+use asm2464_chip::practice;
 
 use crate::e4::Pair;
 
@@ -63,7 +63,7 @@ fn the_patch_files_bytes_are_what_the_assembler_makes_of_the_source() {
             let mut written = BTreeMap::new();
             for hunk in &image.hunks {
                 let at = hunk.at.code_address().unwrap();
-                assert_ne!(at.bank(), asmpatch::firmware::Bank::Bank0);
+                assert_ne!(at.bank(), asm2464::firmware::Bank::Bank0);
                 written.extend(hunk.new.iter().enumerate().map(|(i, byte)| (at.addr() + i as u16, *byte)));
             }
             assert!(written == assembled, "{}: patches/{patch}.toml is not what {patch}.asm gives", image.name);

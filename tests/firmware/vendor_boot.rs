@@ -1,9 +1,9 @@
 //! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
 //! fail.
 
-use asmpatch::chip::FlashDefects;
-use asmpatch::chip::boot::{self, BootFault, Wire};
-use asmpatch::firmware::{BodyOffset, BridgeState, FileOffset, Image};
+use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
+use asm2464_chip::chip::FlashDefects;
+use asm2464_chip::chip::boot::{self, BootFault, Wire};
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));

@@ -1,10 +1,10 @@
 //! The vendor's image on the whole chip model, from the reset vector. `ASMPATCH_VENDOR_IMAGE` names the image.
-use asmpatch::chip::{
+use asm2464::firmware::{Image, known_blocks};
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::{
     COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed, Unanswered,
 };
-use asmpatch::firmware::{Image, known_blocks};
-use asmpatch::mcu::{AccessKind, MemoryFlash};
-use asmpatch::scsi::XdataAddress;
+use asm2464_chip::mcu::{AccessKind, MemoryFlash};
 
 use crate::chip_images::{patched, powered_on, vendor};
 
@@ -178,7 +178,7 @@ fn an_image_is_flashed_and_runs_after_the_reset() {
     assert_eq!(unit.bulk_only(&reset, Data::None).unwrap().status, 0);
     assert_eq!(unit.settle(), Outcome::Reset);
     assert!(!unit.chip.is_on_bus());
-    let chip = unit.chip.restart(asmpatch::mcu::CodeSpace::new(&image));
+    let chip = unit.chip.restart(asm2464_chip::mcu::CodeSpace::new(&image));
     let mut unit = Driver::new(chip);
     unit.enumerate().unwrap();
     assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(4)).unwrap().data, VERSION);

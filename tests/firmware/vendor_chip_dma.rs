@@ -1,9 +1,10 @@
 //! READ(16), WRITE(16) and PCIe requests of the vendor's image on the whole chip model. `ASMPATCH_VENDOR_IMAGE` names
 //! the image.
-use asmpatch::chip::{Bdf, Data, Driver, MemoryFunction, Speed, Unanswered};
-use asmpatch::firmware::Image;
-use asmpatch::mcu::MemoryFlash;
-use asmpatch::scsi::XdataAddress;
+use asm2464::Bdf;
+use asm2464::firmware::Image;
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::{Data, Driver, MemoryFunction, Speed, Unanswered};
+use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{cdb16, patched, powered_on, vendor};
 

@@ -1,6 +1,8 @@
 //! The vendor's image with hosts that misbehave. `ASMPATCH_VENDOR_IMAGE` names the image.
-use asmpatch::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, PacketIn, PacketOut, STATUS_IN, Speed, Unanswered};
-use asmpatch::mcu::MemoryFlash;
+use asm2464_chip::chip::{
+    COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, PacketIn, PacketOut, STATUS_IN, Speed, Unanswered,
+};
+use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{powered_on, vendor};
 

@@ -1,5 +1,5 @@
 //! The vendor's image with an NVMe drive behind the bridge. `ASMPATCH_VENDOR_IMAGE` names the image.
-use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Speed};
+use asm2464_chip::chip::{DATA_IN, DATA_OUT, Data, Speed};
 
 use crate::chip_images::drive::{
     good, keeps_commands_apart, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,

@@ -1,8 +1,8 @@
 //! The E4 length extension on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names
 //! the image.
-use asmpatch::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
-use asmpatch::mcu::{LineKind, listing};
-use asmpatch::symbols::Symbols;
+use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
+use asm2464_chip::mcu::{LineKind, listing};
+use asm2464_chip::symbols::Symbols;
 
 use crate::e4::Pair;
 
@@ -195,7 +195,7 @@ fn the_next_packet_of_a_reply_is_asked_for_at_one_place() {
 fn the_practice_image_shares_no_run_of_sixteen_bytes_with_the_vendors() {
     let vendor = Image::parse(&vendor_file()).unwrap();
     let known: std::collections::HashSet<&[u8]> = vendor.body().windows(16).collect();
-    let practice = asmpatch::practice::image();
+    let practice = asm2464_chip::practice::image();
     for (at, run) in practice.body().windows(16).enumerate() {
         let filler = run.iter().filter(|byte| **byte == 0).count() > 8;
         assert!(filler || !known.contains(run), "body {at:#x}");

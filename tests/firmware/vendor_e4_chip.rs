@@ -1,8 +1,8 @@
 //! The E4 length extension on the vendor's image from reset, packet by packet over the wire. `ASMPATCH_VENDOR_IMAGE`
 //! names the image.
-use asmpatch::chip::Speed;
-use asmpatch::firmware::CodeAddress;
-use asmpatch::scsi::XdataAddress;
+use asm2464::firmware::CodeAddress;
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::Speed;
 
 use crate::chip_images::vendor;
 use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};

@@ -2,10 +2,10 @@
 //! firmware whose host gave up one of its own replies: unpatched firmware never answers READ(16), and a long E4 without
 //! data. `ASMPATCH_VENDOR_IMAGE` names the image.
 
-use asmpatch::chip::{COMMAND_OUT, DATA_IN, Outcome, STATUS_IN, Speed, Unanswered};
-use asmpatch::firmware::Image;
-use asmpatch::scsi::runtime::INITIALISATION;
-use asmpatch::scsi::uas::{ABORT_TASK, LOGICAL_UNIT_RESET};
+use asm2464::firmware::Image;
+use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::scsi::uas::{ABORT_TASK, LOGICAL_UNIT_RESET};
+use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, Outcome, STATUS_IN, Speed, Unanswered};
 
 use crate::chip_images::{cdb16, patched, with};
 use crate::chip_wire::{INQUIRY, RECOVERIES, Reply, Unit, Way, Wire, everywhere};

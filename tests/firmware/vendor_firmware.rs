@@ -4,11 +4,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use asmpatch::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot, checklist};
-use asmpatch::firmware::{CodeAddress, FlashAddress, Image};
-use asmpatch::mcu::{MemoryFlash, Observer, SpiFlash, Step};
-use asmpatch::scsi::runtime::INITIALISATION;
-use asmpatch::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
+use asm2464::firmware::{CodeAddress, FlashAddress, Image};
+use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
+use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot, checklist};
+use asm2464_chip::mcu::{MemoryFlash, Observer, SpiFlash, Step};
 
 use crate::chip_images::{patched, vendor};
 

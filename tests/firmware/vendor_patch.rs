@@ -1,8 +1,8 @@
 //! The patches on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names the image.
 
-use asmpatch::digest::{Md5Digest, Sha256Digest};
-use asmpatch::firmware::{FileOffset, Image};
-use asmpatch::patch::{PatchError, PatchSet, Selection, unpatch};
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::firmware::{FileOffset, Image};
+use asmpatch_core::patch::{PatchError, PatchSet, Selection, unpatch};
 
 const STOCK_SHA256: &str = "0acfd7e0b6e3a5dec5abcf4af4ac03817dd463b7800ed4cf1f7c8a0778ab7b8b";
 

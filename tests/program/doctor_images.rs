@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use asmpatch::bridge::Endpoint;
-use asmpatch::doctor::{DoctorOptions, PipeState, examine};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::scsi::Cdb;
-use asmpatch::scsi::uas::{CommandIu, Tag};
-use asmpatch::unit;
-use asmpatch::virtual_bridge::{Behind, ControlAnswer, Reply, Scenario, VirtualBridge, VirtualPort};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::Cdb;
+use asm2464::scsi::uas::{CommandIu, Tag};
+use asm2464_dock::virtual_bridge::{Behind, ControlAnswer, Reply, Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::Endpoint;
+use asmpatch_core::doctor::{DoctorOptions, PipeState, examine};
+use asmpatch_core::unit;
 
 use crate::schemas;
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use asmpatch::chip::{Data, Speed};
-use asmpatch::profile::Profile;
-use asmpatch::symbols::Symbols;
+use asm2464_chip::chip::{Data, Speed};
+use asm2464_chip::profile::Profile;
+use asm2464_chip::symbols::Symbols;
 
 /// Finds a program on the PATH.
 fn program(name: &str) -> PathBuf {

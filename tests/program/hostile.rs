@@ -5,10 +5,10 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use asmpatch::digest::Sha256Digest;
-use asmpatch::escape::is_harmful;
-use asmpatch::firmware::ConfigField;
-use asmpatch::practice;
+use asm2464::digest::Sha256Digest;
+use asm2464::escape::is_harmful;
+use asm2464::firmware::ConfigField;
+use asm2464_chip::practice;
 
 use crate::schemas;
 
@@ -55,7 +55,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
     let manifest = folder.path().join("before/backup.toml");
     let good = fs::read_to_string(&manifest).unwrap();
     for key in ["serial", "state", "usb-id", "product", "device"] {
-        let hostile = asmpatch::escape::toml(HOSTILE);
+        let hostile = asm2464::escape::toml(HOSTILE);
         let lines: Vec<String> = good
             .lines()
             .map(|line| if line.starts_with(&format!("{key} = ")) { format!("{key} = {hostile}") } else { line.into() })
@@ -179,7 +179,7 @@ fn hostile_names_in_files_manifests_receipts_and_archives_are_shown_escaped() {
     assert!(printed(&output).contains("x\\n"));
 
     fs::create_dir(folder.path().join("manifests")).unwrap();
-    fs::write(folder.path().join("manifests/a.toml"), format!("id = {}\n", asmpatch::escape::toml(HOSTILE))).unwrap();
+    fs::write(folder.path().join("manifests/a.toml"), format!("id = {}\n", asm2464::escape::toml(HOSTILE))).unwrap();
     let output = run(&["download", "--manifest-dir", "manifests"]);
     assert_eq!(output.status.code(), Some(3));
     printed(&output);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use asmpatch::practice;
+use asm2464_chip::practice;
 
 const SESSION: [&str; 3] =
     ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];

@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use asmpatch::firmware::BodyOffset;
-use asmpatch::practice;
+use asm2464::firmware::BodyOffset;
+use asm2464_chip::practice;
 
 use crate::schemas;
 

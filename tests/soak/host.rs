@@ -1,11 +1,12 @@
 //! A host that lives a life with its unit, then does everything that a host can to recover it.
 
-use asmpatch::chip::{
-    Bdf, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketOut, STATUS_IN, Speed,
-    Unanswered, image_in,
+use asm2464::Bdf;
+use asm2464::firmware::{CodeAddress, Image};
+use asm2464_chip::chip::{
+    COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketOut, STATUS_IN, Speed, Unanswered,
+    image_in,
 };
-use asmpatch::firmware::{CodeAddress, Image};
-use asmpatch::mcu::{CodeSpace, MemoryFlash, Observer, Step as Instruction};
+use asm2464_chip::mcu::{CodeSpace, MemoryFlash, Observer, Step as Instruction};
 
 use super::chip_images;
 use super::judge::Verdict;

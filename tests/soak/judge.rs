@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use asmpatch::chip::Outcome;
-use asmpatch::firmware::CodeAddress;
+use asm2464::firmware::CodeAddress;
+use asm2464_chip::chip::Outcome;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {

@@ -22,8 +22,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use asmpatch::firmware::Image;
-use asmpatch::practice;
+use asm2464::firmware::Image;
+use asm2464_chip::practice;
 
 use self::host::Host;
 use self::judge::Verdict;

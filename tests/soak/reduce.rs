@@ -1,6 +1,6 @@
 //! Finds the shortest history that leads to the same state.
 
-use asmpatch::firmware::Image;
+use asm2464::firmware::Image;
 
 use super::host::Host;
 use super::steps::{Life, Step};

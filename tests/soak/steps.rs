@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use asmpatch::chip::Speed;
+use asm2464_chip::chip::Speed;
 use fastrand::Rng;
 
 /// Kind of firmware.
@@ -298,7 +298,7 @@ fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    asmpatch::digest::to_hex(bytes, " ")
+    asm2464::digest::to_hex(bytes, " ")
 }
 
 impl fmt::Display for Step {

@@ -1,9 +1,9 @@
 //! A virtual unit whose flash takes time for each page.
 
-use asmpatch::bridge::Port as _;
-use asmpatch::firmware::{BlockIndex, Part};
-use asmpatch::practice;
-use asmpatch::virtual_bridge::{Scenario, Timing, VirtualBridge, VirtualPort};
+use asm2464::firmware::{BlockIndex, Part};
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{Scenario, Timing, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::Port as _;
 
 #[test]
 fn a_flash_that_is_busy_again_and_again_keeps_a_command_waiting_and_loses_none() {

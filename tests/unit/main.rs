@@ -18,4 +18,4 @@ mod vendor_unit;
 mod vendor_whole;
 
 // The program of a matrix product names its crate's module of this name.
-use asmpatch::tiny_gpu;
+use asm2464_dock::tiny_gpu;

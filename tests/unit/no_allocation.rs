@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use asmpatch::bridge::{
+use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandStatusWrapper, CswStatus};
+use asm2464::scsi::{Command, ScsiStatus};
+use asm2464_host::bridge::{
     BulkOnly, Completion, Endpoint, Job, JobData, PipeError, Pipes, Reaped, TransferEnd, TransferId, Transport, Uas,
     Workload,
 };
-use asmpatch::scsi::bot::{CBW_LEN, CSW_LEN, CommandStatusWrapper, CswStatus};
-use asmpatch::scsi::{Command, ScsiStatus};
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 const BLOCK: usize = 65_536;

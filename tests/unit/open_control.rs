@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path};
-use asmpatch::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
-use asmpatch::bridge::{ControlError, OpenBridge, Port};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::scsi::XdataAddress;
-use asmpatch::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::XdataAddress;
+use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
+use asm2464_host::bridge::{ControlError, OpenBridge, Port};
+use asmpatch_core::bench::measure::Effort;
+use asmpatch_core::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path};
 
 const BAR: u64 = 0x1000_0000;
 

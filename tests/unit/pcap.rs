@@ -2,13 +2,13 @@
 use std::path::PathBuf;
 use std::process::Command as Process;
 
-use asmpatch::bridge::{AnyTransport, Bridge, Port as _};
-use asmpatch::pcap::{Bus, Capture, Device, End};
-use asmpatch::practice;
-use asmpatch::scsi::Command;
-use asmpatch::scsi::uas::{CommandIu, Tag};
-use asmpatch::virtual_bridge::usbredir::{Capabilities, Outbox, Session};
-use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464::scsi::Command;
+use asm2464::scsi::uas::{CommandIu, Tag};
+use asm2464_chip::practice;
+use asm2464_dock::pcap::{Bus, Capture, Device, End};
+use asm2464_dock::virtual_bridge::usbredir::{Capabilities, Outbox, Session};
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Bridge, Port as _};
 
 fn unit(scenario: &str) -> VirtualBridge {
     let scenario = Scenario::parse(scenario).unwrap();
@@ -90,7 +90,7 @@ fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     let file = recorded(|capture| {
         let mut port = VirtualPort::new("virtual".to_owned(), unit(""));
         port.record(capture);
-        port.open().unwrap().reset(asmpatch::scsi::ResetMode::CpuReset).unwrap();
+        port.open().unwrap().reset(asm2464::scsi::ResetMode::CpuReset).unwrap();
         port.open().unwrap().inquiry().unwrap();
     });
     let descriptors = events(&file).into_iter().filter(|event| event.3.starts_with(&[18, 1])).count();

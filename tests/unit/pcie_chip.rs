@@ -1,11 +1,12 @@
 //! PCIe devices behind a virtual unit, reached through the firmware on the chip model: the practice image, and the
 //! vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
-use asmpatch::bridge::{AnyTransport, Bridge, Port};
-use asmpatch::firmware::Image;
-use asmpatch::pcie::{Bdf, NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
-use asmpatch::scsi::XdataAddress;
-use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464::Bdf;
+use asm2464::firmware::Image;
+use asm2464::scsi::XdataAddress;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Bridge, Port};
+use asm2464_host::pcie::{NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 
 /// A GPU of two functions behind two switches.
 const TREE: &str = include_str!("../cli/pcie.in/tree/bridge.toml");

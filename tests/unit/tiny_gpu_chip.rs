@@ -6,14 +6,14 @@
 #[path = "../../crates/asm2464-dock/src/tiny_gpu/tests/kernels.rs"]
 mod kernels;
 
-use asmpatch::bridge::{Bridge, OpenBridge, Port, Transport};
-use asmpatch::firmware::Image;
-use asmpatch::pcie::{
-    Bdf, DmaWrite, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, TinyGpu, TinyGpuError, TlpEngine, VendorTlp,
-};
-use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use asmpatch::tiny_gpu::registers::CardFault;
-use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464::Bdf;
+use asm2464::firmware::Image;
+use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use asm2464_dock::tiny_gpu::registers::CardFault;
+use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
+use asm2464_host::pcie::{NoTime, Pcie, SRAM_ADDRESS, Scope, TlpEngine, VendorTlp};
 use kernels::packed_matmul;
 
 const CARD: &str = "behind = \"tiny-gpu\"";

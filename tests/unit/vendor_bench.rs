@@ -3,16 +3,19 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asmpatch::bench::measure::Effort;
-use asmpatch::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction};
-use asmpatch::bridge::{
+use asm2464::Bdf;
+use asm2464::firmware::{BodyOffset, Image};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::{ResetMode, XdataAddress};
+use asm2464_dock::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
-use asmpatch::firmware::{BodyOffset, Image};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::pcie::{Bdf, NoTime, Pcie, Scope, VendorTlp};
-use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
+use asmpatch_core::bench::measure::Effort;
+use asmpatch_core::bench::{
+    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction,
+};
 
 fn vendor() -> Image {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
@@ -151,9 +154,9 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
 fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
     let image = vendor();
     let library = asmpatch::embedded::patches().unwrap();
-    let selection = asmpatch::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
-    let digest = asmpatch::digest::Sha256Digest::of(&image.to_file());
-    let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
+    let selection = asmpatch_core::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
+    let digest = asm2464::digest::Sha256Digest::of(&image.to_file());
+    let set = asmpatch_core::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
     let mut port = port_of(&set.apply().unwrap().image, "");
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));

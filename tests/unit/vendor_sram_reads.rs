@@ -3,14 +3,13 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
-use asmpatch::pcie::{
-    DmaWrite, Entry, Job, NoTime, Pcie, SRAM_ADDRESS, Scope, SramReadError, TinyGpu, TinyGpuError, VendorTlp,
-};
-use asmpatch::scsi::{Command, ScsiStatus, XdataAddress};
-use asmpatch::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use asmpatch::tiny_gpu::registers::{RAN, SENT, STATUS};
-use asmpatch::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
+use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
+use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, SRAM_ADDRESS, Scope, SramReadError, VendorTlp};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
 const SECTOR: usize = 512;
@@ -337,7 +336,7 @@ fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_of_no_sectors_ends_well_and_harms_nothing() {
     let mut unit = unit(CARD);
-    let nothing = asmpatch::bridge::DataPhase::None;
+    let nothing = asm2464_host::bridge::DataPhase::None;
     let ended = unit.bridge.execute(Command::Read16 { lba: 0, blocks: 0 }, nothing, SECOND).unwrap();
     assert_eq!((ended.status, ended.transferred), (ScsiStatus::Good, 0));
     unit.works();

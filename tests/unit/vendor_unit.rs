@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey};
-use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::{PatchSet, Selection};
-use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::{ResetMode, XdataAddress};
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{
+    AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey,
+};
+use asmpatch_core::patch::{PatchSet, Selection};
 
 fn vendor_file() -> Vec<u8> {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")

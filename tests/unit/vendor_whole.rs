@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use asmpatch::bridge::{Bridge, CommandError, Port as _, Transport, TransportError, TransportErrorKind};
-use asmpatch::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::scsi::{ResetMode, XdataAddress};
-use asmpatch::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::{ResetMode, XdataAddress};
+use asm2464_dock::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{Bridge, CommandError, Port as _, Transport, TransportError, TransportErrorKind};
 
 fn image() -> Image {
     image_in("ASMPATCH_VENDOR_IMAGE")

@@ -3,13 +3,13 @@
 //! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs the
 //! corpus through the same functions.
 
-use asmpatch::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
-use asmpatch::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
-use asmpatch::scsi::uas::{HostIu, StatusIu};
-use asmpatch::scsi::{Capacity, Inquiry, Sense};
-use asmpatch::symbols::Symbols;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
+use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
+use asm2464::scsi::uas::{HostIu, StatusIu};
+use asm2464::scsi::{Capacity, Inquiry, Sense};
+use asm2464_chip::symbols::Symbols;
 #[cfg(unix)]
-use asmpatch::virtual_bridge::usbredir::Parser;
+use asm2464_dock::virtual_bridge::usbredir::Parser;
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///
@@ -132,8 +132,9 @@ pub fn usbredir(data: &[u8]) {
 /// # Panics
 /// If the chip stores more than its limits allow, or runs longer than its budget.
 pub fn chip(data: &[u8]) {
-    use asmpatch::chip::{Bdf, Chip, MemoryFunction, Outcome, Speed};
-    use asmpatch::mcu::{CodeSpace, MemoryFlash};
+    use asm2464::Bdf;
+    use asm2464_chip::chip::{Chip, MemoryFunction, Outcome, Speed};
+    use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
     const STRETCH: u64 = 5_000;
     let (code, host) = data.split_at(data.len() / 2);

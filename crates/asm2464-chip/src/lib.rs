@@ -4,6 +4,15 @@
 //! [`chip`] is the model, [`mcu`] its 8051 with a disassembler. [`code`] makes images of what compilers write, [`symbols`]
 //! reads their names, and [`profile`] records what firmware does. [`practice`] is an image of asmpatch's own, which stands
 //! in for the vendor's.
+//!
+//! ```
+//! use asm2464_chip::chip::boot;
+//! use asm2464_chip::practice;
+//!
+//! // Boots the image, and checks that it does what its host needs.
+//! let report = boot::check(&practice::image());
+//! assert_eq!(report.failure(), None);
+//! ```
 
 pub mod chip;
 pub mod code;
@@ -11,11 +20,3 @@ pub mod mcu;
 pub mod practice;
 pub mod profile;
 pub mod symbols;
-
-use asm2464::{digest, scsi};
-
-/// The image's facts, with the code files of this crate.
-mod firmware {
-    pub(crate) use crate::code::*;
-    pub(crate) use asm2464::firmware::*;
-}

@@ -3,14 +3,54 @@
 //!
 //! [`virtual_bridge`] is the unit, [`tiny_gpu`] a GPU that it can have behind it, with a driver, and [`pcap`] records what
 //! goes over its wire.
+//!
+//! Read XDATA: the version of the running firmware.
+//!
+//! ```
+//! use asm2464_host::bridge::Port;
+//! use asm2464::scsi::XdataAddress;
+//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let mut bridge = VirtualPort::new("virtual".to_owned(), unit).open()?;
+//! let mut version = [0; 6];
+//! bridge.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+//! assert_eq!(version, [0x26, 0x11, 0x21, 0x00, 0x00, 0x01]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Read a device's BAR through either firmware.
+//!
+//! ```
+//! use asm2464_host::bridge::Port;
+//! use asm2464_host::pcie::{NoTime, Pcie, PcieError, Scope, TlpEngine, VendorTlp};
+//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! /// The first four bytes of the GPU's first BAR.
+//! fn first_bytes(engine: &mut dyn TlpEngine) -> Result<[u8; 4], PcieError> {
+//!     let mut patience = NoTime;
+//!     let mut pcie = Pcie::new(engine, &mut patience);
+//!     let mut survey = pcie.survey(Scope::USUAL)?;
+//!     pcie.assign(&mut survey)?;
+//!     let gpu = survey.functions.iter().find(|function| function.class >> 16 == 0x03).expect("the unit has a GPU");
+//!     let mut bytes = [0; 4];
+//!     pcie.memory_write(gpu.bars[0].address, b"GPU!")?;
+//!     pcie.memory_read(gpu.bars[0].address, &mut bytes)?;
+//!     Ok(bytes)
+//! }
+//!
+//! let port = |scenario: &str| {
+//!     let scenario = Scenario::parse(scenario).expect("keys that exist");
+//!     let unit = VirtualBridge::in_memory(scenario, b"seed of its serial number", None)?;
+//!     Ok::<_, Box<dyn std::error::Error>>(VirtualPort::new("virtual".to_owned(), unit))
+//! };
+//! let mut vendor = port("behind = \"gpu\"")?.open()?;
+//! assert_eq!(first_bytes(&mut VendorTlp::new(&mut vendor))?, *b"GPU!");
+//! let mut open = port("behind = \"gpu\"\nfactory = \"open\"")?.open_control()?;
+//! assert_eq!(first_bytes(&mut open)?, *b"GPU!");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod pcap;
 pub mod tiny_gpu;
 pub mod virtual_bridge;
-
-#[cfg(test)]
-use asm2464::digest;
-use asm2464::{firmware, interrupt, progress, scsi};
-use asm2464_chip::{chip, mcu, practice};
-use asm2464_host::bridge;
-use asmpatch_files::{atomic, file, toml_file};

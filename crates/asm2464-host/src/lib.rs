@@ -6,9 +6,9 @@
 //!
 //! Errors have stable codes. Nothing is printed; `tracing` events tell what happens. A process that ends without
 //! unwinding gives its devices back with [`usb::release_all`].
+//!
+//! `examples/unit.rs` reads a unit's memory, lists what is behind it, and moves data into its SRAM.
 
 pub mod bridge;
 pub mod pcie;
 pub mod usb;
-
-use asm2464::{digest, escape, firmware, interrupt, scsi};

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::firmware::UsbId;
-use crate::toml_file::{self, TomlError};
-use crate::usb::KnownUnits;
+use asm2464::firmware::UsbId;
+use asm2464_host::usb::KnownUnits;
+use asmpatch_files::toml_file::{self, TomlError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

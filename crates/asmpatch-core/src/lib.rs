@@ -3,6 +3,52 @@
 //! The modules follow an image on its way: it comes in ([`fetch`]), is changed ([`patch`]), written ([`flash`]) to a
 //! [`unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). Data files are handed in: known docks ([`devices`]),
 //! patches and manifests.
+//!
+//! Patch an image. The practice image is asmpatch's own and stands in for the vendor's.
+//!
+//! ```
+//! use asm2464::digest::Sha256Digest;
+//! use asmpatch_core::patch::{Library, PatchSet, Selection};
+//! use asm2464_chip::practice;
+//!
+//! let stock = practice::image();
+//! let library = Library::of(&[("status.toml", include_str!("../../../patches/status-0x2a12.toml"))])?;
+//! let digest = Sha256Digest::of(&stock.to_file());
+//! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
+//! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Flash a unit: plan, write, read back, restart, and see what runs. The unit here is virtual; `unit::port` opens a
+//! real one.
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use asm2464_host::bridge::Port;
+//! use asmpatch_core::flash::access::Access;
+//! use asmpatch_core::flash::plan::FlashPlan;
+//! use asmpatch_core::flash::run::{self, FlashOptions};
+//! use asmpatch_core::flash::registers::BUDGET;
+//! use asm2464::interrupt::Interrupt;
+//! use asm2464_chip::practice;
+//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//!
+//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let mut port = VirtualPort::new("virtual".to_owned(), unit);
+//! let attached = port.attached()?;
+//! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
+//! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
+//! let options = FlashOptions {
+//!     backup_into: None,
+//!     return_deadline: Duration::from_secs(10),
+//!     replug_deadline: Duration::ZERO,
+//!     rewrite: false,
+//!     budget: BUDGET,
+//! };
+//! let report = run::run(&mut port, &plan, &options, &mut (), Interrupt::never()).map_err(|stopped| stopped.error)?;
+//! # Ok::<(), asmpatch_core::failure::AnyFailure>(())
+//! ```
 
 pub mod bench;
 pub mod devices;
@@ -18,21 +64,3 @@ pub mod shell;
 mod tests;
 pub mod udev_rules;
 pub mod unit;
-
-use asm2464::{digest, escape, interrupt, progress, scsi};
-use asm2464_chip::{chip, mcu, practice};
-use asm2464_dock::{pcap, tiny_gpu, virtual_bridge};
-use asm2464_host::{bridge, usb};
-use asmpatch_files::{atomic, file, toml_file};
-
-/// The image's facts and code files.
-mod firmware {
-    pub(crate) use asm2464::firmware::*;
-    pub(crate) use asm2464_chip::code::*;
-}
-
-/// PCIe behind a unit, with the driver of a GPU.
-mod pcie {
-    pub(crate) use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
-    pub(crate) use asm2464_host::pcie::*;
-}

@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use crate::escape::{Escape as _, is_harmful, replaced};
+use asm2464::escape::{Escape as _, is_harmful, replaced};
 
 /// Quotes a word for the user's shell: a POSIX shell, or cmd and PowerShell on Windows.
 pub fn word(word: impl AsRef<OsStr>) -> String {

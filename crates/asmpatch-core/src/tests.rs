@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::file;
+use asmpatch_files::file;
 
 /// Reads the TOML files of a folder in the repository: the name for messages, and the text of each.
 pub(crate) fn repository(folder: &str) -> Vec<(String, String)> {

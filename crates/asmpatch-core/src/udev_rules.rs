@@ -1,7 +1,8 @@
 //! The udev rules that let a user open a bridge.
 
+use asm2464::firmware::UsbId;
+
 use crate::devices::Devices;
-use crate::firmware::UsbId;
 
 /// Path of the rules file on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";

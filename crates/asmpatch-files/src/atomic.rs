@@ -5,11 +5,11 @@ mod leftovers;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use asm2464::escape::Escape as _;
 use tempfile::NamedTempFile;
 use thiserror::Error;
 
 pub use self::leftovers::StagedFolder;
-use crate::escape::Escape as _;
 use crate::file;
 
 /// A file could not be written. Whatever had its name before is still there, unchanged.

@@ -1,9 +1,18 @@
 //! Files that others may have put there or may read at the same time, for asmpatch's crates: read up to a limit and never
 //! through a link ([`file`]), written completely or not at all ([`atomic`]), and TOML whose errors show their place
 //! ([`toml_file`]).
+//!
+//! ```
+//! use asmpatch_files::{atomic, file};
+//!
+//! let folder = tempfile::tempdir()?;
+//! let path = folder.path().join("serial");
+//! atomic::write(&path, b"0123")?;
+//! assert_eq!(file::read_regular(&path, 4)?, b"0123");
+//! assert!(file::read_regular(&path, 3).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod atomic;
 pub mod file;
 pub mod toml_file;
-
-use asm2464::{escape, interrupt};

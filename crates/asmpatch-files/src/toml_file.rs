@@ -2,11 +2,10 @@
 
 use std::ops::Range;
 
+use asm2464::escape::{self, Escape as _};
 use asm2464::{Coded, Quote};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
-
-use crate::escape::{self, Escape as _};
 
 /// TOML that does not parse, or does not fit the expected type: unknown keys, wrong types, bad values.
 #[derive(Debug, Error)]

@@ -6,21 +6,22 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464_dock::pcap::Capture;
+use asmpatch_core::bench::baseline::{self, Change};
+use asmpatch_core::bench::measure::{Effort, Point};
+use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::unit::{self, Chosen};
+use asmpatch_files::atomic;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use thiserror::Error;
 
 use super::{Context, input, output, print, terminal};
-use crate::bench::baseline::{self, Change};
-use crate::bench::measure::{Effort, Point};
-use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row};
 use crate::cli::errors::Exit;
-use crate::failure::AnyFailure;
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupt;
-use crate::pcap::Capture;
-use crate::unit::{self, Chosen};
-use crate::{atomic, interrupt};
+use crate::interrupt;
 
 /// Measure a bridge, after proving that its data are right.
 ///

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::escape::Escape as _;
+use asmpatch_core::bench::{BenchReport, Path, Row};
 use plotters::prelude::*;
 use thiserror::Error;
-
-use crate::bench::{BenchReport, Path, Row};
-use crate::escape::Escape as _;
 
 /// Size of the image: wide enough for a README, and tall enough for both panels.
 const SIZE: (u32, u32) = (960, 720);

@@ -1,12 +1,12 @@
 //! The bench report as text: a table and a bar chart.
 
+use asm2464::escape::Escape as _;
+use asmpatch_core::bench::baseline::Change;
+use asmpatch_core::bench::{BenchReport, Integrity, Outcome, Path, ROUND_TRIP_US, Row};
 use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
-use crate::bench::baseline::Change;
-use crate::bench::{BenchReport, Integrity, Outcome, Path, ROUND_TRIP_US, Row};
 use crate::cli::table;
-use crate::escape::Escape as _;
 
 /// Width of the chart's longest bar, in columns.
 const BAR_WIDTH: usize = 40;
@@ -203,8 +203,9 @@ fn verdict_lines(report: &BenchReport) {
 
 #[cfg(test)]
 mod tests {
+    use asmpatch_core::bench::{Figures, Spread};
+
     use super::*;
-    use crate::bench::{Figures, Spread};
 
     #[test]
     fn the_widest_figures_of_every_path_fit_80_columns() {

@@ -2,18 +2,18 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::digest::to_hex;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
+use asm2464_host::bridge::Attached;
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::observe;
 use serde::Serialize;
 
 use super::block;
-use crate::bridge::Attached;
 use crate::cli::device::PortArgs;
 use crate::cli::errors::Exit;
 use crate::cli::print;
-use crate::digest::to_hex;
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
-use crate::flash::observe;
 use crate::interrupt;
 
 /// Show the fields of a unit's configuration.

@@ -2,20 +2,21 @@
 
 use std::str::FromStr;
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::decide::Subject;
+use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
+use asmpatch_core::flash::observe::Observation;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::unit::OpenError;
+
 use super::{ConfigError, block};
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
 use crate::cli::{Context, proof};
-use crate::digest::Sha256Digest;
-use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
-use crate::flash::decide::Subject;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
-use crate::flash::observe::Observation;
-use crate::flash::plan::FlashPlan;
-use crate::unit::OpenError;
 
 /// Change a unit's serial number or names.
 ///

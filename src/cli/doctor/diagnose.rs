@@ -2,19 +2,19 @@
 
 use std::iter;
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, UsbId, is_runtime_product};
+use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
+use asm2464_host::bridge::{Behind, Speed};
+use asm2464_host::pcie::{Function, class_name, vendor_name};
+use asmpatch_core::doctor::{Examination, PipeState, Problem, Timing};
+use asmpatch_core::flash::firmware_kind::RunningFirmware;
+use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use crate::bridge::open::{Supply, SupplyMeasurement};
-use crate::bridge::{Behind, Speed};
 use crate::cli::{errors, pcie};
-use crate::doctor::{Examination, PipeState, Problem, Timing};
-use crate::escape::Escape as _;
-use crate::firmware::{BridgeState, UsbId, is_runtime_product};
-use crate::flash::firmware_kind::RunningFirmware;
-use crate::pcie::{Function, class_name, vendor_name};
-use crate::shell;
 
 /// Minimum voltage of the 12 V supply in millivolts: ATX allows 11.4 V.
 const SUPPLY_MIN_MV: u16 = 11_400;

@@ -1,18 +1,19 @@
 //! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
+use asm2464::escape::Escape as _;
+use asm2464::interrupt::Interrupt;
+use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge;
+use asm2464_host::bridge::{AnyTransport, Bridge, Speed};
+use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::firmware_kind::RunningFirmware;
+use asmpatch_core::unit::{self, TransportChoice};
 use thiserror::Error;
 
 use super::Args;
-use crate::bridge::{AnyTransport, Bridge, Speed};
+use crate::cli;
 use crate::cli::flash::ask;
-use crate::doctor::{Answer, Examination, Experiment, Finding};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::flash::firmware_kind::RunningFirmware;
-use crate::interrupt::Interrupt;
-use crate::pcap::Capture;
-use crate::unit::{self, TransportChoice};
-use crate::{bridge, cli};
 
 /// Reasons no experiment was run, or that the rest were not.
 #[derive(Debug, Error)]

@@ -2,18 +2,19 @@
 
 use std::path::Path;
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464_host::bridge::UnitInfo;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::fitting::{UnitTraces, fitting};
+use asmpatch_core::patch::Library;
+use asmpatch_core::shell;
+
 use super::diagnose::Diagnosis;
-use crate::bridge::UnitInfo;
 use crate::cli::Context;
 use crate::cli::backup::BackupPlace;
 use crate::cli::flash::own_backup::{lines, offers, with_options};
 use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand};
-use crate::escape::Escape as _;
-use crate::firmware::BridgeState;
-use crate::flash::backup_folder;
-use crate::flash::fitting::{UnitTraces, fitting};
-use crate::patch::Library;
-use crate::shell;
 
 /// The backups of a unit in its boot loader, as commands.
 pub(super) struct Recovery {

@@ -1,16 +1,17 @@
 //! Diagnoses of units in memory.
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BridgeState, Image};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
+use asm2464_host::bridge::{Behind, Location, Port as _};
+use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
+use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch_core::unit;
+
 use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
-use crate::bridge::open::{Supply, SupplyMeasurement};
-use crate::bridge::{Behind, Location, Port as _};
-use crate::digest::Sha256Digest;
-use crate::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
-use crate::firmware::{BridgeState, Image};
-use crate::interrupt::Interrupt;
-use crate::patch::{PatchSet, Selection};
-use crate::practice;
-use crate::unit;
-use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 fn patched() -> Image {
     let image = practice::image();

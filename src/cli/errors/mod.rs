@@ -8,8 +8,7 @@ use std::env;
 use std::ffi::OsString;
 
 use asm2464::Coded;
-
-use crate::shell;
+use asmpatch_core::shell;
 
 /// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use asm2464_host::usb::DiskError;
+use asmpatch_core::udev_rules::RULES_PATH;
+
 use super::{Exit, entry_of, files, units, with_command};
-use crate::usb::{DiskError, RULES_PATH};
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -122,7 +124,7 @@ fn the_help_names_the_rules_file_that_asmpatch_installs() {
 
 #[test]
 fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it_all_the_same() {
-    use crate::usb::sysfs::UncheckedDisk;
+    use asm2464_host::usb::sysfs::UncheckedDisk;
 
     let disk = UncheckedDisk { name: "sda".to_owned(), why: "No such file or directory".to_owned() };
     let error = DiskError::Unchecked { port: "3-1.2".parse().unwrap(), disks: vec![disk] };

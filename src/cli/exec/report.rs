@@ -1,11 +1,11 @@
 //! The report of `asmpatch exec`, as text and as JSON.
 
+use asm2464::digest::to_hex;
+use asm2464_chip::chip::register_name;
+use asm2464_chip::mcu::AccessKind;
 use serde::{Serialize, Serializer};
 
-use crate::chip::register_name;
 use crate::cli::{print, table};
-use crate::digest::to_hex;
-use crate::mcu::AccessKind;
 
 const BYTES_A_LINE: usize = 16;
 

@@ -1,12 +1,12 @@
-//! The commands that give a unit its own identity back from its backups. What fits is [`crate::flash::fitting`]'s.
+//! The commands that give a unit its own identity back from its backups. What fits is [`asmpatch_core::flash::fitting`]'s.
 
-use crate::escape::Escape as _;
-use crate::flash::backup::Backup;
-use crate::flash::backup_folder;
-use crate::flash::firmware_kind::{Firmware, Rewritable};
-use crate::flash::fitting::{Fit, FittingBackup};
-use crate::flash::observe::is_virtual;
-use crate::patch::Library;
+use asm2464::escape::Escape as _;
+use asmpatch_core::flash::backup::Backup;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
+use asmpatch_core::flash::fitting::{Fit, FittingBackup};
+use asmpatch_core::flash::observe::is_virtual;
+use asmpatch_core::patch::Library;
 
 use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
 
@@ -106,10 +106,11 @@ pub fn lines(actions: &[Action]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{Part, known_blocks};
+    use asm2464_chip::practice;
+    use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
+
     use super::*;
-    use crate::firmware::{Part, known_blocks};
-    use crate::flash::backup::{BackedUpUnit, Backup};
-    use crate::practice;
 
     /// A real unit's backup, which holds the practice image.
     fn backup() -> Backup {
@@ -146,7 +147,7 @@ mod tests {
         };
         let offers = |fit| offers(&[found(fit)], &origin, &["--other-line"], "1-2", &library);
         let certain = offers(Fit::Certain);
-        let b = crate::shell::path(&path);
+        let b = asmpatch_core::shell::path(&path);
         let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();
         assert_eq!(
             commands,

@@ -4,20 +4,20 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use asm2464::Coded;
+use asm2464::firmware::FlashAddress;
+use asm2464_host::bridge::{CommandError, ControlError};
+use asmpatch_core::flash::decide::Carried;
+use asmpatch_core::flash::error::FlashError;
+use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::progress::FlashStep;
+use asmpatch_core::flash::registers::RegisterError;
+use asmpatch_core::flash::run::Stopped;
+use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 
 use super::own_backup;
-use crate::bridge::{CommandError, ControlError};
 use crate::cli::errors;
-use crate::firmware::FlashAddress;
-use crate::flash::decide::Carried;
-use crate::flash::error::FlashError;
-use crate::flash::left::Left;
-use crate::flash::progress::FlashStep;
-use crate::flash::registers::RegisterError;
-use crate::flash::run::Stopped;
-use crate::shell;
 
 /// A command that writes units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]

@@ -6,31 +6,33 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use asm2464::escape::Escape as _;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::{Port, UnitInfo};
+use asmpatch_core::devices::Devices;
+use asmpatch_core::failure::{AnyFailure, fenced};
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::decide::{
+    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
+};
+use asmpatch_core::flash::fitting::{FittingBackup, fitting};
+use asmpatch_core::flash::observe::{Observation, is_virtual};
+use asmpatch_core::flash::plan::{BlockSource, FlashPlan, is_readable};
+use asmpatch_core::flash::registers::BUDGET;
+use asmpatch_core::flash::run::{FlashOptions, FlashReport};
+use asmpatch_core::patch::Library;
+use asmpatch_core::unit::{self, OpenError};
+
 use super::at_once::at_once;
 use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, show};
-use crate::bridge::{Port, UnitInfo};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
-use crate::devices::Devices;
-use crate::escape::Escape as _;
-use crate::failure::{AnyFailure, fenced};
-use crate::flash::backup_folder;
-use crate::flash::decide::{
-    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
-};
-use crate::flash::fitting::{FittingBackup, fitting};
-use crate::flash::observe::{Observation, is_virtual};
-use crate::flash::plan::{BlockSource, FlashPlan, is_readable};
-use crate::flash::registers::BUDGET;
-use crate::flash::run::{FlashOptions, FlashReport};
-use crate::interrupt::{self, Interrupt};
-use crate::patch::Library;
-use crate::unit::{self, OpenError};
+use crate::interrupt::{self};
 
 /// What a command is going to write.
 pub struct WritingJob {

@@ -4,25 +4,25 @@ use std::ops::Not;
 use std::path::{Path, PathBuf};
 
 use asm2464::Coded as _;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, UsbId};
+use asm2464_host::bridge::{Attached, Behind};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::decide::Terms;
+use asmpatch_core::flash::firmware_kind::Firmware;
+use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::observe::Observation;
+use asmpatch_core::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
+use asmpatch_core::flash::progress::StepReport;
+use asmpatch_core::flash::proof::Runs;
+use asmpatch_core::flash::run::FlashReport;
+use asmpatch_core::shell;
 use serde::Serialize;
 
 use super::recovery::{Action, WritingCommand, restore};
 use super::session::{PreparedUnit, UnitOutcome, WritingJob};
-use crate::bridge::{Attached, Behind};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, UsbId};
-use crate::flash::decide::Terms;
-use crate::flash::firmware_kind::Firmware;
-use crate::flash::left::Left;
-use crate::flash::observe::Observation;
-use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
-use crate::flash::progress::StepReport;
-use crate::flash::proof::Runs;
-use crate::flash::run::FlashReport;
-use crate::shell;
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {

@@ -1,13 +1,14 @@
 //! The image to write, and what proves that it is good.
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::decide::Refusal;
+use asmpatch_core::flash::firmware_kind::Firmware;
+use asmpatch_core::patch::{self, ConfigEdits, Expectations, Library};
+
 use super::Args;
 use crate::cli::input::{self, ImageFile};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
-use crate::flash::decide::Refusal;
-use crate::flash::firmware_kind::Firmware;
-use crate::patch::{self, ConfigEdits, Expectations, Library};
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {

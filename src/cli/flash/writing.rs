@@ -1,18 +1,19 @@
 //! Writes the accepted units: each by itself, or all or none.
 
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::Port;
+use asmpatch_core::flash::decide::{Carried, Refusal};
+use asmpatch_core::flash::fitting::FittingBackup;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
+use asmpatch_core::patch::Library;
+
 use super::at_once::at_once;
 use super::own_backup;
 use super::recovery::{FlashFailure, InvokedCommand};
 use super::screen::UnitProgress;
 use super::session::UnitOutcome;
-use crate::bridge::Port;
 use crate::cli::log;
-use crate::flash::decide::{Carried, Refusal};
-use crate::flash::fitting::FittingBackup;
-use crate::flash::plan::FlashPlan;
-use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
-use crate::interrupt::Interrupt;
-use crate::patch::Library;
 
 /// What the writes of one run share.
 pub struct Writing<'a> {

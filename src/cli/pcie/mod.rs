@@ -6,6 +6,14 @@ mod tree;
 
 use std::time::{Duration, Instant};
 
+use asm2464::Bdf;
+use asm2464::digest::{parse_hex, to_hex};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::open::Supply;
+use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
+use asmpatch_core::failure::AnyFailure;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use thiserror::Error;
@@ -13,14 +21,8 @@ use thiserror::Error;
 pub use self::show::in_words;
 use super::device::DeviceArgs;
 use super::{Context, print, terminal};
-use crate::bridge::open::Supply;
 use crate::cli::errors::Exit;
-use crate::digest::{parse_hex, to_hex};
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::BridgeState;
-use crate::interrupt::{self, Interrupt};
-use crate::pcie::{Bdf, Link, Patience, Pcie, PcieError, Scope, Survey};
+use crate::interrupt::{self};
 
 /// Show what is behind a bridge on PCIe: link, devices, BARs.
 ///

@@ -4,18 +4,18 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+use asm2464::digest::to_hex;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464_host::bridge::open::SupplyMeasurement;
+use asm2464_host::pcie::{
+    Bar, BarKind, CapabilityKind, Change, Function, Header, Link, Names, Note, Survey, Window, class_name,
+};
+use asmpatch_files::file;
 use serde::Serialize;
 
 use super::{Reached, tree};
-use crate::bridge::open::SupplyMeasurement;
 use crate::cli::print;
-use crate::digest::to_hex;
-use crate::escape::Escape as _;
-use crate::file;
-use crate::firmware::BridgeState;
-use crate::pcie::{
-    Bar, BarKind, CapabilityKind, Change, Function, Header, Link, Names, Note, Survey, Window, class_name,
-};
 
 /// Where systems keep the PCI ID database.
 const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use crate::pcie::Survey;
+use asm2464_host::pcie::Survey;
 
 /// Draws the functions. `name` returns the text for a function that is not a bridge with something behind it.
 pub(super) fn draw(survey: &Survey, name: &dyn Fn(usize) -> String) -> String {
@@ -44,8 +44,10 @@ fn after(start: &str, bar: char, lines: Vec<String>) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::Bdf;
+    use asm2464_host::pcie::{Function, Link};
+
     use super::*;
-    use crate::pcie::{Bdf, Function, Link};
 
     /// A function, with its secondary and subordinate bus if it is a bridge.
     fn function(at: Bdf, parent: Option<usize>, buses: Option<(u32, u32)>) -> Function {

@@ -2,16 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
+use asm2464::firmware::Image;
+use asm2464_chip::chip::CLOCK_MHZ;
+use asm2464_chip::mcu::{Observer, Step};
+use asm2464_chip::profile::{Coverage, Profile, Timeline};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_files::atomic;
 use thiserror::Error;
 
-use crate::atomic;
-use crate::chip::CLOCK_MHZ;
 use crate::cli::names::LoadedSymbols;
 use crate::cli::output;
-use crate::failure::AnyFailure;
-use crate::firmware::Image;
-use crate::mcu::{Observer, Step};
-use crate::profile::{Coverage, Profile, Timeline};
 
 /// The options for firmware authors.
 #[derive(Debug, Clone, clap::Args)]

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
+use asm2464::digest::to_hex;
+use asm2464::firmware::{BULK_ONLY_CLASS, BridgeState};
+use asm2464::scsi::{Cdb, DataLength};
+use asm2464_chip::chip::boot::Enumerated;
+use asm2464_chip::chip::{Data, Driver, Unanswered};
+use asm2464_chip::mcu::MemoryFlash;
+use asmpatch_core::failure::AnyFailure;
 use thiserror::Error;
 
 use super::Args;
-use crate::chip::boot::Enumerated;
-use crate::chip::{Data, Driver, Unanswered};
 use crate::cli::exec::{ExecError, ExecTransport, MAX_DATA_OUT};
 use crate::cli::input;
-use crate::digest::to_hex;
-use crate::failure::AnyFailure;
-use crate::firmware::{BULK_ONLY_CLASS, BridgeState};
-use crate::mcu::MemoryFlash;
-use crate::scsi::{Cdb, DataLength};
 
 /// The image takes control requests only.
 #[derive(Debug, Error)]

@@ -1,15 +1,16 @@
 //! Prints what happens on the chip as it happens, one line per event.
 
+use asm2464::digest::to_hex;
+use asm2464::firmware::{CodeAddress, FlashAddress};
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::{DmaEvent, UsbEvent, Watch, register_name};
+use asm2464_chip::mcu::{AccessKind, Step, Trace};
+use asm2464_chip::profile::TimelineWatch;
+use asm2464_dock::pcap::{Device, End};
+
 use super::author::Observers;
 use super::{EventKind, place, xdata};
-use crate::chip::{DmaEvent, UsbEvent, Watch, register_name};
 use crate::cli::names::LoadedSymbols;
-use crate::digest::to_hex;
-use crate::firmware::{CodeAddress, FlashAddress};
-use crate::mcu::{AccessKind, Step, Trace};
-use crate::pcap::{Device, End};
-use crate::profile::TimelineWatch;
-use crate::scsi::XdataAddress;
 
 /// The bit of bmRequestType and bEndpointAddress for data to the host.
 const TO_HOST: u8 = 0x80;
@@ -66,7 +67,7 @@ impl Events {
 impl Watch for Events {
     fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, pc: u32) {
         if self.registers {
-            let name = register_name(at.addr).filter(|_| at.page == crate::scsi::XdataPage::Main).unwrap_or("?");
+            let name = register_name(at.addr).filter(|_| at.page == asm2464::scsi::XdataPage::Main).unwrap_or("?");
             let arrow = if kind == AccessKind::Read { "->" } else { "<-" };
             errln!("register  {:<10} {:<8} {name:<20} {arrow} {value:02X}", place(pc), xdata(at));
         }

@@ -1,15 +1,15 @@
 //! The report of `asmpatch run`, as text and as JSON.
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464_chip::chip::UnknownAccess;
+use asm2464_chip::mcu::AccessKind;
+use asm2464_chip::profile::FunctionCost;
 use serde::Serialize;
 
 use super::{place, xdata};
-use crate::chip::UnknownAccess;
 use crate::cli::names::SymbolsReport;
 use crate::cli::{print, table};
-use crate::escape::Escape as _;
-use crate::firmware::BridgeState;
-use crate::mcu::AccessKind;
-use crate::profile::FunctionCost;
 
 /// How many functions the table shows.
 const SHOWN: usize = 12;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
+use asmpatch_core::devices::KnownDevice;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -17,7 +18,6 @@ use crate::cli::{
     backup, bench, config, context, disasm, doctor, download, exec, flash, info, list, patch, pcie, reset, run,
     unpatch, verify, wrap,
 };
-use crate::devices::KnownDevice;
 
 /// Builds the schema of one document. `text` says what prints it.
 fn document<T: JsonSchema>(name: &str, version: u32, text: &str) -> Map<String, Value> {
@@ -166,9 +166,9 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");
     each!("verify", verify::VerifyJson<'_>, "asmpatch verify --json: an element a file");
     one!("wrap", wrap::WrapJson, "asmpatch wrap --json");
-    let report = crate::doctor::REPORT_SCHEMA;
+    let report = asmpatch_core::doctor::REPORT_SCHEMA;
     check(
-        document::<crate::doctor::DoctorReport<'_, doctor::diagnose::Verdicts>>(
+        document::<asmpatch_core::doctor::DoctorReport<'_, doctor::diagnose::Verdicts>>(
             "doctor-report",
             report,
             "The file of asmpatch doctor --report",

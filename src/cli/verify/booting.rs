@@ -1,12 +1,12 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupted;
+use asm2464_chip::chip::boot::{self, Check, Wire};
+use asmpatch_core::patch::Verification;
 use serde::Serialize;
 
-use crate::chip::boot::{self, Check, Wire};
 use crate::cli::{Context, proof, table};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupted;
-use crate::patch::Verification;
 
 // Without an image there are no checks.
 #[derive(Serialize)]

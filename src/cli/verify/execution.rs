@@ -1,10 +1,10 @@
 //! `asmpatch verify --execute`: the checklist, executed on the image.
 
+use asm2464_chip::chip::checklist::{self, Checked, Expected};
+use asmpatch_core::patch::Verification;
 use serde::Serialize;
 
-use crate::chip::checklist::{self, Checked, Expected};
 use crate::cli::table;
-use crate::patch::Verification;
 
 // Without an image that can be executed there are no checks.
 #[derive(Serialize)]

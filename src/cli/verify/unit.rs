@@ -1,17 +1,17 @@
 //! `verify --device`: compares a unit's flash with an image.
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{FileOffset, Part};
+use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::flash::backup::Backup;
+use asmpatch_core::flash::progress::FlashStep;
+use asmpatch_core::unit::{self, Selector};
 use serde::Serialize;
 
 use crate::cli::Context;
 use crate::cli::flash::Screen;
 use crate::cli::known::KnownUnits;
-use crate::escape::Escape as _;
-use crate::failure::AnyFailure;
-use crate::firmware::{FileOffset, Part};
-use crate::flash::backup::Backup;
-use crate::flash::progress::FlashStep;
 use crate::interrupt;
-use crate::unit::{self, Selector};
 
 /// The `unit` key of `--json`.
 #[derive(Serialize)]

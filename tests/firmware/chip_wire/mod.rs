@@ -2,11 +2,11 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
-use asmpatch::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
-use asmpatch::firmware::Image;
-use asmpatch::mcu::MemoryFlash;
-use asmpatch::scsi::XdataAddress;
-use asmpatch::scsi::runtime::INITIALISATION;
+use asm2464::firmware::Image;
+use asm2464::scsi::XdataAddress;
+use asm2464::scsi::runtime::INITIALISATION;
+use asm2464_chip::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
+use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::powered_on;
 

@@ -1,7 +1,7 @@
 //! One image's CPU, which runs E4's handler and its packets, and a model of the expected bytes.
-use asmpatch::firmware::{CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, XdataMemory};
-use asmpatch::scsi::XdataPage;
+use asm2464::firmware::{CodeAddress, Image};
+use asm2464::scsi::XdataPage;
+use asm2464_chip::mcu::{AccessKind, XdataMemory};
 
 use crate::machine::{Machine, Outcome, Registers};
 

@@ -4,9 +4,9 @@
 
 use std::cell::RefCell;
 
-use asmpatch::firmware::{Bank, CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, Bus, CodeSpace, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs, XdataMemory};
-use asmpatch::scsi::{XdataAddress, XdataPage};
+use asm2464::firmware::{Bank, CodeAddress, Image};
+use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464_chip::mcu::{AccessKind, Bus, CodeSpace, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs, XdataMemory};
 use i8051::{Cpu, CpuView, MemoryMapper};
 
 /// SP when the firmware's main program begins. Source: `MOV SP,#72h` at 0x4320 of image 240417.

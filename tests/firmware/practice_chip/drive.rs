@@ -1,5 +1,5 @@
 //! The practice image with an NVMe drive behind the bridge.
-use asmpatch::chip::DriveSpec;
+use asm2464_chip::chip::DriveSpec;
 
 use super::*;
 use crate::chip_images::drive::{

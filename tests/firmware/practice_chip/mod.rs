@@ -9,13 +9,13 @@ mod uas;
 mod vendor_commands;
 use std::collections::HashSet;
 
-use asmpatch::chip::{
+use asm2464::firmware::{BodyOffset, Image, known_blocks};
+use asm2464_chip::chip::{
     BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed,
     UasReply, Unanswered,
 };
-use asmpatch::firmware::{BodyOffset, Image, known_blocks};
-use asmpatch::mcu::{CodeSpace, MemoryFlash};
-use asmpatch::practice;
+use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_chip::practice;
 
 use crate::chip_images::powered_on;
 

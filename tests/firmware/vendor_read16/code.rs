@@ -1,7 +1,7 @@
 //! The patch's code and the vendor's code around it, called or read without a wire.
-use asmpatch::firmware::{BodyOffset, CodeAddress, Image};
-use asmpatch::mcu::{AccessKind, listing};
-use asmpatch::symbols::Symbols;
+use asm2464::firmware::{BodyOffset, CodeAddress, Image};
+use asm2464_chip::mcu::{AccessKind, listing};
+use asm2464_chip::symbols::Symbols;
 
 use crate::chip_images::{patched, vendor, with};
 use crate::chip_wire::pattern;

@@ -2,8 +2,8 @@
 //! `ASMPATCH_VENDOR_IMAGE` names the image.
 
 mod code;
-use asmpatch::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
-use asmpatch::firmware::Image;
+use asm2464::firmware::Image;
+use asm2464_chip::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 
 use crate::chip_images::{cdb16, patched, powered_on, with};
 use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};

@@ -14,13 +14,13 @@ use std::thread;
 use std::time::Duration;
 
 use asmpatch::cli::errors::Exit;
-use asmpatch::digest::Sha256Digest;
-use asmpatch::fetch::{
+
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::Image;
+use asm2464::interrupt::Interrupt;
+use asmpatch_core::fetch::{
     Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Source, UnpackError,
 };
-use asmpatch::firmware::Image;
-use asmpatch::interrupt::Interrupt;
-
 use server::{Server, send, send_file};
 
 /// An incompressible image, so that its transfer takes many reads.

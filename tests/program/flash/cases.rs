@@ -4,22 +4,23 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asmpatch::bridge::{Behind, Port};
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{VirtualOpenError, VirtualPort};
+use asm2464_host::bridge::{Behind, Port};
+use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::observe::Running;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::flash::proof::Runs;
+use asmpatch_core::flash::registers::BUDGET;
+use asmpatch_core::flash::run::{FlashOptions, FlashReport, Stopped, run};
+use asmpatch_core::patch::{PatchSet, Patched, Selection};
+
 use asmpatch::cli::errors::Exit;
-use asmpatch::digest::Sha256Digest;
-use asmpatch::firmware::{BridgeState, ConfigField, Image, UsbId};
-use asmpatch::flash::access::Access;
-use asmpatch::flash::backup_folder;
-use asmpatch::flash::left::Left;
-use asmpatch::flash::observe::Running;
-use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::proof::Runs;
-use asmpatch::flash::registers::BUDGET;
-use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::{PatchSet, Patched, Selection};
-use asmpatch::practice;
-use asmpatch::virtual_bridge::{VirtualOpenError, VirtualPort};
 
 /// A unit in a folder, and a folder for its backups.
 pub struct Rig {
@@ -125,7 +126,7 @@ fn a_backup_holds_exactly_what_the_unit_has() {
     let report = rig.flash(None, true).unwrap();
     let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
     assert_eq!(backup.firmware().unwrap(), practice::image());
-    let block = backup.block(asmpatch::firmware::BlockIndex::Zero).unwrap();
+    let block = backup.block(asm2464::firmware::BlockIndex::Zero).unwrap();
     assert_eq!(block.text(ConfigField::Serial), "DOCK7");
     assert_eq!(block.usb_id(), UsbId::STOCK);
 }
@@ -307,7 +308,7 @@ fn a_unit_that_a_gpu_runtime_uses_is_flashed_without_being_asked_for_its_ssd() {
     let mut port = Rig::new("").port();
     let state = port.attached().unwrap().state;
     let mut bridge = port.open().unwrap();
-    bridge.xdata_write(asmpatch::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
+    bridge.xdata_write(asm2464::scsi::XdataAddress::main(0x054B), 0x20).unwrap();
     let running = Running::of(&mut Access::Commands(bridge), state).unwrap();
     assert!(matches!(&running.behind, Behind::CannotTell(why) if why.contains("0x054b")), "{:?}", running.behind);
     assert!(running.behind.is_initialised());

@@ -1,5 +1,5 @@
 //! `asmpatch config set` on a virtual unit, compared byte by byte.
-use asmpatch::firmware::ConfigField;
+use asm2464::firmware::ConfigField;
 use serde_json::Value;
 
 use super::cases::{Rig, asmpatch};

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use asmpatch::firmware::BridgeState;
+use asm2464::firmware::BridgeState;
 use serde_json::Value;
 
 use crate::flash::cases::{Rig, asmpatch, patched, write_image};
@@ -64,7 +64,7 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
     assert!(on.starts_with("asmpatch flash patched.bin --config-from backups/"), "{refused:#}");
     let output = run(&rig, on);
     assert!(output.status.success(), "{on}: {}", String::from_utf8_lossy(&output.stdout));
-    let after = asmpatch::bridge::Port::attached(&mut rig.port()).unwrap();
+    let after = asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap();
     assert_eq!((after.state, after.serial.as_str()), (BridgeState::Vendor, "DOCK7"));
 
     // So does doctor's.
@@ -137,5 +137,5 @@ fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
     assert!(first.starts_with("asmpatch flash patched.bin --config-from backups/"), "{stopped:#}");
     rig.tell("serial = 'DOCK7'\n");
     assert!(run(&rig, first).status.success());
-    assert_eq!(asmpatch::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
+    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
 }

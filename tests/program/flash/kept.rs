@@ -3,16 +3,16 @@
 
 use std::process::Command;
 
-use asmpatch::bridge::Port as _;
-use asmpatch::chip::FlashDefects;
-use asmpatch::chip::boot;
-use asmpatch::firmware::{BodyOffset, Image};
-use asmpatch::flash::access::Access;
-use asmpatch::flash::backup_folder;
-use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::run::{FlashReport, run};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::practice;
+use asm2464::firmware::{BodyOffset, Image};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::chip::FlashDefects;
+use asm2464_chip::chip::boot;
+use asm2464_chip::practice;
+use asm2464_host::bridge::Port as _;
+use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::flash::run::{FlashReport, run};
 
 use crate::flash::cases::{Rig, asmpatch};
 

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Output};
 
-use asmpatch::bridge::Port as _;
-use asmpatch::firmware::UsbId;
+use asm2464::firmware::UsbId;
+use asm2464_host::bridge::Port as _;
 
 use super::cases::{Rig, patched, write_image};
 

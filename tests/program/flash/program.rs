@@ -4,11 +4,11 @@ use std::fs;
 #[cfg(unix)]
 use std::time::Duration;
 
-use asmpatch::bridge::Port as _;
 #[cfg(unix)]
-use asmpatch::firmware::UsbId;
-use asmpatch::patch::Patched;
-use asmpatch::practice;
+use asm2464::firmware::UsbId;
+use asm2464_chip::practice;
+use asm2464_host::bridge::Port as _;
+use asmpatch_core::patch::Patched;
 use serde_json::json;
 
 #[cfg(unix)]

@@ -7,23 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use asm2464::Coded as _;
-use asmpatch::bridge::{ControlError, Port};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_host::bridge::{ControlError, Port};
+use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::decide::Carried;
+use asmpatch_core::flash::error::FlashError;
+use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use asmpatch_core::flash::proof::Runs;
+use asmpatch_core::flash::registers::{RegisterError, SLOT_LEN, Slot};
+use asmpatch_core::flash::run::{FlashReport, Stopped, run};
+use asmpatch_core::patch::Patched;
+
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
-use asmpatch::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
-use asmpatch::flash::access::Access;
-use asmpatch::flash::backup_folder;
-use asmpatch::flash::decide::Carried;
-use asmpatch::flash::error::FlashError;
-use asmpatch::flash::left::Left;
-use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep};
-use asmpatch::flash::proof::Runs;
-use asmpatch::flash::registers::{RegisterError, SLOT_LEN, Slot};
-use asmpatch::flash::run::{FlashReport, Stopped, run};
-use asmpatch::interrupt::Interrupt;
-use asmpatch::patch::Patched;
-use asmpatch::practice;
-use asmpatch::virtual_bridge::SharedBridge;
 
 use crate::flash::cases::{Rig, patched};
 
@@ -141,7 +142,7 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
         assert_eq!(report.after.unwrap().state, becomes);
         // The boot loader can't read the unit's blocks, so the known blocks are written.
-        let [zero, one] = asmpatch::firmware::known_blocks();
+        let [zero, one] = asm2464::firmware::known_blocks();
         let mut known = blocks.clone();
         known[..128].copy_from_slice(zero.bytes());
         known[128..256].copy_from_slice(one.bytes());
@@ -181,7 +182,7 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
                 sectors.push(text.split(' ').next().unwrap().parse().unwrap());
             }
         };
-        let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
+        let options = asmpatch_core::flash::run::FlashOptions { rewrite, ..rig.options(false) };
         run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
         sectors
     };

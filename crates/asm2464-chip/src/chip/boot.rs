@@ -7,6 +7,12 @@ mod fault;
 mod open;
 mod place;
 
+use asm2464::firmware::{
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image,
+    InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
+};
+use asm2464::interrupt::Interrupted;
+use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 use derive_more::Display;
 
 pub use self::fault::BootFault;
@@ -17,13 +23,7 @@ use super::flash::FlashDefects;
 use super::proof_budget::ProofBudget;
 use super::rom::image_in;
 use super::usb::Speed;
-use crate::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image,
-    InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
-};
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
-use crate::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
-use asm2464::interrupt::Interrupted;
 
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);

@@ -1,14 +1,14 @@
 //! What an image must answer: the commands that a host sends to a bridge, and what each must end in.
 
+use asm2464::firmware::{Image, known_routines};
+use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::scsi::{Cdb, Command, Sense};
 use derive_more::Display;
 
 use super::boot::{BootFault, booted};
 use super::core::Outcome;
 use super::driver::{Answer, Data, Driver, Ending, Unanswered};
-use crate::firmware::{Image, known_routines};
 use crate::mcu::MemoryFlash;
-use crate::scsi::runtime::INITIALISATION;
-use crate::scsi::{Cdb, Command, Sense};
 
 /// The interface's alternates.
 const BULK_ONLY: u8 = 0;
@@ -279,8 +279,9 @@ fn reply(unit: &mut CheckedUnit, answer: &Answer) -> Reply {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{CodeAddress, FirmwareVersion};
+
     use super::*;
-    use crate::firmware::{CodeAddress, FirmwareVersion};
     use crate::practice;
 
     #[test]

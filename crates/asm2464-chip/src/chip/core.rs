@@ -3,6 +3,8 @@
 use std::fmt;
 
 use asm2464::Work;
+use asm2464::firmware::CodeAddress;
+use asm2464::scsi::XdataAddress;
 use i8051::sfr::{IE_EA, IE_EX0};
 use i8051::{Cpu, Interrupt};
 
@@ -15,9 +17,7 @@ use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
 use super::xdata::Xdata;
-use crate::firmware::CodeAddress;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
-use crate::scsi::XdataAddress;
 
 /// Reasons [`Chip::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 //! Tests, benchmarks and checks before a flash use it. It tolerates what a host's drivers tolerate: it recognises a CSW
 //! that arrives instead of data.
 
+use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE, CSW_LEN, CSW_SIGNATURE, Direction};
+use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY, StatusIu};
+use asm2464::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
+
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::mcu::SpiFlash;
-use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE, CSW_LEN, CSW_SIGNATURE, Direction};
-use crate::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY, StatusIu};
-use crate::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;

@@ -5,10 +5,11 @@
 //! host sent: both go through 0x7000 between the data-out and the program. [`FlashDefects`] has what silicon may do
 //! instead.
 
+use asm2464::firmware::FlashAddress;
+
 use super::map::Register;
 use super::sram::load_around;
 use super::usb::Speed;
-use crate::firmware::FlashAddress;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
 
 /// 0x7000-0x7FFF: the buffer. Source: b0:0xB104 (program); c:0x3181 (data-out); open flashers.

@@ -4,6 +4,8 @@
 //! firmware. Only [`Chip::control`] runs the CPU. After any other method, call [`Chip::run`]. Whenever it returns
 //! [`Outcome::Attention`], retry the packets that were answered with NAK.
 
+use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
+
 use super::core::{Chip, Outcome};
 use super::ep0::ControlReply;
 use super::fabric::HostMemory as _;
@@ -12,7 +14,6 @@ use super::host_memory::Targets;
 use super::peripherals::Peripherals;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 use crate::mcu::SpiFlash;
-use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a

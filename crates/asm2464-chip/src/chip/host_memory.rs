@@ -17,7 +17,7 @@ pub(super) struct Targets<'a> {
 /// Offset of an address in the SRAM.
 fn in_sram(address: u64, len: usize) -> Option<usize> {
     let at = usize::try_from(address.checked_sub(nvme::SRAM)?).ok()?;
-    at.checked_add(len).filter(|end| *end <= super::SRAM_LEN).map(|_| at)
+    at.checked_add(len).filter(|end| *end <= asm2464::SRAM_LEN).map(|_| at)
 }
 
 impl HostMemory for Targets<'_> {

@@ -57,8 +57,6 @@ mod usb;
 mod watch;
 mod xdata;
 
-pub use asm2464::{Bdf, SRAM_LEN, Simulated, Work};
-
 pub use core::{Chip, Outcome};
 pub use dma::DmaEvent;
 pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};

@@ -225,7 +225,7 @@ impl Nvme {
             data.copy_from_slice(&self.memory[at..at + data.len()]);
             return true;
         }
-        let listed = LISTS..LISTS + 8 * (super::SRAM_LEN as u64 >> 12);
+        let listed = LISTS..LISTS + 8 * (asm2464::SRAM_LEN as u64 >> 12);
         let is_list = addr.is_multiple_of(8)
             && data.len().is_multiple_of(8)
             && listed.contains(&addr)

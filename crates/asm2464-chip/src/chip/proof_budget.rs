@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
 
-use super::core::{Chip, Outcome};
-use crate::mcu::SpiFlash;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
+
+use super::core::{Chip, Outcome};
+use crate::mcu::SpiFlash;
 
 /// Instructions between two looks at the flag.
 const SLICE: u64 = 1_000_000;
@@ -80,9 +81,10 @@ impl Default for ProofBudget {
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
+    use asm2464::firmware::Image;
+
     use super::*;
     use crate::chip::boot::{check, check_within};
-    use crate::firmware::Image;
 
     /// Counts in 24 bits of IDATA, so that no two rounds are the same: it never idles, and answers nothing.
     fn counts() -> Image {

@@ -1,6 +1,7 @@
 //! Loading of code memory by the ROM at power-on.
 
-use crate::firmware::{CONTAINER_EXTRA, FlashAddress, Image, Part};
+use asm2464::firmware::{CONTAINER_EXTRA, FlashAddress, Image, Part};
+
 use crate::mcu::SpiFlash;
 
 /// Returns the image in the first slot of the flash, if its container is valid: length, magic, checksum and CRC-32.

@@ -2,10 +2,11 @@
 
 use std::sync::{Arc, Mutex};
 
+use asm2464::firmware::CodeAddress;
+use asm2464::scsi::{XdataAddress, XdataPage};
+
 use super::{Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, UsbEvent, Watch, register_name};
-use crate::firmware::CodeAddress;
 use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
-use crate::scsi::{XdataAddress, XdataPage};
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
 fn write(addr: u16, value: u8) -> Vec<u8> {

@@ -1,7 +1,8 @@
 //! Unmodelled registers that the firmware touched, and the place of the first access.
 
+use asm2464::scsi::XdataAddress;
+
 use crate::mcu::AccessKind;
-use crate::scsi::XdataAddress;
 
 /// The first read or write of an unmodelled register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

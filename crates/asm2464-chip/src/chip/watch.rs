@@ -1,10 +1,11 @@
 //! Watching the chip: its registers, its wire, its serial port.
 
+use asm2464::firmware::FlashAddress;
+use asm2464::scsi::XdataAddress;
+
 use super::dma::DmaEvent;
 use super::usb::UsbEvent;
-use crate::firmware::FlashAddress;
 use crate::mcu::AccessKind;
-use crate::scsi::XdataAddress;
 
 /// Observes the chip. Without a watch the chip spends no time on it. To see each instruction, use
 /// [`crate::mcu::Observer`].

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 
+use asm2464::scsi::{XdataAddress, XdataPage};
 use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XDATA_PAGE_LEN, XdataMemory};
-use crate::scsi::{XdataAddress, XdataPage};
 
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;

@@ -1,8 +1,7 @@
 //! Code as the CPU fetches it: 64 KiB for each bank that SFR 0x96 selects.
 
+use asm2464::firmware::{CodeAddress, Image};
 use i8051::{CpuView, ReadOnlyMemoryMapper};
-
-use crate::firmware::{CodeAddress, Image};
 
 const SPACE: usize = 0x1_0000;
 
@@ -49,8 +48,9 @@ impl ReadOnlyMemoryMapper for CodeSpace {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset};
+
     use super::*;
-    use crate::firmware::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset};
 
     #[test]
     fn every_byte_of_a_body_is_fetched_where_its_code_address_says() {

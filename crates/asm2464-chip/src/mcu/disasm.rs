@@ -7,11 +7,11 @@
 
 use std::fmt;
 
+use asm2464::digest::to_hex;
+use asm2464::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
 use i8051::{Instruction, Mnemonic, Operand};
 use serde::{Serialize, Serializer};
 
-use crate::digest::to_hex;
-use crate::firmware::{Bank, CodeAddress, Image, Routine, known_routines};
 use crate::symbols::Symbols;
 
 /// The kind of a listing's line.

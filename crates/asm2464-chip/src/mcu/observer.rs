@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 
+use asm2464::firmware::CodeAddress;
 use i8051::{Cpu, Instruction, Register};
 
 use super::code_space::CodeSpace;
-use crate::firmware::CodeAddress;
 
 /// The state before one instruction.
 pub struct Step<'a> {

@@ -1,6 +1,6 @@
 //! The flash that the SPI flash controller drives.
 
-use crate::firmware::FlashAddress;
+use asm2464::firmware::FlashAddress;
 
 /// The flash lost its power, or its cells went away, during an erase or a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

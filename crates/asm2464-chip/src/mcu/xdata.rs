@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::scsi::XdataPage;
+use asm2464::scsi::XdataPage;
 
 /// Bytes of a page.
 pub const XDATA_PAGE_LEN: usize = 0x1_0000;

@@ -5,9 +5,8 @@
 //! in assembly (`common.asm` and `bank1.asm` name the parts), assembled by SDCC into the Intel HEX files beside it, and
 //! those are put into their container here.
 
+use asm2464::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, Image};
 use ihex::{Reader, Record};
-
-use crate::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress, Image};
 
 const COMMON_HEX: &str = include_str!("common.ihx");
 const BANK1_HEX: &str = include_str!("bank1.ihx");
@@ -53,12 +52,13 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use asm2464::firmware::Bank;
+    use asm2464::scsi::runtime::INITIALISATION;
+    use asm2464::scsi::{Sense, XdataAddress};
+
     use super::*;
     use crate::chip::{Chip, Data, Driver, Ending, Speed};
-    use crate::firmware::Bank;
     use crate::mcu::{CodeSpace, MemoryFlash};
-    use crate::scsi::runtime::INITIALISATION;
-    use crate::scsi::{Sense, XdataAddress};
 
     /// What the sections for the practice image in `patches/*.toml` name.
     const SHA256: &str = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2";
@@ -77,7 +77,7 @@ mod tests {
     fn its_open_sibling_does_all_that_open_firmware_must() {
         let report = crate::chip::boot::check(&open_image());
         assert_eq!(report.failure(), None);
-        assert_eq!(report.state(), Some(crate::firmware::BridgeState::OpenFirmware));
+        assert_eq!(report.state(), Some(asm2464::firmware::BridgeState::OpenFirmware));
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! by a popped return address (the compiler's helpers for `switch` do that), or by a new stack. A RET that leaves no
 //! function is a jump: the vendor's stubs enter the other bank this way.
 
-use crate::firmware::CodeAddress;
+use asm2464::firmware::CodeAddress;
+
 use crate::mcu::Step;
 
 /// A function that was entered and not yet left.

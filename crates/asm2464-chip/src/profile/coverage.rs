@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::firmware::{BANK_LEN, BANK1_BODY_START};
+use asm2464::firmware::{BANK_LEN, BANK1_BODY_START};
+
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
 

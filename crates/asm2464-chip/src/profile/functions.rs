@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet};
 
+use asm2464::firmware::CodeAddress;
+
 use super::calls::CallStack;
 use crate::chip::instruction_cycles;
-use crate::firmware::CodeAddress;
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
 

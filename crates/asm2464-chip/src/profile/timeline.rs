@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use asm2464::digest::to_hex;
+use asm2464::firmware::FlashAddress;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::calls::CallStack;
 use crate::chip::{DmaEvent, UsbEvent, instruction_cycles};
-use crate::digest::to_hex;
-use crate::firmware::FlashAddress;
 use crate::mcu::{Observer, Step};
 
 /// Clock cycles of a skipped instruction: about the mean of what both known firmwares execute.

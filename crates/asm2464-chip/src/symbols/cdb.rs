@@ -6,9 +6,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use asm2464::firmware::CodeAddress;
+
 use super::map::key;
 use super::{CompilerSymbol, Extent, Symbols, SymbolsError, place};
-use crate::firmware::CodeAddress;
 
 pub(super) fn is_cdb(text: &str) -> bool {
     let is_record = |line: &str| {

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::firmware::CodeAddress;
+
 use super::{CompilerSymbol, Extent, Symbols, SymbolsError, c_name, place};
-use crate::firmware::CodeAddress;
 
 /// Areas whose symbols are no functions: the linker's constants, tables, initial values.
 const NO_CODE: [&str; 3] = ["CONST", "XINIT", "."];

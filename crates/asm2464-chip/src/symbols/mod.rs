@@ -11,10 +11,11 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asm2464::firmware::{Bank, CodeAddress, Image, known_routines};
 use derive_more::Display;
 use thiserror::Error;
 
-use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, elf_functions, from_elf_address, known_routines};
+use crate::code::{ElfFileError, elf_functions, from_elf_address};
 
 /// The longest symbol file that is read, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;

@@ -8,12 +8,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use asmpatch_files::file;
 use thiserror::Error;
 
 use super::device::Bus;
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
-use crate::file;
 
 /// How many bytes may wait for the disk. Packets beyond them are dropped.
 const BACKLOG: usize = 32 << 20;

@@ -3,6 +3,12 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
+use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
+use asm2464_chip::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed};
+use asm2464_chip::mcu::CodeSpace;
+use asm2464_host::bridge::Endpoint;
+
 use super::descriptors::{Descriptors, Identity, LinkSpeed};
 use super::nor::NorFlash;
 use super::reply::Reply;
@@ -10,11 +16,6 @@ use super::responder::Responder;
 use super::scenario::FaultPlan;
 use super::setup;
 use super::wire::AttachmentWire;
-use crate::bridge::Endpoint;
-use crate::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed};
-use crate::firmware::{BridgeState, Image, UsbId, interface_classes};
-use crate::mcu::CodeSpace;
-use crate::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.

@@ -2,8 +2,8 @@
 //!
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
 
-use crate::bridge::Speed;
-use crate::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
+use asm2464_host::bridge::Speed;
 
 /// Number of bulk streams of each of the three UAS pipes with streams.
 pub const STREAMS: u16 = 32;
@@ -242,12 +242,13 @@ fn bos() -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::known_blocks;
+
     use super::*;
-    use crate::firmware::known_blocks;
     use crate::virtual_bridge::{Scenario, VirtualBridge};
 
     fn hex(bytes: &[u8]) -> String {
-        crate::digest::to_hex(bytes, " ")
+        asm2464::digest::to_hex(bytes, " ")
     }
 
     /// Splits a configuration into its descriptors: (bDescriptorType, the whole descriptor).

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::chip::{BlockStore, StoreFailed};
-use crate::scsi::BLOCK_LEN;
+use asm2464::scsi::BLOCK_LEN;
+use asm2464_chip::chip::{BlockStore, StoreFailed};
 
 /// What holds the blocks.
 trait Medium: Read + Write + Seek + Debug + Send {

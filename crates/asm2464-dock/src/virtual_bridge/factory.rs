@@ -2,12 +2,12 @@
 
 use std::error::Error;
 
+use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
+use asm2464_chip::practice;
 use sha2::{Digest, Sha256};
 
 use super::nor::NorFlash;
 use super::scenario::{Factory, Scenario};
-use crate::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
-use crate::practice;
 
 /// Makes a new unit's flash as the scenario says. `seed` determines the unit's serial number.
 pub(super) fn flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, Box<dyn Error>> {

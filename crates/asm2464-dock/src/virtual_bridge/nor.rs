@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::FlashAddress;
+use asm2464_chip::chip::FlashDefects;
+use asm2464_chip::mcu::{FlashGone, SpiFlash};
+
 use super::scenario::Timing;
-use crate::chip::FlashDefects;
-use crate::firmware::FlashAddress;
-use crate::mcu::{FlashGone, SpiFlash};
 
 /// Bytes that one erase sets to 0xFF.
 pub const SECTOR_LEN: usize = 0x1000;

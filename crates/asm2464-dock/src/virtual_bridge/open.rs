@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use asmpatch_files::atomic::{self, AtomicWriteError};
+use asmpatch_files::file;
 use thiserror::Error;
 
 use super::disk::Disk;
@@ -14,8 +16,6 @@ use super::nor::{FLASH_LEN, NorFlash};
 use super::replug::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};
 use super::unit::VirtualBridge;
-use crate::atomic::{self, AtomicWriteError};
-use crate::file;
 
 /// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";

@@ -4,15 +4,16 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
+use asm2464::Simulated;
+use asm2464_host::bridge::{
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+};
+
 use super::descriptors::{LinkSpeed, STREAMS};
 use super::recorded;
 use super::reply::Reply;
 use super::setup;
 use super::unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};
-use crate::bridge::{
-    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
-};
-use crate::chip::Simulated;
 use crate::pcap::{Bus, Device, End, Urb};
 
 /// The alternate setting of UAS.

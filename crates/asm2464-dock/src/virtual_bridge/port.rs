@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::{
+    AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, PortError, Speed, Timeouts, Uas,
+};
 use thiserror::Error;
 use tracing::info;
 
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedBridge, VirtualBridge};
-use crate::bridge::{AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, PortError, Speed, Timeouts, Uas};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupt;
 use crate::pcap::{Bus, Capture};
 
 /// Interval between checks for an interrupt while the unit is away.

@@ -1,8 +1,9 @@
 //! The chip's behaviour at power-on: it boots the image in flash if its container is valid, and stays in ROM otherwise.
 
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
+
 use super::descriptors::Identity;
 use super::nor::NorFlash;
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
 
 /// The image in the first slot, if its container is valid.
 pub(super) fn image(flash: &NorFlash) -> Option<Image> {

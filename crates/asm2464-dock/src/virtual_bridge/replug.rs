@@ -8,11 +8,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use asm2464::interrupt::{Interrupt, Interrupted};
 use thiserror::Error;
 
 use super::open::VirtualOpenError;
 use super::unit::VirtualBridge;
-use crate::interrupt::{Interrupt, Interrupted};
 
 /// Name of the request file.
 const REQUEST_FILE: &str = "replug";

@@ -1,7 +1,7 @@
 //! Replies of the unit to a transfer.
 
-use crate::bridge::Endpoint;
-use crate::scsi::{Sense, SenseKey};
+use asm2464::scsi::{Sense, SenseKey};
+use asm2464_host::bridge::Endpoint;
 
 /// Sense of a command that a fault has cut off.
 pub(super) const ABORTED: Sense = Sense::new(SenseKey::ABORTED_COMMAND, 0x00, 0x00);

@@ -3,9 +3,10 @@
 use std::fmt::Debug;
 use std::time::Instant;
 
+use asm2464_host::bridge::Endpoint;
+
 use super::reply::Reply;
 use super::scenario::FaultPlan;
-use crate::bridge::Endpoint;
 
 /// Answers on a unit's bulk pipes: firmware on the chip model, the boot loader, or a program's own code
 /// ([`VirtualBridge::of_responder`](super::VirtualBridge::of_responder)).

@@ -2,14 +2,15 @@
 //!
 //! The TOML is documented in docs/virtual-bridge.md.
 
+use asm2464::Bdf;
+use asm2464::scsi::BLOCK_LEN;
+use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
+use asmpatch_files::toml_file;
 use serde::Deserialize;
 
 use super::descriptors::LinkSpeed;
 use super::nor::FlashFaults;
-use crate::chip::{Bdf, DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
-use crate::scsi::BLOCK_LEN;
 use crate::tiny_gpu::{self, registers};
-use crate::toml_file;
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]

@@ -1,6 +1,6 @@
 //! SETUP packets of the requests that every host sends to a unit.
 
-use crate::bridge::Endpoint;
+use asm2464_host::bridge::Endpoint;
 
 /// Whether a request is a vendor's: bmRequestType's bits 6 and 5 (USB 3.2, 9.3).
 pub(super) const fn is_vendors(setup: [u8; 8]) -> bool {

@@ -6,6 +6,10 @@ mod presence;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use asm2464::Simulated;
+use asm2464::firmware::{BridgeState, Image};
+use asm2464_chip::chip::{CLOCK_MHZ, ControlReply};
+use asm2464_host::bridge::Endpoint;
 use presence::Presence;
 
 use super::boot_loader::BootLoader;
@@ -18,9 +22,6 @@ use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
-use crate::bridge::Endpoint;
-use crate::chip::{CLOCK_MHZ, ControlReply, Simulated};
-use crate::firmware::{BridgeState, Image};
 
 /// The interface has no such alternate setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -4,13 +4,13 @@ mod liar;
 
 use std::time::Duration;
 
-use crate::bridge::{
+use asm2464::scsi::uas::{StatusIu, Tag};
+use asm2464::scsi::{Command, ScsiStatus, Sense, XdataAddress};
+use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
+use asm2464_host::bridge::{
     Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
     Workload,
 };
-use crate::scsi::uas::{StatusIu, Tag};
-use crate::scsi::{Command, ScsiStatus, Sense, XdataAddress};
-use crate::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
 use liar::{Liar, Lies};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -89,7 +89,7 @@ fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
     let unit = unit("");
     let mut engine = engine(&unit);
     let mut buffer = [0; 128];
-    let cdb = crate::scsi::Cdb::new(&[0xE0, 0x77, 0, 0, 0, 0]).unwrap();
+    let cdb = asm2464::scsi::Cdb::new(&[0xE0, 0x77, 0, 0, 0, 0]).unwrap();
     let completion = engine.execute(&cdb, DataPhase::In(&mut buffer), SECOND).unwrap();
     assert_eq!((completion.transferred, completion.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
     Bridge::new(engine).inquiry().unwrap();
@@ -112,7 +112,7 @@ fn silence_ends_in_a_reset_and_the_next_command_works() {
 fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_works() {
     for kind in ["stall", "short-data", "bad-tag", "phase-error", "stall-status"] {
         let mut bridge = Bridge::new(engine(&unit(&format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE0\n"))));
-        assert!(bridge.read_config(crate::firmware::BlockIndex::Zero).is_err(), "{kind}");
+        assert!(bridge.read_config(asm2464::firmware::BlockIndex::Zero).is_err(), "{kind}");
         bridge.inquiry().unwrap();
     }
 }
@@ -134,7 +134,7 @@ fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
     let unit = unit("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE0\n");
     let mut engine = engine(&unit);
     let mut data = [0; 128];
-    let cdb = Command::ConfigRead(crate::firmware::BlockIndex::Zero).cdb();
+    let cdb = Command::ConfigRead(asm2464::firmware::BlockIndex::Zero).cdb();
     let error = engine.execute(&cdb, DataPhase::In(&mut data), SECOND).unwrap_err();
     assert!(matches!(error, TransportError { kind: TransportErrorKind::Disconnected, .. }), "{error}");
 }

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
+use asm2464::scsi::{
+    BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress,
+};
 use tracing::info;
 
 use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::{Completion, DataPhase};
-use crate::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
-use crate::scsi::{BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress};
 
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);

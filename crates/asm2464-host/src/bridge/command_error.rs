@@ -1,10 +1,10 @@
 //! Errors of one command: on the wire, in the unit, or in its answer.
 
 use asm2464::Coded;
+use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 use thiserror::Error;
 
 use super::error::TransportError;
-use crate::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 
 /// Reasons a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use asm2464::Coded;
+use asm2464::scsi::Cdb;
+use asm2464::scsi::bot::CswError;
 use derive_more::{Display, From};
 use thiserror::Error;
 
 use super::pipes::PipeError;
-use crate::scsi::Cdb;
-use crate::scsi::bot::CswError;
 
 /// An error of a transport.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use asm2464::digest::to_hex;
+use asm2464::scsi::{ScsiStatus, Sense};
 use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
 use super::pipes::Endpoint;
 use super::workload::{Completion, Job, JobData};
-use crate::digest::to_hex;
-use crate::scsi::{ScsiStatus, Sense};
 
 /// Maximum number of data bytes to show.
 const SHOWN: usize = 16;

@@ -1,6 +1,6 @@
 //! A bridge on any transport: typed commands above, a transport below.
 //!
-//! [`Bridge`] turns [`Command`](crate::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
+//! [`Bridge`] turns [`Command`](asm2464::scsi::Command)s into results. A [`Transport`] carries CDBs: Bulk-Only
 //! ([`bulk_only`]) or [`uas`], both over any [`Pipes`]. [`OpenBridge`] speaks the open firmware's control requests over
 //! any [`ControlPipes`]. [`crate::usb`] provides the pipes of real devices, the crate `asm2464-dock` those of
 //! virtual ones. Everything above the pipes is the same code.

@@ -5,14 +5,14 @@ use std::error::Error;
 use std::time::Duration;
 
 use asm2464::Coded;
+use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::interrupt::Interrupt;
 use derive_more::Display;
 
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
 use super::unit_info::Speed;
-use crate::firmware::{BridgeState, UsbId};
-use crate::interrupt::Interrupt;
 
 /// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use asm2464::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
+
 use super::client::Bridge;
 use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::DataPhase;
-use crate::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
 
 /// Addresses that a GPU runtime's initialisation writes, and that read 0 before it. On an initialised unit E6 is never
 /// answered, and neither is any later command, until a power cycle. Source: executed on 240417 from its reset vector.

@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
+use asm2464::Simulated;
+use asm2464::scsi::Cdb;
+
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;
 use super::workload::{Completion, DataPhase, Job, JobData, Workload};
-use crate::scsi::Cdb;
-use asm2464::Simulated;
 
 /// Wire protocol of a transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display, serde::Serialize)]

@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, UsbId};
 use thiserror::Error;
-
-use crate::escape::Escape as _;
-use crate::firmware::{BridgeState, UsbId};
 
 /// Place where a device is plugged in: the bus, then the port of each hub on the way. Written as in Linux: `3-1.2`.
 ///

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+
 use super::pipes::Endpoint;
-use crate::scsi::{Cdb, ScsiStatus, Sense};
 
 /// The data of one command.
 #[derive(Debug)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use asm2464::scsi::runtime::{COUNTERS, INITIALISATION, freeing};
+use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+
 use super::client::Bridge;
 use super::command_error::CommandError;
 use super::transport::Transport;
 use super::workload::{Completion, Job, JobData, Workload};
-use crate::scsi::runtime::{COUNTERS, INITIALISATION, freeing};
-use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// One step of a sequence.
 #[derive(Debug)]

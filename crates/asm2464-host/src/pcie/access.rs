@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+use asm2464::Bdf;
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::XdataAddress;
 use serde::Serialize;
 
 use super::engine::TlpEngine;
 use super::error::PcieError;
 use crate::bridge::open::{Completion, CompletionStatus, LINK_STATE, LINK_UP, Tlp};
-use crate::scsi::XdataAddress;
-use asm2464::Bdf;
-use asm2464::interrupt::Interrupt;
 
 /// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;

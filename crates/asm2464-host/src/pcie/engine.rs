@@ -1,11 +1,11 @@
 //! Engines that carry PCIe requests through a bridge.
 
+use asm2464::Simulated;
+use asm2464::scsi::XdataAddress;
 use thiserror::Error;
 
 use crate::bridge::open::{Completion, Tlp};
 use crate::bridge::{CommandError, ControlError, OpenBridge};
-use crate::scsi::XdataAddress;
-use asm2464::Simulated;
 
 /// Reasons a bridge did not carry a request. An error status from the PCIe side is not such an error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -23,7 +23,6 @@ mod survey;
 mod vendor;
 
 pub use access::{Link, NoTime, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
-pub use asm2464::Bdf;
 pub use bar::{Bar, BarKind};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
 pub use engine::{EngineError, TlpEngine};

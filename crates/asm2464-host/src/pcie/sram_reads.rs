@@ -8,6 +8,9 @@
 
 use std::time::Duration;
 
+use asm2464::SRAM_LEN;
+use asm2464::scsi::runtime::{COUNTERS, freeing};
+use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use thiserror::Error;
 
 use super::error::PcieError;
@@ -16,9 +19,6 @@ use crate::bridge::{
     Bridge, CommandError, ControlError, DataPhase, OpenBridge, PortError, Transport, TransportError,
     TransportErrorKind, TransportKind,
 };
-use crate::scsi::runtime::{COUNTERS, freeing};
-use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
-use asm2464::SRAM_LEN;
 
 /// Maximum number of bytes of one READ(16): what a GPU runtime moves with one WRITE(16).
 const READ_MAX: usize = 0x1_0000;

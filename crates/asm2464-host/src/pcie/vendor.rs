@@ -3,11 +3,12 @@
 //! Source: the GPU runtime, which drives patched units this way; the engine's use in 240417 (b0:0x999D-0x99AD,
 //! 0xAE10-0xAE80). The engine is ready once the firmware has had its first SCSI command, which brings up the link.
 
+use asm2464::Simulated;
+use asm2464::scsi::XdataAddress;
+
 use super::engine::{EngineError, TlpEngine};
 use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
 use crate::bridge::{Bridge, Transport, XdataStep};
-use crate::scsi::XdataAddress;
-use asm2464::Simulated;
 
 /// Format and type, byte enables, address in two halves, data: all big-endian.
 const FORMAT: u16 = 0xB210;

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
+
 use super::KnownUnits;
 use super::device::Device;
 use super::discovery::{Found, find_at};
 use super::error::UsbError;
 use crate::bridge::PortPath;
-use crate::firmware::BridgeState;
 
 /// Time that a unit may take to come back after the reset has thrown it off the bus.
 const RETURN: Duration = Duration::from_secs(5);

@@ -1,9 +1,9 @@
 //! Checks of a unit's descriptors before anything relies on them.
 
+use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
 use thiserror::Error;
 
 use crate::bridge::{Endpoint, Speed};
-use crate::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
 
 /// bmAttributes of a bulk endpoint, bits 0 and 1.
 const BULK: u8 = 0x02;

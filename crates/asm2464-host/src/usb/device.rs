@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
 use tracing::info;
 
 use super::INTERFACE;
@@ -11,7 +12,6 @@ use super::discovery::Found;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, stay_away_at_the_end};
 use crate::bridge::{Endpoint, PipeError, PortPath};
-use crate::firmware::BridgeState;
 
 /// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).
 const STANDARD_TO_DEVICE: u8 = 0x00;

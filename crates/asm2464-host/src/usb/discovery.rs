@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
 use rusb::{Context, UsbContext};
 
 use super::INTERFACE;
@@ -12,7 +13,6 @@ use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::sysfs::{Process, Sysfs};
 use crate::bridge::{Location, PortPath, Speed, UnitInfo};
-use crate::firmware::{BridgeState, InterfaceClass, UsbId};
 
 /// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);

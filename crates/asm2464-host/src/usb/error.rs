@@ -1,11 +1,11 @@
 //! Errors between this process and a USB device, before any command is sent.
 
+use asm2464::firmware::BridgeState;
 use thiserror::Error;
 
 use super::descriptors::DescriptorFault;
 use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
-use crate::firmware::BridgeState;
 
 /// Reasons a device could not be found, opened or prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -18,6 +18,7 @@ mod port_power;
 pub mod sysfs;
 mod transfers;
 
+use asm2464::firmware::{BridgeState, UsbId};
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{Found, discover};
@@ -32,7 +33,6 @@ use std::collections::BTreeSet;
 use tracing::info;
 
 use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
-use crate::firmware::{BridgeState, UsbId};
 use transfers::Transfers;
 
 /// What the caller knows of the units that it may open. A device with another ID is never opened.

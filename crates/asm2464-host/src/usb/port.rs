@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
 use tracing::info;
 
 use super::KnownUnits;
@@ -14,8 +16,6 @@ use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupt;
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
 /// unit that has just restarted.

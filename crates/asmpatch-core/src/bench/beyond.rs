@@ -1,9 +1,12 @@
 //! Devices behind the bridge on PCIe, and the memory of theirs that may be written.
 
+use asm2464::Bdf;
+use asm2464::interrupt::Interrupt;
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::tiny_gpu::registers::{DEVICE, VENDOR};
+use asm2464_host::pcie::{Bar, BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
+
 use super::error::BenchError;
-use crate::interrupt::Interrupt;
-use crate::pcie::{Bar, BarKind, Bdf, Pcie, PcieError, Scope, Survey, TinyGpu, TlpEngine};
-use crate::tiny_gpu::registers::{DEVICE, VENDOR};
 
 /// Class of display controllers, the only devices whose memory has a known purpose.
 const DISPLAY: u32 = 0x03;

@@ -1,13 +1,14 @@
 //! Errors that keep a bench from starting or end it early.
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupted;
+use asm2464_dock::tiny_gpu::TinyGpuError;
+use asm2464_host::bridge::{CommandError, ControlError, TransportError};
+use asm2464_host::pcie::{PcieError, SramReadError};
 use derive_more::From;
 use thiserror::Error;
 
 use super::report::Outcome;
-use crate::bridge::{CommandError, ControlError, TransportError};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupted;
-use crate::pcie::{PcieError, SramReadError, TinyGpuError};
 
 /// Reasons a bench gives no report.
 #[derive(Debug, Error)]

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
+use asm2464_host::bridge::{Bridge, CommandError, Completion, DataPhase, Transport};
+
 use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::{Integrity, Outcome};
-use crate::bridge::{Bridge, CommandError, Completion, DataPhase, Transport};
-use crate::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 
 /// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;

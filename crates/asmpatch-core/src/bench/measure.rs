@@ -3,17 +3,19 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::runtime::freeing;
+use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_host::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
+use asm2464_host::pcie::{NoTime, Pcie, VendorTlp};
+
 use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
 use super::tally::{Tally, repeat};
-use crate::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
-use crate::interrupt::Interrupt;
-use crate::pcie::{NoTime, Pcie, TinyGpu, VendorTlp};
-use crate::scsi::runtime::freeing;
-use crate::scsi::{Command, ScsiStatus, XdataAddress};
 
 /// Duration and number of measurements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

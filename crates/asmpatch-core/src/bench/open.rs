@@ -3,6 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use asm2464::scsi::XdataAddress;
+use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
+use asm2464_host::bridge::{ControlError, OpenBridge};
+use asm2464_host::pcie::{NoTime, Pcie};
+
 use super::beyond::{self, Beyond, Memory};
 use super::error::{BenchError, Halt};
 use super::measure::{Effort, Point};
@@ -12,13 +20,6 @@ use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
 use super::run::{BenchEvent, BenchPlan, NO_DEVICE, measure_each, obstacle};
 use super::tally::{Tally, repeat};
 use super::{integrity, tlp, verdict};
-use crate::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
-use crate::bridge::{ControlError, OpenBridge};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupt;
-use crate::pcie::{NoTime, Pcie};
-use crate::progress::Progress;
-use crate::scsi::XdataAddress;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
+use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
+use asm2464_host::bridge::JobData;
+use asm2464_host::bridge::open::SECTOR_LEN;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::pattern::WINDOW_LEN;
-use crate::bridge::JobData;
-use crate::bridge::open::SECTOR_LEN;
-use crate::scsi::{BLOCK_LEN, Command, XdataAddress};
 
 /// Bytes of the range that READ(16) cycles through.
 const READ_REACH: usize = 0x8_0000;
@@ -217,8 +217,9 @@ impl FromStr for Path {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::scsi::DataLength;
+
     use super::*;
-    use crate::scsi::DataLength;
 
     #[test]
     fn no_command_of_a_stream_leaves_what_its_path_reaches() {

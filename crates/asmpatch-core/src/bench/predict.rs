@@ -1,9 +1,8 @@
 //! Predictions for silicon, from the clock cycles that a row took on the chip model.
 
+use asm2464::{Simulated, Work};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
-
-use crate::chip::{Simulated, Work};
 
 /// Time from a request on PCIe to its completion, which the firmware waits for, in microseconds. The only fitted
 /// constant: it explains the difference between the cycles of the open firmware's stream of reads and its 1.8 MB/s (its

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
-use crate::bridge::UnitInfo;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 2;

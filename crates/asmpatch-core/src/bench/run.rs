@@ -2,6 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
+use asm2464_host::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
+use asm2464_host::pcie::{EngineError, PcieError, VendorTlp};
+
 use super::beyond::{self, Beyond, Memory};
 use super::error::{BenchError, Halt};
 use super::measure::{Effort, Point, measure, measure_completed};
@@ -9,12 +17,6 @@ use super::path::Path;
 use super::pattern::Pattern;
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
 use super::{integrity, tlp, verdict};
-use crate::bridge::survey::{behind, has_e4_extension, has_read16_sram};
-use crate::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
-use crate::firmware::BridgeState;
-use crate::interrupt::Interrupt;
-use crate::pcie::{EngineError, PcieError, TinyGpu, VendorTlp};
-use crate::progress::Progress;
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::Simulated;
+use asm2464::interrupt::Interrupt;
 use hdrhistogram::Histogram;
 
 use super::error::{BenchError, Halt};
 use super::measure::Effort;
 use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
-use crate::chip::Simulated;
-use crate::interrupt::Interrupt;
 
 /// Counts of a row.
 pub(super) struct Tally {

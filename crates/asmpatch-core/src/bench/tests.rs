@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::measure::Effort;
-use super::*;
-use crate::bridge::{
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464_host::bridge::{
     Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
-use crate::interrupt::Interrupt;
-use crate::scsi::{Cdb, ScsiStatus, Sense};
+
+use super::measure::Effort;
+use super::*;
 
 /// A bridge that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
 /// WRITE(16) takes the next free slot.

@@ -2,6 +2,11 @@
 
 use std::time::Instant;
 
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::CommandError;
+use asm2464_host::bridge::open::{CompletionStatus, Tlp};
+use asm2464_host::pcie::{EngineError, TlpEngine};
+
 use super::beyond::{Beyond, Memory};
 use super::error::{BenchError, Halt};
 use super::integrity;
@@ -10,10 +15,6 @@ use super::path::Path;
 use super::pattern::Pattern;
 use super::report::Outcome;
 use super::tally::repeat;
-use crate::bridge::CommandError;
-use crate::bridge::open::{CompletionStatus, Tlp};
-use crate::interrupt::Interrupt;
-use crate::pcie::{EngineError, TlpEngine};
 
 /// Bytes of the memory range that single TLPs read and write.
 const REACH: u64 = 1024;

@@ -1,9 +1,10 @@
 //! Meaning of the figures for a GPU runtime: compares them with published ones.
 
+use asm2464::firmware::BridgeState;
+use asm2464_host::bridge::Speed;
+
 use super::path::Path;
 use super::report::{BenchVerdict, Outcome, Row};
-use crate::bridge::Speed;
-use crate::firmware::BridgeState;
 
 /// Source of the vendor's figures.
 const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";

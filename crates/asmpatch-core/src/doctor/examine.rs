@@ -2,20 +2,23 @@
 
 use std::time::Instant;
 
+use asm2464::Bdf;
 use asm2464::Coded;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::XdataAddress;
+use asm2464_host::bridge::open::Supply;
+use asm2464_host::bridge::{
+    Behind, Bridge, CommandError, ControlError, Port, PortError, Transport, TransportError, UnitInfo,
+};
+use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
-use crate::bridge::open::Supply;
-use crate::bridge::{Behind, Bridge, CommandError, ControlError, Port, PortError, Transport, TransportError, UnitInfo};
 use crate::failure::AnyFailure;
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
-use crate::interrupt::Interrupt;
 use crate::patch::Library;
-use crate::pcie::{Bdf, EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
-use crate::scsi::XdataAddress;
 
 /// Plain memory in the vendor's firmware and the open one, to write to and read back.
 const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
@@ -261,7 +264,7 @@ fn open(
         }
     }
     if options.write && seen.pipes == PipeState::NotAsked {
-        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; crate::bridge::open::SECTOR_LEN]) {
+        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; asm2464_host::bridge::open::SECTOR_LEN]) {
             Ok(()) => PipeState::Move,
             Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
             Err(error) => {

@@ -5,13 +5,12 @@
 
 use std::time::Duration;
 
+use asm2464::scsi::XdataAddress;
+use asm2464_host::bridge::open::SECTOR_LEN;
+use asm2464_host::bridge::{Bridge, CommandError, Transport};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
 use derive_more::Display;
 use serde::Serialize;
-
-use crate::bridge::open::SECTOR_LEN;
-use crate::bridge::{Bridge, CommandError, Transport};
-use crate::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
-use crate::scsi::XdataAddress;
 
 /// Time limit for data that may never arrive.
 const TIMEOUT: Duration = Duration::from_secs(2);

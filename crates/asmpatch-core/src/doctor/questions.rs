@@ -3,16 +3,17 @@
 use std::fmt;
 use std::time::Instant;
 
+use asm2464::Bdf;
+use asm2464::digest::to_hex;
+use asm2464::firmware::{BridgeState, ConfigBlock, Image};
+use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
+use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
+use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
+use asm2464_host::bridge::open::OpenCommand;
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
 use serde::Serialize;
 
 use super::examine::Problem;
-use crate::bridge::open::OpenCommand;
-use crate::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
-use crate::chip::{Bdf, Chip, Data, Driver, MemoryFunction, Speed};
-use crate::digest::to_hex;
-use crate::firmware::{BridgeState, ConfigBlock, Image};
-use crate::mcu::{CodeSpace, MemoryFlash};
-use crate::scsi::{Command, INQUIRY_LEN, XdataAddress};
 
 /// A question with a short answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,7 +132,7 @@ pub(super) fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
 /// Adds the answers of the same firmware on the chip model. The model's bridge has a device behind it, as the unit's
 /// should.
 pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[ConfigBlock; 2], state: BridgeState) {
-    let chip = Chip::power_on(CodeSpace::new(image), crate::chip::boot::flash_with(blocks, image), Speed::Super);
+    let chip = Chip::power_on(CodeSpace::new(image), asm2464_chip::chip::boot::flash_with(blocks, image), Speed::Super);
     let mut driver = Driver::new(chip);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
     driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));

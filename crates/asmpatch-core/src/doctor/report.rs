@@ -3,16 +3,16 @@
 //! It is built from values that can't name anything private: numbers, enumerations, error codes, and the few texts that
 //! the unit itself sends. No finished message goes into it, since messages name files, programs and mount points.
 
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::firmware::BridgeState;
+use asm2464_host::bridge::{Behind, Speed};
+use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
 
 use super::examine::{Examination, PipeState, Problem, Timing};
 use super::experiments::Finding;
 use super::questions::Exchange;
-use crate::bridge::{Behind, Speed};
-use crate::digest::{Sha256Digest, to_hex};
-use crate::firmware::BridgeState;
 use crate::flash::identity::is_nobodys;
-use crate::pcie::{Link, Survey};
 
 /// Version of the report's format.
 pub const SCHEMA: u32 = 3;

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use asm2464::Coded;
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asmpatch_files::file;
 use derive_more::Display;
 use thiserror::Error;
 
@@ -15,8 +17,6 @@ use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
 use super::http_error::HttpError;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{self, UnpackError, Wanted};
-use crate::file;
-use crate::interrupt::{Interrupt, Interrupted};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]

@@ -5,13 +5,13 @@
 
 use std::io::{self, Cursor, Read};
 
+use asm2464::interrupt::Interrupted;
 use thiserror::Error;
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
 use super::budget::Budget;
-use crate::interrupt::Interrupted;
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;
@@ -176,11 +176,11 @@ fn stays_inside(name: &str) -> bool {
 pub(crate) mod tests {
     use std::io::Write;
 
+    use asm2464::interrupt::Interrupt;
     use zip::write::{SimpleFileOptions, ZipWriter};
 
     use super::super::budget::MAX_EXPANDED;
     use super::*;
-    use crate::interrupt::Interrupt;
 
     fn budget() -> Budget<'static> {
         Budget::new(Interrupt::never())

@@ -1,6 +1,6 @@
 //! Limits the cost of unpacking: one budget for a file and everything nested in it.
 
-use crate::interrupt::Interrupt;
+use asm2464::interrupt::Interrupt;
 
 /// The most bytes that one file may expand to, including all archives inside it.
 pub(super) const MAX_EXPANDED: u64 = 64 << 20;

@@ -6,16 +6,16 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::MAX_FILE_LEN;
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asmpatch_files::atomic::{self, AtomicWriteError};
+use asmpatch_files::file;
 use etcetera::BaseStrategy;
 use thiserror::Error;
 
 use super::manifest::Manifest;
 use super::unpack::Verified;
-use crate::atomic::{self, AtomicWriteError};
-use crate::digest::Sha256Digest;
-use crate::file;
-use crate::firmware::MAX_FILE_LEN;
-use crate::interrupt::{Interrupt, Interrupted};
 
 /// The cache folder: `images/SHA256.bin`, `locks/`.
 #[derive(Debug, Clone)]

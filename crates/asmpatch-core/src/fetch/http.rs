@@ -4,12 +4,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+
 use super::address;
 use super::http_error::HttpError;
 use super::request::{self, Event};
 use super::unpack::is_html;
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
 
 /// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);

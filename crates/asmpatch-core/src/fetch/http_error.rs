@@ -5,10 +5,10 @@ use std::io;
 use std::iter;
 use std::time::Duration;
 
+use asm2464::interrupt::Interrupted;
 use thiserror::Error;
 
 use super::http::Limits;
-use crate::interrupt::Interrupted;
 
 /// Reasons a transfer failed. Addresses are without user names and passwords, and at most 200 characters long.
 #[derive(Debug, Error)]

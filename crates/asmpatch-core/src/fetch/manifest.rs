@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN};
+use asmpatch_files::file;
+use asmpatch_files::toml_file::{self, TomlError};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::address;
-use crate::digest::{Md5Digest, Sha256Digest};
-use crate::file;
-use crate::firmware::{FirmwareVersion, MAX_FILE_LEN};
-use crate::toml_file::{self, TomlError};
 
 /// The image that `download` fetches by default: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";

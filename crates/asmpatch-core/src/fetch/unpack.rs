@@ -1,14 +1,14 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::interrupt::{Interrupt, Interrupted};
 use thiserror::Error;
 
 use super::archive::{Archive, ArchiveError};
 use super::budget::{Budget, MAX_EXPANDED};
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage, UpdaterError};
-use crate::digest::{Md5Digest, Sha256Digest};
-use crate::interrupt::{Interrupt, Interrupted};
 
 /// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;

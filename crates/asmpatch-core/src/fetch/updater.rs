@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use asm2464::firmware::{Image, MAX_FILE_LEN};
+use asm2464::interrupt::Interrupted;
 use thiserror::Error;
 
 use super::budget::{Budget, MAX_SEARCHED};
-use crate::firmware::{Image, MAX_FILE_LEN};
-use crate::interrupt::Interrupted;
 
 /// How many parts an error names if no image was found.
 const MAX_NAMED: usize = 16;
@@ -183,8 +183,9 @@ fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use asm2464::interrupt::Interrupt;
+
     use super::*;
-    use crate::interrupt::Interrupt;
 
     fn budget() -> Budget<'static> {
         Budget::new(Interrupt::never())

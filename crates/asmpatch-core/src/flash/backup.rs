@@ -2,6 +2,11 @@
 //!
 //! [`read`] takes it from a unit, [`super::backup_folder`] puts it into files.
 
+use asm2464::firmware::{
+    BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
+};
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::Attached;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -9,11 +14,6 @@ use super::access::Access;
 use super::error::FlashError;
 use super::plan::is_readable;
 use super::progress::{FlashEvent, FlashProgress};
-use crate::bridge::Attached;
-use crate::firmware::{
-    BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
-};
-use crate::interrupt::Interrupt;
 
 /// Backup of the first slot of a unit's flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,8 +157,9 @@ pub fn read(
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use asm2464::firmware::known_blocks;
+
     use super::*;
-    use crate::firmware::known_blocks;
 
     /// Builds an image of the vendor's shape: longer than one part.
     pub(crate) fn sample_image(seed: u8) -> Image {

@@ -12,6 +12,12 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use asm2464::digest::Sha256Digest;
+use asm2464::escape;
+use asm2464::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
+use asmpatch_files::atomic::{self, StagedFolder, sync_folder};
+use asmpatch_files::file;
+use asmpatch_files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 use thiserror::Error;
@@ -19,12 +25,6 @@ use thiserror::Error;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
 use super::fitting::FiledBackup;
 use super::plan::BlockBytes;
-use crate::atomic::{self, StagedFolder, sync_folder};
-use crate::digest::Sha256Digest;
-use crate::escape;
-use crate::file;
-use crate::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
-use crate::toml_file;
 
 const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];

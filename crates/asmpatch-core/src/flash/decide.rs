@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
+use asm2464_chip::practice;
 use derive_more::Display;
 use thiserror::Error;
 
@@ -10,9 +12,7 @@ use super::fitting::FittingBackup;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan, is_readable};
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
 use crate::patch::Library;
-use crate::practice;
 
 /// What is to be written, the same for every unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -459,8 +459,9 @@ pub fn carried(
 pub(super) mod samples {
     //! Configuration blocks for tests.
 
+    use asm2464::firmware::known_blocks;
+
     use super::*;
-    use crate::firmware::known_blocks;
     use crate::flash::plan::BlockBytes;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {

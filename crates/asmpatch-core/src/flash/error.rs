@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
+use asm2464::interrupt::Interrupted;
+use asm2464_host::bridge::{CommandError, PortError};
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
 use super::registers::RegisterError;
-use crate::bridge::{CommandError, PortError};
 use crate::failure::{AnyFailure, Panicked};
-use crate::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
-use crate::interrupt::Interrupted;
 
 /// Reasons a backup or a write stopped.
 #[derive(Debug, Error)]

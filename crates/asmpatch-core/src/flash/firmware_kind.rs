@@ -2,16 +2,16 @@
 
 use std::fmt;
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
+use asm2464::interrupt::Interrupted;
+use asm2464_chip::chip::ProofBudget;
+use asm2464_chip::chip::boot::{self, BootReport};
+use asm2464_chip::practice;
 use derive_more::Display;
 
 use super::open_image::OpenImage;
-use crate::chip::ProofBudget;
-use crate::chip::boot::{self, BootReport};
-use crate::digest::Sha256Digest;
-use crate::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
-use crate::interrupt::Interrupted;
 use crate::patch::{Expectations, Library, verify};
-use crate::practice;
 
 /// The patch that makes writes answered without an SSD behind the bridge.
 const STATUS_PATCH: &str = "status-0x2a12";
@@ -160,9 +160,10 @@ pub enum RunningFirmware {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{Bank, CodeAddress};
+
     use super::super::backup::tests::sample_image;
     use super::*;
-    use crate::firmware::{Bank, CodeAddress};
     use crate::patch::{PatchSet, Selection};
 
     #[test]

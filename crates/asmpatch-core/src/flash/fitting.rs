@@ -7,12 +7,12 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
 use derive_more::Display;
 
 use super::backup::BackedUpUnit;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::plan::{BlockBytes, UnitBlocks};
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,10 +123,11 @@ mod tests {
     use std::path::Path;
     use std::time::Duration;
 
+    use asm2464::firmware::known_blocks;
+
     use super::super::backup::tests::sample_backup;
     use super::super::decide::samples::{block_one, block_zero};
     use super::*;
-    use crate::firmware::known_blocks;
 
     fn filed(folder: &str, device: &str, blocks: [BlockBytes; 2]) -> FiledBackup {
         let unit = BackedUpUnit { device: device.to_owned(), ..sample_backup().unit };

@@ -1,10 +1,10 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 use derive_more::Display;
 
 use super::plan::BlockBytes;
 use super::proof::differing;
-use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 
 /// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
 const USB4: std::ops::Range<usize> = 0x54..0x7E;

@@ -2,7 +2,7 @@
 //!
 //! [`observe`] examines a unit, [`plan`] computes what to write, [`decide`] decides whether to write, [`run`] carries
 //! out the plan and reports to a [`FlashProgress`](progress::FlashProgress), and [`left`] names the state after a
-//! stopped run. A unit is behind a [`Port`](crate::bridge::Port), real or virtual; nothing here knows which. Its flash
+//! stopped run. A unit is behind a [`Port`](asm2464_host::bridge::Port), real or virtual; nothing here knows which. Its flash
 //! is reached by vendor commands, or through [`registers`] with open firmware; only [`access`] knows which.
 
 pub mod access;

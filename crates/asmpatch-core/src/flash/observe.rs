@@ -2,6 +2,10 @@
 
 use std::time::Duration;
 
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
+
 use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
@@ -9,10 +13,7 @@ use super::firmware_kind::{Firmware, RunningFirmware};
 use super::fitting::UnitTraces;
 use super::plan::{UnitBlocks, is_readable};
 use super::proof::differing;
-use crate::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
 use crate::failure::AnyFailure;
-use crate::firmware::{BridgeState, FirmwareVersion, Image, Part};
-use crate::interrupt::Interrupt;
 use crate::patch::Library;
 
 /// Time limit of the check for E4's extension.

@@ -1,11 +1,10 @@
 //! Images of open firmware, identified by what they enumerate as, because there is no list of their builds. Pure.
 
+use asm2464::digest::to_hex;
+use asm2464::escape::Escape as _;
+use asm2464::firmware::{BridgeState, Image, Part, UsbId};
+use asm2464_chip::chip::boot;
 use derive_more::Display;
-
-use crate::chip::boot;
-use crate::digest::to_hex;
-use crate::escape::Escape as _;
-use crate::firmware::{BridgeState, Image, Part, UsbId};
 
 /// Number of digits of the digest that name a build.
 const BUILD_DIGITS: usize = 8;
@@ -50,8 +49,9 @@ fn commit(product: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use asm2464_chip::practice;
+
     use super::*;
-    use crate::practice;
 
     #[test]
     fn a_commit_in_the_product_string_names_the_build() {

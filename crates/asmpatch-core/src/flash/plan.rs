@@ -1,15 +1,15 @@
 //! The plan of a write: everything that will be written to a unit, computed in advance. Pure.
 
+use asm2464::digest::to_hex;
+use asm2464::firmware::{
+    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
+    Image, Part, UsbId, kept_bytes, known_blocks,
+};
+use asm2464_host::bridge::Attached;
 use derive_more::Display;
 
 use super::backup::Backup;
 use super::open_image::OpenImage;
-use crate::bridge::Attached;
-use crate::digest::to_hex;
-use crate::firmware::{
-    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
-    Image, Part, UsbId, kept_bytes, known_blocks,
-};
 
 /// The bytes of a configuration block.
 pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];

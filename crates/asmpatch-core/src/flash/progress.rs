@@ -1,10 +1,9 @@
 //! The steps of a write and their reports. The library reports to a [`FlashProgress`], and never prints.
 
+use asm2464::firmware::{BlockIndex, Part};
+use asm2464::progress::Progress;
 use derive_more::Display;
 use serde::Serialize;
-
-use crate::firmware::{BlockIndex, Part};
-use crate::progress::Progress;
 
 /// A step of writing a unit, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]

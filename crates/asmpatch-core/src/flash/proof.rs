@@ -6,16 +6,16 @@
 
 use std::fmt;
 
+use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
+use asm2464::scsi::{Command, XdataAddress};
+use asm2464_chip::chip::{Data, Ending, boot};
+use asm2464_host::bridge::{Attached, CommandError};
 use derive_more::Display;
 use serde::Serialize;
 
 use super::access::Access;
 use super::error::FlashError;
 use super::plan::FlashPlan;
-use crate::bridge::{Attached, CommandError};
-use crate::chip::{Data, Ending, boot};
-use crate::firmware::{BridgeState, FirmwareVersion, Image};
-use crate::scsi::{Command, XdataAddress};
 
 /// Source of the test read: 256 bytes of RAM, which reading does not change. Without the extension of E4's length only
 /// the low byte counts, and no byte arrives.
@@ -153,10 +153,11 @@ impl Runs {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::digest::Sha256Digest;
+    use asm2464_chip::practice;
+
     use super::*;
-    use crate::digest::Sha256Digest;
     use crate::patch::{Library, PatchSet, Selection};
-    use crate::practice;
 
     fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
         Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4, ..Behaviour::UNKNOWN }

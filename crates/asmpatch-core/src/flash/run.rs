@@ -11,6 +11,10 @@ mod registers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::SenseKey;
+use asm2464_host::bridge::{Attached, CommandError, Port};
 use tracing::info;
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
@@ -23,10 +27,6 @@ use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
 use super::proof::Runs;
 use super::registers::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
-use crate::bridge::{Attached, CommandError, Port};
-use crate::firmware::{BridgeState, FirmwareVersion, kept_bytes};
-use crate::interrupt::Interrupt;
-use crate::scsi::SenseKey;
 
 /// Number of times that the slot is written before asmpatch gives up.
 const ATTEMPTS: u32 = 3;

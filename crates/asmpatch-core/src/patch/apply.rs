@@ -1,11 +1,12 @@
 //! Applies patches to images, identifies patched images, and takes patches out.
 
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::firmware::{BodyOffset, Image};
+
 use super::definition::Patch;
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
-use crate::digest::{Sha256Digest, to_hex};
-use crate::firmware::{BodyOffset, Image};
 
 /// The result of patching.
 #[derive(Debug, Clone, PartialEq, Eq)]

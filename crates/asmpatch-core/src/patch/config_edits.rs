@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::digest::{parse_hex, to_hex};
+use asm2464::escape;
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
-
-use crate::digest::{parse_hex, to_hex};
-use crate::escape;
-use crate::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
 
 /// The new value of a field. Its text is that of patch files and receipts.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -126,8 +125,9 @@ enum TomlValue {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{UsbId, known_blocks};
+
     use super::*;
-    use crate::firmware::{UsbId, known_blocks};
 
     fn edits(text: &str) -> Result<ConfigEdits, String> {
         toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())

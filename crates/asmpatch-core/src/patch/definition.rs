@@ -3,14 +3,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
+use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
+use asmpatch_files::toml_file::{self, TomlError};
 use derive_more::From;
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
-use crate::digest::{Sha256Digest, parse_hex, to_hex};
-use crate::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
-use crate::toml_file::{self, TomlError};
 
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

@@ -1,9 +1,10 @@
 //! Makes hunks from code that an author linked into an ELF file.
 
+use asm2464::firmware::{Bank, CodeAddress, Image};
+use asm2464_chip::code::{ElfFileError, from_elf_address, loaded_pieces};
 use thiserror::Error;
 
 use super::definition::Hunk;
-use crate::firmware::{Bank, CodeAddress, ElfFileError, Image, from_elf_address, loaded_pieces};
 
 /// Reasons an ELF file yields no hunks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -100,8 +101,9 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
 
 #[cfg(test)]
 mod tests {
+    use asm2464_chip::practice;
+
     use super::*;
-    use crate::practice;
 
     fn site() -> CodeAddress {
         "b1:0xEF4F".parse().unwrap()
@@ -156,7 +158,7 @@ mod tests {
         let image = practice::image();
         for start in ["c:0x0000", "b0:0x8000", "b1:0x8000"] {
             assert_eq!(
-                hunks_from_elf(&crate::firmware::elf_of_image(&image), start.parse().unwrap(), &image),
+                hunks_from_elf(&asm2464_chip::code::elf_of_image(&image), start.parse().unwrap(), &image),
                 Err(ElfError::Same),
                 "{start}"
             );

@@ -1,8 +1,9 @@
 //! A hunk as instructions: what the CPU ran there before, and what it runs now.
 
+use asm2464::firmware::{BodyOffset, Image};
+use asm2464_chip::mcu::{Line, disassemble_in};
+
 use super::definition::Hunk;
-use crate::firmware::{BodyOffset, Image};
-use crate::mcu::{Line, disassemble_in};
 
 /// The longest instruction of the 8051, in bytes.
 const LONGEST: usize = 3;
@@ -37,10 +38,11 @@ impl Instructions {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::digest::Sha256Digest;
+    use asm2464_chip::practice;
+
     use super::super::{Library, PatchSet, Selection};
     use super::*;
-    use crate::digest::Sha256Digest;
-    use crate::practice;
 
     #[test]
     fn a_hunk_inside_an_instruction_shows_the_whole_instruction() {

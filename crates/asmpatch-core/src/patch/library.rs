@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use asm2464::digest::Sha256Digest;
 use thiserror::Error;
 
 use super::definition::{DefinitionError, Patch};
-use crate::digest::Sha256Digest;
 
 /// Patches, in the order in which they were added, and the known images.
 #[derive(Debug, Clone, Default)]

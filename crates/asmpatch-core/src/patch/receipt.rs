@@ -2,16 +2,16 @@
 
 use std::fmt;
 
+use asm2464::digest::Sha256Digest;
+use asm2464::escape;
+use asm2464::firmware::{FirmwareVersion, Image};
+use asmpatch_files::toml_file::{self, TomlError};
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::set::PatchSet;
-use crate::digest::Sha256Digest;
-use crate::escape;
-use crate::firmware::{FirmwareVersion, Image};
-use crate::toml_file::{self, TomlError};
 
 /// The program that writes receipts now.
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));

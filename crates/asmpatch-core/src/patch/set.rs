@@ -1,12 +1,12 @@
 //! Selects patches that fit together on one image.
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BodyOffset, FirmwareVersion, Image};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
-use crate::digest::Sha256Digest;
-use crate::firmware::{BodyOffset, FirmwareVersion, Image};
 
 /// The user's selection.
 #[derive(Debug, Clone, Default)]

@@ -1,5 +1,7 @@
 //! Verifies a file: container, base image, patches, receipt.
 
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
 use thiserror::Error;
 
 use super::apply::{Identified, identify, patches_in};
@@ -7,8 +9,6 @@ use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
-use crate::digest::Sha256Digest;
-use crate::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
 
 /// What to compare a file with, in addition to checking its container.
 #[derive(Default)]

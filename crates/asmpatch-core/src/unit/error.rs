@@ -1,12 +1,12 @@
 //! Errors of finding and opening a unit.
 
+use asm2464_dock::virtual_bridge;
+use asm2464_host::bridge::{Location, UnitInfo};
+use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
+use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
 use super::selector::Selector;
-use crate::bridge::{Location, UnitInfo};
-use crate::usb::sysfs::{Sysfs, TunnelledDevice};
-use crate::usb::{DescriptorFault, DiskError, UsbError};
-use crate::virtual_bridge;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
 #[derive(Debug, Error)]

@@ -6,6 +6,12 @@ mod error;
 mod selector;
 mod virtual_unit;
 
+use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_bridge::VirtualPort;
+use asm2464_host::bridge::{
+    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
+};
+use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
 
@@ -13,14 +19,8 @@ use std::sync::Arc;
 
 use tracing::info;
 
-use crate::bridge::{
-    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
-};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::pcap::Capture;
-use crate::usb::{self, Found, Layout, UsbError, UsbPort};
-use crate::virtual_bridge::VirtualPort;
 
 /// An opened unit. Dropping it gives the unit back to the system.
 #[derive(Debug)]

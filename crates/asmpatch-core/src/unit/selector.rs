@@ -4,9 +4,8 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use asm2464_host::bridge::{Location, PortPath, UnitInfo};
 use derive_more::Display;
-
-use crate::bridge::{Location, PortPath, UnitInfo};
 
 /// The name of a unit: a port path, a serial number, or `virtual[:DIR]`.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]

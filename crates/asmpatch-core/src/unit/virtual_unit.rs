@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Location, UnitInfo};
+use asm2464_host::usb::DescriptorFault;
 use etcetera::BaseStrategy;
 
 use super::error::OpenError;
 use super::selector::TransportChoice;
-use crate::bridge::{AnyTransport, Location, UnitInfo};
-use crate::pcap::Capture;
-use crate::usb::DescriptorFault;
-use crate::virtual_bridge::{SharedBridge, VirtualPort};
 
 /// Returns the port of the unit in `dir`; without `dir`, of the unit in the user's data folder.
 ///

@@ -1,6 +1,6 @@
 //! Faults of a flash through registers: power, requests, flash cells, protection.
 
-use asmpatch::mcu::SpiFlash as _;
+use asm2464_chip::mcu::SpiFlash as _;
 
 use super::*;
 
@@ -158,7 +158,7 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
-        let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
+        let options = asmpatch_core::flash::run::FlashOptions { budget, ..rig.options(true) };
         run(&mut port, &plan, &options, &mut lingers(budget), Interrupt::never())
     };
     let stopped = tried(Duration::ZERO).unwrap_err();
@@ -211,7 +211,7 @@ fn at_high_speed_tinygrads_firmware_is_flashed_although_both_defects_are_there()
             let report = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
             let trouble: Vec<_> = report.steps.iter().filter(|step| !step.done).collect();
             assert!(trouble.is_empty(), "{trouble:?}");
-            let found = port.unit().lock().flash().get(asmpatch::firmware::FlashAddress(0), SLOT_LEN).unwrap().to_vec();
+            let found = port.unit().lock().flash().get(asm2464::firmware::FlashAddress(0), SLOT_LEN).unwrap().to_vec();
             assert!(found == Slot::of([&blocks[0].unwrap(), &blocks[1].unwrap()], &image.to_file()).bytes());
         }
     }

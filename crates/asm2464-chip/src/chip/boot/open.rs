@@ -1,8 +1,9 @@
 //! Checks of open firmware: its control requests, and a flash write through the chip's registers. A unit with open
 //! firmware gets other firmware through those registers.
 
+use asm2464::firmware::{FlashAddress, is_runtime_product};
+
 use super::{BootFault, BootedUnit, Failed, expect, same};
-use crate::firmware::{FlashAddress, is_runtime_product};
 use crate::mcu::SpiFlash as _;
 
 /// Plain memory in the open firmware, to read back what E5 wrote.

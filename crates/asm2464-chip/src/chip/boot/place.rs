@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use asm2464::firmware::CodeAddress;
+
 use crate::chip::core::Chip;
-use crate::firmware::CodeAddress;
 use crate::mcu::{Observer, SpiFlash, Step};
 
 /// Instructions to watch for the loop: longer than any loop that a person would look for by its ends.

@@ -4,11 +4,12 @@
 
 use std::time::Instant;
 
+use asm2464::scsi::ResetMode;
+use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use asm2464_host::bridge::Endpoint;
+
 use super::exchange::{CommandEnding, CommandExchange};
 use super::target::Target;
-use crate::bridge::Endpoint;
-use crate::scsi::ResetMode;
-use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use crate::virtual_bridge::chip_unit::Course;
 use crate::virtual_bridge::reply::{ABORTED, Halts, Reply};
 use crate::virtual_bridge::scenario::{FaultKind, FaultPlan};

@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::{ResetMode, Sense};
+
 use super::target::Target;
-use crate::scsi::bot::Direction;
-use crate::scsi::{ResetMode, Sense};
 use crate::virtual_bridge::reply::Reply;
 
 /// How a command ends.

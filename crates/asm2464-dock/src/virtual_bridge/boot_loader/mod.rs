@@ -6,6 +6,8 @@ mod target;
 
 use std::time::{Duration, Instant};
 
+use asm2464_host::bridge::Endpoint;
+
 use self::bulk_only::BulkOnlyTarget;
 use self::target::Target;
 use super::chip_unit::Course;
@@ -14,7 +16,6 @@ use super::nor::NorFlash;
 use super::reply::{Halts, Reply};
 use super::responder::Responder;
 use super::scenario::FaultPlan;
-use crate::bridge::Endpoint;
 
 /// How far a host has opened the bulk pipes.
 ///

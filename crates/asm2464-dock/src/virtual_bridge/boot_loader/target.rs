@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
+use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
+
 use super::exchange::{CommandEnding, CommandExchange};
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
-use crate::scsi::{ResetMode, Sense, SenseKey, opcode};
 use crate::virtual_bridge::descriptors::Identity;
 use crate::virtual_bridge::nor::{FlashFault, NorFlash, SECTOR_LEN};
 

@@ -1,8 +1,9 @@
 //! Scenario files that are accepted and rejected.
 
+use asm2464::firmware::FlashAddress;
+use asm2464_chip::chip::{Answers, BarSpec, LinkSpec};
+
 use super::*;
-use crate::chip::{Answers, BarSpec, LinkSpec};
-use crate::firmware::FlashAddress;
 use crate::virtual_bridge::nor::Protection;
 
 #[test]

@@ -1,13 +1,13 @@
 //! A virtual unit neither panics nor hangs, whatever a host sends.
 
+use asm2464::firmware::FlashAddress;
+use asm2464::scsi::Cdb;
+use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
+use asm2464::scsi::uas::{CommandIu, Tag};
+use asm2464_host::bridge::Endpoint;
 use proptest::prelude::*;
 
 use super::unit;
-use crate::bridge::Endpoint;
-use crate::firmware::FlashAddress;
-use crate::scsi::Cdb;
-use crate::scsi::bot::{CommandBlockWrapper, Direction};
-use crate::scsi::uas::{CommandIu, Tag};
 use crate::virtual_bridge::{FLASH_LEN, Reply};
 
 #[derive(Debug, Clone)]

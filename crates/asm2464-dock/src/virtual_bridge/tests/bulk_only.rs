@@ -1,10 +1,13 @@
 //! Bulk-Only on a virtual unit: commands, lengths, halts.
 
+use asm2464::firmware::{BlockIndex, Part};
+use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use asm2464::scsi::{Cdb, Command, XdataAddress, XdataPage};
+use asm2464_host::bridge::{
+    Bridge, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind,
+};
+
 use super::{BOOT_LOADER, SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, ready_unit, sense_of, unit};
-use crate::bridge::{Bridge, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind};
-use crate::firmware::{BlockIndex, Part};
-use crate::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::{Cdb, Command, XdataAddress, XdataPage};
 use crate::virtual_bridge::{Reply, VirtualBridge};
 
 const IN: Endpoint = Endpoint::DataIn;
@@ -159,7 +162,7 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
             let mut data = [0; 18];
             assert_eq!(unit.bulk_in(IN, 0, &mut data), Reply::Done(18));
             unit.bulk_in(IN, 0, &mut [0; 13]);
-            let found = crate::scsi::Sense::parse(&data).unwrap().to_string();
+            let found = asm2464::scsi::Sense::parse(&data).unwrap().to_string();
             assert!(found.starts_with(sense), "{cdb:02x?}: {found}");
         }
     }
@@ -219,7 +222,10 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
         assert!(
             matches!(
                 read,
-                crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+                asm2464_host::bridge::CommandError::Transport(TransportError {
+                    kind: TransportErrorKind::Timeout { .. },
+                    ..
+                })
             ),
             "{read}"
         );
@@ -236,7 +242,10 @@ fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not(
         assert!(
             matches!(
                 write,
-                crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+                asm2464_host::bridge::CommandError::Transport(TransportError {
+                    kind: TransportErrorKind::Timeout { .. },
+                    ..
+                })
             ),
             "{write}"
         );
@@ -254,7 +263,10 @@ fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
     assert!(
         matches!(
             write,
-            crate::bridge::CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })
+            asm2464_host::bridge::CommandError::Transport(TransportError {
+                kind: TransportErrorKind::Timeout { .. },
+                ..
+            })
         ),
         "{write}"
     );
@@ -298,7 +310,7 @@ fn a_whole_part_of_64_kib_is_read_in_one_command_and_no_more() {
     let mut bridge = bulk_only(unit(""));
     let mut whole = vec![0; 0x1_0000];
     bridge.read_flash(Part::Two, &mut whole).unwrap();
-    let file = crate::practice::image().to_file();
+    let file = asm2464_chip::practice::image().to_file();
     assert!(whole.starts_with(Part::Two.of(&file)));
     assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap()[0x7E], 0x5A);
 }

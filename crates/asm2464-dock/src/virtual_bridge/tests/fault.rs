@@ -1,12 +1,13 @@
 //! Each fault of a scenario, as the host sees it.
 
-use super::{TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
-use crate::bridge::{
+use asm2464::firmware::BlockIndex;
+use asm2464::scsi::uas::{CommandIu, StatusIu, Tag};
+use asm2464::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
+use asm2464_host::bridge::{
     CommandError, Completion, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
 };
-use crate::firmware::BlockIndex;
-use crate::scsi::uas::{CommandIu, StatusIu, Tag};
-use crate::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
+
+use super::{TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
 use crate::virtual_bridge::Reply;
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.

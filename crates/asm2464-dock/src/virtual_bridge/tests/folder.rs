@@ -3,11 +3,12 @@
 use std::fs;
 use std::sync::atomic::AtomicBool;
 
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Part, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::practice;
+
 use super::bulk_only;
-use crate::firmware::{BlockIndex, ConfigBlock, ConfigField, Part, UsbId};
-use crate::interrupt::Interrupt;
-use crate::practice;
-use crate::scsi::XdataAddress;
 use crate::virtual_bridge::{ReplugError, VirtualBridge, VirtualOpenError, replug};
 
 #[test]

@@ -9,12 +9,13 @@ mod uas;
 
 use std::time::Duration;
 
+use asm2464::firmware::Image;
+use asm2464::scsi::Command;
+use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
+use asm2464_chip::practice;
+use asm2464_host::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port};
+
 use super::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
-use crate::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port};
-use crate::firmware::Image;
-use crate::practice;
-use crate::scsi::Command;
-use crate::scsi::bot::{CommandBlockWrapper, Direction};
 
 /// A unit with an SSD, which its image drives.
 const SSD: &str = "behind = { ssd = { bytes = 1048576 } }\n";
@@ -43,7 +44,7 @@ fn patched_image() -> Image {
     let mut image = practice::image();
     let status = [0x7F, 0x0A, 0x22];
     let at = [0x2A0D, 0x2A0E].into_iter().find(|at| image.body()[*at as usize..][..3] == status).unwrap();
-    assert!(image.replace(crate::firmware::BodyOffset(at + 1), &[0x05]));
+    assert!(image.replace(asm2464::firmware::BodyOffset(at + 1), &[0x05]));
     image
 }
 
@@ -74,6 +75,6 @@ fn sense_of<T: std::fmt::Debug>(result: Result<T, CommandError>) -> String {
     result.unwrap_err().sense().unwrap().to_string()
 }
 
-fn returned(port: &mut VirtualPort) -> crate::bridge::Attached {
-    port.wait_for_return(TIMEOUT, crate::interrupt::Interrupt::never()).unwrap().unwrap()
+fn returned(port: &mut VirtualPort) -> asm2464_host::bridge::Attached {
+    port.wait_for_return(TIMEOUT, asm2464::interrupt::Interrupt::never()).unwrap().unwrap()
 }

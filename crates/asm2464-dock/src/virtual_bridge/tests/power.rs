@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
-use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, ready_unit, returned, sense_of, unit};
-use crate::bridge::{
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
+use asm2464::scsi::{Cdb, Command, ResetMode};
+use asm2464_chip::practice;
+use asm2464_host::bridge::{
     Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError,
     TransportErrorKind,
 };
-use crate::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
-use crate::interrupt::Interrupt;
-use crate::practice;
-use crate::scsi::bot::{CommandBlockWrapper, Direction};
-use crate::scsi::{Cdb, Command, ResetMode};
+
+use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, ready_unit, returned, sense_of, unit};
 use crate::virtual_bridge::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 
 #[test]
@@ -145,7 +146,7 @@ fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashe
     assert_eq!(port.attached().unwrap().state, BridgeState::BootLoader);
 
     let mut bridge = port.open().unwrap();
-    let [mut zero, one] = crate::firmware::known_blocks();
+    let [mut zero, one] = asm2464::firmware::known_blocks();
     zero.set_text(ConfigField::Serial, "MYDOCK").unwrap();
     bridge.write_config(BlockIndex::Zero, zero.bytes()).unwrap();
     bridge.write_config(BlockIndex::One, one.bytes()).unwrap();
@@ -239,7 +240,7 @@ fn a_unit_that_is_unplugged_is_gone_until_it_is_plugged_in_again() {
 
 #[test]
 fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
-    let [block, _] = crate::firmware::known_blocks();
+    let [block, _] = asm2464::firmware::known_blocks();
     for behind in UNITS {
         let an_hour = format!("{behind}[timing]\nerase-sector-ms = 3600000");
         let mut bridge = port(unit(&an_hour)).open().unwrap();

@@ -1,10 +1,11 @@
 //! UAS on a virtual unit: commands, tags, streams.
 
+use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::scsi::uas::{CommandIu, StatusIu, Tag};
+use asm2464::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
+use asm2464_host::bridge::Endpoint;
+
 use super::{SSD, patched_unit, unit};
-use crate::bridge::Endpoint;
-use crate::scsi::runtime::INITIALISATION;
-use crate::scsi::uas::{CommandIu, StatusIu, Tag};
-use crate::scsi::{Cdb, Command, ScsiStatus, XdataAddress};
 use crate::virtual_bridge::{Reply, VirtualBridge};
 
 /// Switches the unit to UAS and initialises it as a GPU runtime does.
@@ -45,7 +46,7 @@ fn a_refused_command_brings_its_sense_with_its_status() {
     send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
     let Some(StatusIu::Sense { tag, status, sense }) = status(&mut unit, 9) else { panic!() };
     assert_eq!((tag, status), (Tag(9), ScsiStatus::CheckCondition));
-    assert_eq!(crate::scsi::Sense::parse(&sense).unwrap().to_string(), "5/24/00 (invalid field in CDB)");
+    assert_eq!(asm2464::scsi::Sense::parse(&sense).unwrap().to_string(), "5/24/00 (invalid field in CDB)");
 }
 
 #[test]

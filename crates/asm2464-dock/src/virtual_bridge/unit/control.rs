@@ -2,8 +2,9 @@
 //!
 //! Sources: USB 3.2, section 9.4; USB Mass Storage Class, Bulk-Only Transport 1.0, section 3.
 
+use asm2464_host::bridge::Endpoint;
+
 use super::VirtualBridge;
-use crate::bridge::Endpoint;
 use crate::virtual_bridge::Descriptors;
 
 /// Values of bmRequestType that are answered.

@@ -2,8 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::Image;
+
 use super::VirtualBridge;
-use crate::firmware::Image;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
 use crate::virtual_bridge::power_on;

@@ -5,6 +5,8 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
@@ -12,9 +14,7 @@ use super::reply::Outbox;
 use super::request::PacketError;
 use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
-use crate::interrupt::Interrupt;
 use crate::pcap::Bus;
-use crate::progress::Progress;
 use crate::virtual_bridge::{PowerOnState, VirtualBridge};
 
 /// Time after which a peer is given up that owes the rest of a packet or does not read its answers.

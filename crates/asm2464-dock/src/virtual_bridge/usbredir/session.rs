@@ -4,13 +4,13 @@ mod bulk;
 
 use std::time::Duration;
 
+use asm2464::firmware::{BridgeState, UsbId};
 use bulk::Waiting;
 
 use super::protocol::{Capabilities, RedirStatus, slot};
 use super::recorder::ConnectionRecorder;
 use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
-use crate::firmware::{BridgeState, UsbId};
 use crate::pcap::Bus;
 use crate::virtual_bridge::descriptors::Setting;
 use crate::virtual_bridge::{ControlAnswer, STREAMS, VirtualBridge, setup};

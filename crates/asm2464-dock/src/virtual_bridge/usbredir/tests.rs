@@ -8,17 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
+use asm2464::scsi::uas::{CommandIu, Tag};
+use asm2464::scsi::{Cdb, Command, DataLength, ResetMode};
+use asm2464_chip::practice;
 use guest::{Guest, bulk, bulk_parts, hello, kind, packet};
 
 use super::reply::OUTBOX_LIMIT;
 use super::server::ConnectionError;
 use super::*;
-use crate::firmware::{BridgeState, UsbId};
-use crate::interrupt::Interrupt;
-use crate::practice;
-use crate::scsi::bot::{CommandBlockWrapper, Direction};
-use crate::scsi::uas::{CommandIu, Tag};
-use crate::scsi::{Cdb, Command, DataLength, ResetMode};
 use crate::virtual_bridge::{Behind, Factory, Scenario, VirtualBridge, replug};
 
 fn unit(behind: Behind) -> VirtualBridge {

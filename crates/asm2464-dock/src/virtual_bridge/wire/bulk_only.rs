@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use asm2464::scsi::bot::{CSW_LEN, CSW_SIGNATURE, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use asm2464::scsi::opcode;
+use asm2464_chip::chip::{DATA_IN, DATA_OUT, PacketIn, PacketOut};
+use asm2464_host::bridge::Endpoint;
+
 use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
-use crate::bridge::Endpoint;
-use crate::chip::{DATA_IN, DATA_OUT, PacketIn, PacketOut};
-use crate::scsi::bot::{CSW_LEN, CSW_SIGNATURE, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::opcode;
 use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 

@@ -9,13 +9,14 @@ mod uas;
 
 use std::time::{Duration, Instant};
 
+use asm2464_chip::chip::{Chip, PacketIn, PacketOut};
+use asm2464_host::bridge::Endpoint;
+
 use self::bulk_only::BulkOnlyWire;
 use self::uas::UasWire;
 use super::nor::NorFlash;
 use super::reply::Halts;
 use super::scenario::{FaultKind, FaultPlan};
-use crate::bridge::Endpoint;
-use crate::chip::{Chip, PacketIn, PacketOut};
 
 /// The chip at the other end.
 type ServedChip = Chip<NorFlash>;

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
-use crate::bridge::Endpoint;
-use crate::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
-use crate::scsi::bot::Direction;
-use crate::scsi::uas::{
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::uas::{
     ABORT_TASK, HostIu, ID_READ_READY, ID_RESPONSE, ID_SENSE, ID_WRITE_READY, LOGICAL_UNIT_RESET, RESPONSE_INVALID_IU,
     StatusIu, Tag,
 };
-use crate::scsi::{DataLength, ScsiStatus};
+use asm2464::scsi::{DataLength, ScsiStatus};
+use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
+use asm2464_host::bridge::Endpoint;
+
+use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
 use crate::virtual_bridge::reply::{ABORTED, Halts};
 use crate::virtual_bridge::scenario::FaultKind;
 

@@ -1,8 +1,10 @@
 //! Placement of BARs and windows.
 
+use asm2464::Bdf;
+use asm2464_chip::chip::DeviceSpec;
+use asm2464_host::pcie::{Change, Header, Note, Scope, Survey};
+
 use super::{bar, device, function, gpu_behind_switches, on};
-use crate::chip::DeviceSpec;
-use asm2464_host::pcie::{Bdf, Change, Header, Note, Scope, Survey};
 
 #[test]
 fn after_assignment_memory_answers_through_all_windows() {

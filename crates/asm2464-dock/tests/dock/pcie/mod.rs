@@ -5,10 +5,11 @@ mod survey;
 mod tiny_gpu;
 mod vendor;
 
-use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
-use crate::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
-use crate::scsi::XdataAddress;
-use asm2464_host::pcie::{Bdf, EngineError, Function, Patience, Pcie, SRAM_ADDRESS, Survey, TlpEngine};
+use asm2464::Bdf;
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
+use asm2464_host::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
+use asm2464_host::pcie::{EngineError, Function, Patience, Pcie, SRAM_ADDRESS, Survey, TlpEngine};
 
 /// An engine directly at the root port.
 struct Direct {

@@ -1,8 +1,10 @@
 //! Trees that a survey finds, and effects of misbehaving devices.
 
+use asm2464::Bdf;
+use asm2464_chip::chip::{Answers, DeviceSpec, LinkSpec};
+use asm2464_host::pcie::{Buses, Change, Header, Note, Pcie, PcieError, Scope, Survey};
+
 use super::{Counted, Direct, bar, device, function, gpu_behind_switches, on};
-use crate::chip::{Answers, DeviceSpec, LinkSpec};
-use asm2464_host::pcie::{Bdf, Buses, Change, Header, Note, Pcie, PcieError, Scope, Survey};
 
 fn places(survey: &Survey) -> Vec<String> {
     survey.functions.iter().map(|function| function.at.to_string()).collect()

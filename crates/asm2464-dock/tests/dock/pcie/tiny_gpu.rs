@@ -1,11 +1,13 @@
 //! The small GPU behind the bridge: its BARs, its results, its refusals.
 
+use asm2464::Bdf;
+use asm2464_chip::chip::{DeviceSpec, Engine};
+use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
+use asm2464_dock::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
+use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_host::pcie::{Entry, Pcie, SRAM_ADDRESS, Scope};
+
 use super::{Counted, Direct, function};
-use crate::chip::{DeviceSpec, Engine};
-use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
-use crate::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
-use crate::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_host::pcie::{Bdf, Entry, Pcie, SRAM_ADDRESS, Scope};
 
 const TO_SRAM: DmaWrite = DmaWrite { from: PRODUCT_AT as u8, len: 4, to: SRAM_ADDRESS + 0x10, entry: None };
 const JOB: Job<'_> = Job {
@@ -23,7 +25,7 @@ fn behind_a_switch() -> Direct {
     let card = DeviceSpec {
         vendor: VENDOR,
         device: DEVICE,
-        engine: Engine::Brought(crate::tiny_gpu::ENGINE),
+        engine: Engine::Brought(asm2464_dock::tiny_gpu::ENGINE),
         ..port("0/0/0")
     };
     Direct::new(&[port("0"), port("0/0"), card])

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use super::{Counted, gpu_behind_switches};
-use crate::bridge::{Bridge, Completion, Transport, TransportError, TransportKind, Workload};
-use crate::chip::{self, Fabric, TlpRequest};
-use crate::scsi::ScsiStatus;
+use asm2464::scsi::ScsiStatus;
+use asm2464_chip::chip::{self, Fabric, TlpRequest};
+use asm2464_host::bridge::{Bridge, Completion, Transport, TransportError, TransportKind, Workload};
 use asm2464_host::pcie::{Pcie, Scope, Survey, VendorTlp};
+
+use super::{Counted, gpu_behind_switches};
 
 const BYTE_ENABLES: usize = 0xB217;
 const DATA: usize = 0xB220;

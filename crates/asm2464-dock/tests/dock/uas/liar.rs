@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use asm2464_host::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
 /// The answer on each pipe, sent once.
 #[derive(Debug)]

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::scsi::bot::{CBW_LEN, CSW_LEN};
+
 use super::{BulkOnly, Move};
 use crate::bridge::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use crate::scsi::bot::{CBW_LEN, CSW_LEN};
 
 /// Time that the host controller may take to return cancelled transfers.
 const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(5);

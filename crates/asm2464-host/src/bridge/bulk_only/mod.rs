@@ -11,6 +11,8 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use asm2464::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
 use tracing::{debug, info};
 
 use super::error::{TransportError, TransportErrorKind};
@@ -18,8 +20,6 @@ use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::transport::{Transport, TransportKind};
 use super::workload::{Completion, JobData, Workload};
-use crate::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use crate::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
 use flight::{TransferLane, TransferPurpose};
 
 /// Time limit of the class reset, a control request without data.

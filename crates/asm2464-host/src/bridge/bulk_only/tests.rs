@@ -4,13 +4,13 @@ mod script;
 
 use std::time::Duration;
 
+use asm2464::scsi::bot::{CSW_LEN, CommandStatusWrapper, CswStatus};
+use asm2464::scsi::{Cdb, Command, ScsiStatus, Sense};
 use script::Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 use script::{Answer, Script};
 
 use super::BulkOnly;
 use crate::bridge::{Completion, DataPhase, PipeError, Transport, TransportError, TransportErrorKind};
-use crate::scsi::bot::{CSW_LEN, CommandStatusWrapper, CswStatus};
-use crate::scsi::{Cdb, Command, ScsiStatus, Sense};
 
 const RECOVERY: [&str; 3] = ["class reset", "clear IN", "clear OUT"];
 const SECOND: Duration = Duration::from_secs(1);

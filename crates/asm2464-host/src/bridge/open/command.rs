@@ -2,9 +2,10 @@
 //!
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
+use asm2464::scsi::{XdataAddress, opcode};
+
 use super::super::pipes::SETUP_LEN;
 use super::tlp::Tlp;
-use crate::scsi::{XdataAddress, opcode};
 
 /// bmRequestType: vendor request to the device, with data to the host or from it.
 const VENDOR_IN: u8 = 0xC0;

@@ -13,6 +13,8 @@ mod work;
 
 use std::time::Duration;
 
+use asm2464::Simulated;
+use asm2464::scsi::XdataAddress;
 pub use command::{COMPLETION_LEN, OpenCommand, SECTOR_LEN, SLOT_LEN, SLOTS, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
 pub use queue::{MAX_DEPTH, OpenJob, OpenRequest, OpenWorkload};
@@ -25,8 +27,6 @@ use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::ControlPipes;
 use super::unit_info::Speed;
 use super::workload::DataPhase;
-use crate::scsi::XdataAddress;
-use asm2464::Simulated;
 
 /// 0xC450: 0 when the SRAM DMA can be armed again, 2 while it is busy. Source: owners' measurements.
 const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);

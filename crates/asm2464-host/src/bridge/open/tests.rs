@@ -164,7 +164,7 @@ fn e4_names_address_page_and_length() {
     let mut found = [0; 3];
     unit.xdata_read(XdataAddress::main(0x07F0), &mut found).unwrap();
     assert_eq!((found, sent(&log)), ([1, 2, 3], vec![control([0xC0, 0xE4, 0xF0, 0x07, 0, 0, 3, 0], &[])]));
-    let other = XdataAddress { page: crate::scsi::XdataPage::Other, addr: 0x1234 };
+    let other = XdataAddress { page: asm2464::scsi::XdataPage::Other, addr: 0x1234 };
     unit.xdata_read(other, &mut [0; 1]).unwrap();
     assert_eq!(sent(&log), [control([0xC0, 0xE4, 0x34, 0x12, 0, 1, 1, 0], &[])]);
 }
@@ -205,7 +205,7 @@ fn an_e4_that_brings_less_says_how_much() {
 fn e5_names_address_value_and_page() {
     let (mut unit, log) = unit(vec![]);
     unit.xdata_write(XdataAddress::main(0xC8A9), 0x5A).unwrap();
-    let other = XdataAddress { page: crate::scsi::XdataPage::Other, addr: 0x0001 };
+    let other = XdataAddress { page: asm2464::scsi::XdataPage::Other, addr: 0x0001 };
     unit.xdata_write(other, 0xFF).unwrap();
     let expected =
         [control([0x40, 0xE5, 0xA9, 0xC8, 0x5A, 0, 0, 0], &[]), control([0x40, 0xE5, 0x01, 0, 0xFF, 1, 0, 0], &[])];

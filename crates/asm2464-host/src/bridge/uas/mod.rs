@@ -11,14 +11,14 @@ mod stream;
 
 use std::time::{Duration, Instant};
 
+use asm2464::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
+use asm2464::scsi::{Command, ScsiStatus, Sense};
 use tracing::debug;
 
 use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::transport::{Transport, TransportKind};
 use super::workload::{DataPhase, Job, Workload};
-use crate::scsi::uas::{COMMAND_IU_LEN, CommandIu, StatusIu, Tag};
-use crate::scsi::{Command, ScsiStatus, Sense};
 use slot::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::scsi::{ScsiStatus, Sense};
+
 use crate::bridge::pipes::TransferId;
 use crate::bridge::workload::Job;
-use crate::scsi::{ScsiStatus, Sense};
 
 /// Time that a cancelled transfer may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);

@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use asm2464::escape::Escape as _;
+
 use super::{Sysfs, names, read};
-use crate::escape::Escape as _;
 
 /// A process that has a device open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use asm2464::escape::Escape as _;
+
 use super::{Sysfs, bounded, names};
-use crate::escape::Escape as _;
 
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;

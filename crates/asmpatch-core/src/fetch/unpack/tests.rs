@@ -1,9 +1,10 @@
 //! Tests of files that hold an image, a damaged one, or none.
 
+use asm2464::firmware::Image;
+
 use super::super::archive::tests::zip_of;
 use super::super::updater::tests::pe;
 use super::*;
-use crate::firmware::Image;
 
 fn image(seed: u32) -> Vec<u8> {
     Image::from_body((0..0x9000u32).map(|i| (i.wrapping_mul(seed) >> 5) as u8).collect()).unwrap().to_file()

@@ -1,5 +1,7 @@
 //! Decisions about units that are built from a few lines.
 
+use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
+use asm2464_host::bridge::{Attached, Behind};
 use proptest::prelude::*;
 
 use super::super::backup::tests::sample_image;
@@ -8,8 +10,6 @@ use super::super::observe::Running;
 use super::super::plan::{BlockBytes, BlockPlan, UnitBlocks};
 use super::samples::{block_one, block_zero};
 use super::*;
-use crate::bridge::{Attached, Behind};
-use crate::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
 
 /// No unit is connected but those of the run.
 const ALONE: Neighbours = Neighbours::Listed(Vec::new());

@@ -12,15 +12,14 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::FlashAddress;
+use asm2464::scsi::XdataAddress;
+use asm2464_host::bridge::{ControlError, OpenBridge, Speed};
 use thiserror::Error;
 
 pub use slot::{Change, PAGE_LEN, SECTOR_LEN, SLOT_LEN, Slot};
 pub(super) use spi::Session;
 pub use spi::{BUDGET, RegisterFlash};
-
-use crate::bridge::{ControlError, OpenBridge, Speed};
-use crate::firmware::FlashAddress;
-use crate::scsi::XdataAddress;
 
 /// Accesses of a host to XDATA and to the buffer of bulk data.
 pub trait RegisterAccess {

@@ -7,7 +7,8 @@
 //! last, and in it the page with the length comes last. Whenever the power fails, the unit starts the old image, its
 //! boot loader, or the new image.
 
-use crate::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
+
 use crate::flash::plan::{BlockBytes, UnitBlocks};
 
 /// Bytes of the slot: both 64 KiB blocks that E1 of block 0 erases.
@@ -114,10 +115,11 @@ impl Slot {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::{Image, known_blocks};
+
     use super::super::super::backup::firmware_file;
     use super::super::super::backup::tests::sample_image;
     use super::*;
-    use crate::firmware::{Image, known_blocks};
 
     fn slot(image: &Image) -> Slot {
         let [zero, one] = known_blocks();
@@ -204,7 +206,7 @@ mod tests {
         assert_eq!(old.changes(&old, false), []);
         // Another byte in part 2 also changes checksum and CRC, in the last sector.
         let mut image = Image::parse(&file).unwrap();
-        assert!(image.replace(crate::firmware::BodyOffset(0x1_2345), &[0x77]));
+        assert!(image.replace(asm2464::firmware::BodyOffset(0x1_2345), &[0x77]));
         file = image.to_file();
         let [zero, one] = known_blocks();
         let new = Slot::of([zero.bytes(), one.bytes()], &file);
@@ -213,7 +215,7 @@ mod tests {
         assert_eq!(old.changes(&old, true).len(), 1 + SLOT_LEN / SECTOR_LEN);
 
         let mut renamed = zero;
-        renamed.set_text(crate::firmware::ConfigField::Serial, "MINE").unwrap();
+        renamed.set_text(asm2464::firmware::ConfigField::Serial, "MINE").unwrap();
         let new = Slot::of([renamed.bytes(), one.bytes()], &sample_image(1).to_file());
         assert_eq!(old.changes(&new, false), [first], "one sector can't mix two images");
     }

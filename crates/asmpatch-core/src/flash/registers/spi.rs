@@ -3,10 +3,11 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::FlashAddress;
+use asm2464_host::bridge::{ControlError, Speed};
+
 use super::slot::{PAGE_LEN, SECTOR_LEN};
 use super::{RegisterAccess, RegisterError};
-use crate::bridge::{ControlError, Speed};
-use crate::firmware::FlashAddress;
 
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high byte of the flash address.
 const ADDRESS: [u16; 3] = [0xC8A1, 0xC8A2, 0xC8AB];

@@ -3,12 +3,13 @@
 use std::cell::Cell;
 use std::time::Duration;
 
+use asm2464::firmware::FlashAddress;
+use asm2464_chip::mcu::SpiFlash as _;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::open::OpenRequest;
+use asm2464_host::bridge::{Endpoint, Port as _};
+
 use super::*;
-use crate::bridge::open::OpenRequest;
-use crate::bridge::{Endpoint, Port as _};
-use crate::firmware::FlashAddress;
-use crate::mcu::SpiFlash as _;
-use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 const SECTOR: FlashAddress = FlashAddress(0x1_F000);
 const LEN: usize = 0x80;

@@ -6,8 +6,9 @@
 //! write covers the whole slot from block 0 on, in the order of tinygrad's tools, and starts again from there if the
 //! readback differs.
 
+use asm2464_host::bridge::{AnyTransport, Bridge};
+
 use super::{ATTEMPTS, Run, is_final};
-use crate::bridge::{AnyTransport, Bridge};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;

@@ -5,17 +5,18 @@
 
 use std::marker::PhantomData;
 
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::Port;
+
 use super::{FlashOptions, FlashReport, Run, Stopped};
-use crate::bridge::Port;
 use crate::failure::fenced;
-use crate::firmware::BridgeState;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep};
 use crate::flash::proof::Behaviour;
-use crate::interrupt::Interrupt;
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
 pub struct Opened<'a, Phase> {

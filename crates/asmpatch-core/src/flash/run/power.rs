@@ -3,15 +3,16 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
+use asm2464::scsi::ResetMode;
+use asm2464_host::bridge::{Attached, CommandError, Port};
+
 use super::Run;
-use crate::bridge::{Attached, CommandError, Port};
-use crate::firmware::BridgeState;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::proof::{Behaviour, Runs};
-use crate::scsi::ResetMode;
 
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);

@@ -7,15 +7,16 @@
 use std::thread;
 use std::time::Duration;
 
+use asm2464::firmware::FlashAddress;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::{OpenBridge, Port};
+
 use super::{ATTEMPTS, Run};
-use crate::bridge::{OpenBridge, Port};
-use crate::firmware::FlashAddress;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
 use crate::flash::registers::{Change, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Session, Slot};
-use crate::interrupt::Interrupt;
 
 /// Number of times in a row that something may fail before the run ends.
 const FAILURES: u32 = 8;

@@ -8,16 +8,17 @@ mod stops;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
+use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464_host::bridge::{
+    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+};
+use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
+
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
 use super::super::registers::BUDGET;
 use super::*;
-use crate::bridge::{
-    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
-};
-use crate::bridge::{PortError, TransportError, TransportErrorKind};
-use crate::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
-use crate::scsi::{Cdb, ScsiStatus, Sense};
 
 /// The unit's behaviour on the n-th command of an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

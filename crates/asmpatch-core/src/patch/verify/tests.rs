@@ -1,8 +1,9 @@
 //! Tests of what verification accepts and finds.
 
+use asm2464_chip::practice;
+
 use super::super::Selection;
 use super::*;
-use crate::practice;
 
 fn patched() -> (Library, Vec<u8>, Receipt) {
     let library = Library::of_repository().unwrap();

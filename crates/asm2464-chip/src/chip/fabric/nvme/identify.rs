@@ -1,8 +1,9 @@
 //! Answers to Identify.
 
+use asm2464::scsi::BLOCK_LEN;
+
 use super::command::NvmeStatus;
 use super::{EVENT_REQUESTS, MDTS, PAGE_LEN, VERSION};
-use crate::scsi::BLOCK_LEN;
 
 /// Builds the data of Identify. `what` is CNS.
 pub(super) fn page(what: u8, namespace: u32, blocks: u64) -> Result<[u8; PAGE_LEN as usize], NvmeStatus> {

@@ -10,12 +10,12 @@ mod store;
 #[cfg(test)]
 mod tests;
 
+use asm2464::scsi::BLOCK_LEN;
 use serde::Deserialize;
 
 pub use store::{BlockStore, StoreFailed};
 
 use super::HostMemory;
-use crate::scsi::BLOCK_LEN;
 use command::{NvmeStatus, PrpRanges, SubmissionEntry};
 use queue::{CompletionQueue, SubmissionQueue};
 use store::SparseStore;

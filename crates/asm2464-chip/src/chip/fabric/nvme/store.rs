@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::scsi::BLOCK_LEN;
+use asm2464::scsi::BLOCK_LEN;
 
 /// The blocks could not be read, or written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,8 @@
 //! A session's data packets: passed to the unit, or kept until it answers.
 
+use asm2464_host::bridge::Endpoint;
+
 use super::Session;
-use crate::bridge::Endpoint;
 use crate::pcap::Urb;
 use crate::virtual_bridge::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
 use crate::virtual_bridge::usbredir::reply::Outbox;

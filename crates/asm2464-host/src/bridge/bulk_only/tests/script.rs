@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
+use asm2464::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus};
 
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use crate::scsi::bot::{CSW_LEN, CommandBlockWrapper, CommandStatusWrapper, CswStatus};
 
 /// The device's answer to the next IN transfer.
 #[derive(Debug, Clone)]

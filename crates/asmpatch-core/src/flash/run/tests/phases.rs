@@ -1,8 +1,9 @@
 //! What each phase does, and what it leaves for the next.
 
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+
 use super::*;
-use crate::practice;
-use crate::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 
 /// Prepares the rig's unit, lets `meanwhile` happen to it, and confirms it.
 fn confirmed(rig: &mut Rig, meanwhile: impl FnOnce(&mut Unit)) -> Result<(), Box<Stopped>> {

@@ -72,6 +72,18 @@ class Contents(FolderTest):
         # At least the corpus, the transcripts, and the binary's embedded data.
         self.assertGreater(len(named), 300)
 
+    def test_every_crate_has_its_licences_texts(self) -> None:
+        for crate in sorted((ROOT / "crates").iterdir()):
+            listed = printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=crate).split("\n")
+            self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"}, set(listed), crate.name)
+
+    def test_the_crate_that_drives_a_unit_brings_few_others(self) -> None:
+        tree = ["tree", "--package=asm2464-host", "--edges=normal", "--target=x86_64-unknown-linux-gnu"]
+        lines = printed("cargo", *tree, "--prefix=none", "--no-dedupe", "--locked", cwd=ROOT).splitlines()
+        brought = {line.split()[0] for line in lines}
+        self.assertLessEqual(len(brought), 30, sorted(brought))
+        self.assertEqual(brought & {"miette", "serde_json", "toml"}, set())
+
     def test_the_licences_are_those_of_the_lock_file(self) -> None:
         now = printed(ROOT / "packaging/licences")
         kept = (ROOT / "THIRD-PARTY-LICENSES.md").read_text()

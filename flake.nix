@@ -15,7 +15,11 @@
         "aarch64-darwin"
       ];
       eachSystem = make: nixpkgs.lib.genAttrs systems (system: make nixpkgs.legacyPackages.${system});
-      manifest = (builtins.fromTOML (builtins.readFile ./Cargo.toml)).package;
+      cargo = builtins.fromTOML (builtins.readFile ./Cargo.toml);
+      # What the crates share is the workspace's.
+      manifest = cargo.package // {
+        inherit (cargo.workspace.package) version repository;
+      };
     in
     {
       packages = eachSystem (pkgs: {

@@ -247,7 +247,7 @@ class Files(unittest.TestCase):
     """References to the repository and to a release's archives."""
 
     def test_the_documents_name_the_repository_of_the_manifest(self) -> None:
-        repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]["repository"]
+        repository = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["repository"]
         [owner] = re.findall(r"^https://github\.com/([^/]+/asmpatch)$", repository)
         files = [file for folder in ("docs", "ansible") for file in (ROOT / folder).rglob("*.[my]*")]
         texts = [file.read_text() for file in files if file.suffix in (".md", ".yml", ".yaml")]

@@ -16,7 +16,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ["ASMPATCH_BIN"]
-PACKAGE = tomllib.loads((ROOT / "Cargo.toml").read_text())["package"]
+CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())
+# What the crates share is the workspace's.
+PACKAGE = CARGO["package"] | CARGO["workspace"]["package"]
 
 
 def printed(*command: str | Path, **more: object) -> str:
@@ -49,8 +51,14 @@ class Contents(FolderTest):
         self.assertLessEqual({"asmpatch", "asmpatch-flash", "asmpatch-reset"}, pages)
 
     def test_the_crate_has_every_file_that_its_code_and_tests_name(self) -> None:
-        packed = set(printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=ROOT).split("\n"))
-        tracked = set(printed("git", "ls-files", "-z", cwd=ROOT).split("\0")) - {""}
+        listed = printed("cargo", "package", "--package=asmpatch", "--list", "--locked", "--allow-dirty", cwd=ROOT)
+        packed = set(listed.split("\n"))
+        # The other crates have packages of their own.
+        tracked = {
+            file
+            for file in printed("git", "ls-files", "-z", cwd=ROOT).split("\0")
+            if file and not file.startswith("crates/")
+        }
         below: dict[str, set[str]] = {}
         for file in tracked:
             for path in (file, *map(str, Path(file).parents)):
@@ -63,6 +71,18 @@ class Contents(FolderTest):
         self.assertEqual(named - packed, set())
         # At least the corpus, the transcripts, and the binary's embedded data.
         self.assertGreater(len(named), 300)
+
+    def test_every_crate_has_its_licences_texts(self) -> None:
+        for crate in sorted((ROOT / "crates").iterdir()):
+            listed = printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=crate).split("\n")
+            self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"}, set(listed), crate.name)
+
+    def test_the_crate_that_drives_a_unit_brings_few_others(self) -> None:
+        tree = ["tree", "--package=asm2464-host", "--edges=normal", "--target=x86_64-unknown-linux-gnu"]
+        lines = printed("cargo", *tree, "--prefix=none", "--no-dedupe", "--locked", cwd=ROOT).splitlines()
+        brought = {line.split()[0] for line in lines}
+        self.assertLessEqual(len(brought), 30, sorted(brought))
+        self.assertEqual(brought & {"miette", "serde_json", "toml"}, set())
 
     def test_the_licences_are_those_of_the_lock_file(self) -> None:
         now = printed(ROOT / "packaging/licences")

@@ -1,7 +1,7 @@
 //! What asmpatch's commands do, without a command line: for updaters and other front ends.
 //!
 //! The modules follow an image on its way: it comes in ([`fetch`]), is changed ([`patch`]), written ([`flash`]) to a
-//! [`unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). Data files are handed in: known docks ([`devices`]),
+//! [`mod@unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). Data files are handed in: known docks ([`devices`]),
 //! patches and manifests.
 //!
 //! Patch an image. The practice image is asmpatch's own and stands in for the vendor's.

@@ -1,4 +1,6 @@
 //! The code that drives a unit, against a unit in software.
 
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
 mod pcie;
 mod uas;

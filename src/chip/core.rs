@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use i8051::sfr::{IE_EA, IE_EX0};
+use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, Interrupt};
 
 use super::fabric::Fabric;
@@ -191,6 +191,8 @@ impl<F: SpiFlash> Chip<F> {
         peripherals.now += 1;
         if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
             self.cpu.interrupt(Interrupt::External0);
+        } else if peripherals.lines.int1() && self.cpu.ie() & (IE_EA | IE_EX1) == IE_EA | IE_EX1 {
+            self.cpu.interrupt(Interrupt::External1);
         }
         let pc = self.cpu.pc;
         let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
@@ -316,7 +318,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().now
     }
 
-    /// Whether the unit is on the bus: the firmware has neither left it (91C0.1) nor stopped.
+    /// Whether the unit is on the bus: the firmware has connected it (92C2.6 or 91C0.1 clear), and has not stopped.
     pub fn is_on_bus(&mut self) -> bool {
         self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
     }

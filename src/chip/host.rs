@@ -22,6 +22,7 @@ impl<F: SpiFlash> Chip<F> {
         if peripherals.link.is_suspended() {
             return;
         }
+        peripherals.link.come_up();
         peripherals.show(UsbEvent::Setup { setup, data });
         peripherals.ep0.begin(setup, data, memory);
         self.changed();
@@ -189,7 +190,7 @@ impl<F: SpiFlash> Peripherals<F> {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
         if let Some(slot) = slot.filter(|_| self.msc.is_uas()) {
-            self.uas.free(slot);
+            self.uas.close(slot);
         }
         Some(bytes)
     }

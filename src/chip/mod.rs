@@ -42,6 +42,7 @@ mod map;
 mod msc;
 mod nvme;
 mod peripherals;
+mod reset;
 mod rom;
 mod sram;
 #[cfg(test)]

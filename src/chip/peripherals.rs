@@ -99,6 +99,7 @@ impl<F: SpiFlash> Peripherals<F> {
             usb: self.usb_events() != 0,
             command_or_dma: command || self.dma.has_event(),
             completion: self.nvme.entry_came(),
+            timer: self.timers.interrupts(),
         };
         let next = self.next_event().unwrap_or(u64::MAX);
         self.stop_at = if self.attention { 0 } else { self.run_ends.min(next) };
@@ -112,7 +113,8 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
-        [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at()].into_iter().flatten().min()
+        let events = [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at(), self.link.next()];
+        events.into_iter().flatten().min()
     }
 
     /// Lets the events happen that are due.
@@ -121,6 +123,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
+            self.link.advance(self.now);
             if self.nvme.is_seen(self.now) {
                 self.devices_look();
             }
@@ -216,8 +219,9 @@ impl<F: SpiFlash> Peripherals<F> {
             }
             Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
-                let did = self.link.write(addr, value);
-                self.attention |= self.link.is_reset() || self.link.is_off_bus();
+                let was_off_bus = self.link.is_off_bus();
+                let did = self.link.write(addr, value, self.now);
+                self.attention |= self.link.is_reset() || self.link.is_off_bus() != was_off_bus;
                 did
             }
         };
@@ -240,6 +244,9 @@ impl<F: SpiFlash> Peripherals<F> {
     }
 
     fn msc_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
+        if let msc::SENT..=0x909D = addr {
+            self.uas.acknowledge(addr - msc::SENT, value);
+        }
         let effect = self.msc.write(addr, value, |slot| self.uas.tag(slot), memory);
         if effect == Effect::StartOver {
             self.uas.start_over();

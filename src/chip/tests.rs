@@ -20,6 +20,8 @@ fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
     body.push(0x32);
     assert!(body.len() <= 0x200);
     body.resize(0x200, 0);
+    // On the bus, with INT0's sources enabled.
+    body.extend([write(0x92C2, 0x07), write(0xC800, 0x05)].concat());
     body.extend(main.concat());
     body.extend([0x80, 0xFE]);
     Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
@@ -136,7 +138,7 @@ fn a_reset_stops_the_chip_until_it_is_restarted() {
 
 #[test]
 fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
-    let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x91C0, 2), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
+    let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x92C2, 0x47), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
     while chip.run(10_000) == Outcome::Attention {}
     assert_eq!((chip.is_on_bus(), xdata(&chip, 0x0100)), (false, 1));
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);

@@ -6,6 +6,7 @@ use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
+use super::reset;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XDATA_PAGE_LEN, XdataMemory};
 use crate::scsi::{XdataAddress, XdataPage};
@@ -42,7 +43,8 @@ impl<F: SpiFlash> Xdata<F> {
     pub(super) fn new(peripherals: Peripherals<F>) -> Self {
         let owners = owners();
         let [readers, writers] = asked(&owners);
-        let (memory, journal) = (XdataMemory::new(), Journal::default());
+        let (mut memory, journal) = (XdataMemory::new(), Journal::default());
+        reset::load(&mut memory);
         Self { memory, owners, readers, writers, journal, peripherals: RefCell::new(peripherals) }
     }
 

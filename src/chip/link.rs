@@ -104,7 +104,13 @@ pub(super) struct LinkBlock {
 impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
         let [power, control] = [POWER, CONTROL].map(reset::value);
-        let mut link = Self { power, control, speed, masks: [0, 1, 2].map(|at| reset::value(EVENT_MASKS + at)), ..Self::default() };
+        let mut link = Self {
+            power,
+            control,
+            speed,
+            masks: [0, 1, 2].map(|at| reset::value(EVENT_MASKS + at)),
+            ..Self::default()
+        };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }

@@ -17,7 +17,7 @@ use super::timers::Timers;
 use super::tlp::TlpBlock;
 use super::uart::Uart;
 use super::uas::{self, UasBlock};
-use super::unknown::UnknownRegisters;
+use super::unknown::{self, UnknownRegisters};
 use super::usb::{Speed, UsbEvent};
 use super::watch::Watch;
 use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
@@ -180,6 +180,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Ram => false,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Write, index, pc);
+                memory.set(index, unknown::settled(index, value));
                 false
             }
             Block::Interrupts => self.lines.write(addr, value),
@@ -221,7 +222,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Link => {
                 let was_off_bus = self.link.is_off_bus();
                 let did = self.link.write(addr, value, self.now);
-                self.attention |= self.link.is_reset() || self.link.is_off_bus() != was_off_bus;
+                self.attention |= self.link.is_reset() || self.link.is_off_bus() && !was_off_bus;
                 did
             }
         };

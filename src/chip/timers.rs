@@ -132,7 +132,7 @@ mod tests {
     fn a_timer_of_a_larger_unit_takes_longer() {
         let mut memory = XdataMemory::new();
         let mut timers = Timers::default();
-        memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFA, 0, 0, 3]);
+        memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFB, 0, 0, 3]);
         timers.write(0xCC5D, START, 5, &mut memory);
         assert_eq!(timers.next(), Some(5 + 7_500));
     }

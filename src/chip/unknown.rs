@@ -3,6 +3,17 @@
 use crate::mcu::AccessKind;
 use crate::scsi::XdataAddress;
 
+/// Start bits of registers that no block models: index into both pages, and the bits that read 0 once the work is done,
+/// here at once. 0x1238 of the other page: the USB-C side's start-up sets .0, and waits until it is clear (b0:0xE842).
+/// Silicon got past that wait (recording of 231204, line 1553). 0xE41C: sends a message on the CC line (b0:0x9605, and the
+/// wait at b0:0xBEDD).
+const STARTS: [(usize, u8); 2] = [(0x1_1238, 0x01), (0xE41C, 0x01)];
+
+/// What such a register holds after a write.
+pub(super) fn settled(index: usize, value: u8) -> u8 {
+    STARTS.iter().find(|(at, _)| *at == index).map_or(value, |(_, starts)| value & !starts)
+}
+
 /// The first read or write of an unmodelled register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownAccess {

@@ -74,9 +74,7 @@ fn interrupt(chip: &mut Chip<MemoryFlash>, number: u8, cause: Cause) {
     let sources = if number == 0 { [0xC802, 0xC806] } else { [0xC806, 0xC80A] };
     let mask = |addr: u16| if number == 0 && addr == 0xC806 { 0x20 } else { 0xFF };
     let ends = chip.now() + PATIENCE;
-    while chip.now() < ends
-        && !sources.into_iter().any(|addr| chip.peek(XdataAddress::main(addr)) & mask(addr) != 0)
-    {
+    while chip.now() < ends && !sources.into_iter().any(|addr| chip.peek(XdataAddress::main(addr)) & mask(addr) != 0) {
         chip.run(BETWEEN);
     }
 }

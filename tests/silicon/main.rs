@@ -47,7 +47,10 @@ fn with_silicons_answers_the_firmware_makes_silicons_accesses() {
         };
         let followed = oracle::follow(recording, image);
         let different = followed.compared - followed.equal;
-        println!("oracle {} ({name}): {} compared, {} equal, {different} different", recording.name, followed.compared, followed.equal);
+        println!(
+            "oracle {} ({name}): {} compared, {} equal, {different} different",
+            recording.name, followed.compared, followed.equal
+        );
         if let Some((silicon, made)) = followed.left {
             wrong.push(format!("{}: silicon {silicon:02X?}, the firmware {made:02X?}", recording.name));
         }

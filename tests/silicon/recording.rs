@@ -52,7 +52,10 @@ pub struct Recording {
 pub enum Cause {
     Setup([u8; 8]),
     /// A UAS command: its tag and its CDB's first byte.
-    Command { tag: u16, opcode: u8 },
+    Command {
+        tag: u16,
+        opcode: u8,
+    },
     Other,
 }
 

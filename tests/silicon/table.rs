@@ -68,13 +68,15 @@ pub fn judge(test: &str, recording: &str, found: &Found) -> (String, Vec<String>
     let tables: BTreeMap<String, Vec<Row>> = toml::from_str(include_str!("divergences.toml")).unwrap();
     let rows = tables.get(test).map_or(&[][..], Vec::as_slice);
     let different = found.compared - found.equal;
-    let mut report = format!("{recording}: {} compared, {} equal, {different} different\n", found.compared, found.equal);
+    let mut report =
+        format!("{recording}: {} compared, {} equal, {different} different\n", found.compared, found.equal);
     let mut wrong = Vec::new();
     let mut counts = vec![0; rows.len()];
     for (divergence, (count, line)) in &found.different {
         let Divergence { addr, silicon, model } = *divergence;
         let name = register_name(addr).unwrap_or("not modelled");
-        let what = format!("{addr:04X} {name}: silicon {silicon:02X}, model {model:02X}, {count} times from line {line}");
+        let what =
+            format!("{addr:04X} {name}: silicon {silicon:02X}, model {model:02X}, {count} times from line {line}");
         match rows.iter().position(|row| row.explains(*divergence)) {
             Some(row) => {
                 counts[row] += count;

@@ -190,7 +190,7 @@ impl<F: SpiFlash> Peripherals<F> {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
         if let Some(slot) = slot.filter(|_| self.msc.is_uas()) {
-            self.uas.close(slot);
+            self.uas.free(slot);
         }
         Some(bytes)
     }

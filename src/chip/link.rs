@@ -25,7 +25,8 @@ const LINK_EVENTS: u16 = 0x91D1;
 const EVENTS_0: u16 = 0x9300;
 /// 0x9303-0x9305: a set bit keeps the same bit of 0x9300-0x9302 out of 0x9101. Source: the vendor's start-up
 /// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 3F, FF and
-/// FF at power-on, by dumps of units whose firmware never writes them.
+/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen: open
+/// firmware writes only the first there, and handles resets).
 const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
 /// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
@@ -61,20 +62,24 @@ pub(super) const REGISTERS: &[Register] = &[
 #[derive(Debug, Clone, Copy)]
 struct LinkEvent(u16, u8);
 
+const fn power_on_masks(speed: Speed) -> [u8; 3] {
+    match speed {
+        Speed::Super => [0x3F, 0xFF, 0xFF],
+        Speed::Full | Speed::High => [0, 0, 0xFF],
+    }
+}
+
 const POWER_OFF: u8 = 0x40;
 const CONTROL_OFF: u8 = 0x02;
-/// Instructions from the firmware's connecting the unit to the link's events (chosen): 10 ms. In the recording it took
+/// Instructions from the firmware's connecting the unit to the link's events (chosen): 200 ms. In the recording it took
 /// the rig 190 accesses (lines 2364 to 2555).
-const TRAINING: u64 = 500_000;
-/// What a SuperSpeed link raises when it comes up. Source: recording of 231204, lines 2559, 2669, 2675 and 2852; 0x9301.7
-/// comes before the first SETUP, also with 240417. Here they come together (chosen).
-const LINK_UP: [LinkEvent; 5] = [
-    LinkEvent(0x9301, 0x40),
-    LinkEvent(0x9300, 0x08),
-    LinkEvent(0x9300, 0x02),
-    LinkEvent(0x9302, 0x40),
-    LinkEvent(0x9301, 0x80),
-];
+const TRAINING: u64 = 10_000_000;
+/// Instructions from one group of these events to the next (chosen): 100 ms. It took the rig 100 to 200 accesses.
+const STEP: u64 = 5_000_000;
+/// What a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with 2675, and
+/// 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second time.
+const LINK_UP: [&[LinkEvent]; 3] =
+    [&[LinkEvent(0x9301, 0x40)], &[LinkEvent(0x9300, 0x0A), LinkEvent(0x9302, 0x40)], &[LinkEvent(0x9301, 0x80)]];
 
 const HOT_RESET: LinkEvent = LinkEvent(LINK_EVENTS, 0x01);
 const SUSPEND: LinkEvent = LinkEvent(LINK_EVENTS, 0x02);
@@ -96,21 +101,17 @@ pub(super) struct LinkBlock {
     /// What was last written to 0x92C2 and 0x91C0.
     power: u8,
     control: u8,
-    /// When the link comes up, after the firmware has connected the unit.
+    /// When the next step of the link's coming up is due, after the firmware has connected the unit.
     comes_up_at: Option<u64>,
+    /// Steps of it that are done.
+    steps: usize,
     is_reset: bool,
 }
 
 impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
         let [power, control] = [POWER, CONTROL].map(reset::value);
-        let mut link = Self {
-            power,
-            control,
-            speed,
-            masks: [0, 1, 2].map(|at| reset::value(EVENT_MASKS + at)),
-            ..Self::default()
-        };
+        let mut link = Self { power, control, speed, masks: power_on_masks(speed), ..Self::default() };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }
@@ -133,16 +134,23 @@ impl LinkBlock {
 
     /// Lets the link come up if it is due.
     pub(super) fn advance(&mut self, now: u64) {
-        if self.comes_up_at.is_some_and(|at| at <= now) {
-            self.come_up();
+        if self.comes_up_at.take_if(|at| *at <= now).is_some() {
+            self.step();
+            self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
         }
     }
 
     /// Lets the link come up now if it is about to: the host is there.
     pub(super) fn come_up(&mut self) {
-        if self.comes_up_at.take().is_some() {
-            LINK_UP.into_iter().for_each(|event| self.raise(event));
+        while self.comes_up_at.is_some() && self.steps < LINK_UP.len() {
+            self.step();
         }
+        self.comes_up_at = None;
+    }
+
+    fn step(&mut self) {
+        LINK_UP[self.steps].iter().for_each(|event| self.raise(*event));
+        self.steps += 1;
     }
 
     /// Whether the firmware has reset the chip.
@@ -226,6 +234,9 @@ impl LinkBlock {
                     self.control = value;
                 } else {
                     self.power = value;
+                }
+                if !was_off_bus && self.is_off_bus() {
+                    self.steps = 0;
                 }
                 self.comes_up_at = match (was_off_bus, self.is_off_bus()) {
                     (true, false) if self.speed == Speed::Super => Some(now + TRAINING),

@@ -245,9 +245,6 @@ impl<F: SpiFlash> Peripherals<F> {
     }
 
     fn msc_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
-        if let msc::SENT..=0x909D = addr {
-            self.uas.acknowledge(addr - msc::SENT, value);
-        }
         let effect = self.msc.write(addr, value, |slot| self.uas.tag(slot), memory);
         if effect == Effect::StartOver {
             self.uas.start_over();

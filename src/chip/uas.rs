@@ -55,9 +55,6 @@ pub(super) fn unit_at(slot: u8) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct UasBlock {
     tags: [Option<u16>; SLOTS],
-    /// Slots whose status has gone, and whose 0x9096 the firmware has not acknowledged yet. With one command at a time,
-    /// 231204 got the slots 0, 1, 0, 1 (recording).
-    closing: u32,
     next: Option<u8>,
     overlapped: bool,
 }
@@ -75,7 +72,7 @@ impl UasBlock {
 
     /// Puts a unit into the lowest free slot. Returns `false` if none is free.
     pub(super) fn take(&mut self, unit: &[u8], memory: &mut XdataMemory) -> bool {
-        let Some(slot) = (0..SLOTS).find(|slot| self.is_free(*slot)) else { return false };
+        let Some(slot) = self.tags.iter().position(Option::is_none) else { return false };
         let at = UNITS + UNIT_LEN * slot;
         let page = memory.main_mut();
         page[at..at + UNIT_LEN].fill(0);
@@ -88,22 +85,10 @@ impl UasBlock {
         true
     }
 
-    fn is_free(&self, slot: usize) -> bool {
-        self.tags[slot].is_none() && self.closing >> slot & 1 == 0
-    }
-
-    /// Ends the command in a slot: its status was sent. The slot is free once that is acknowledged.
-    pub(super) fn close(&mut self, slot: usize) {
+    /// Frees a slot after its status was sent.
+    pub(super) fn free(&mut self, slot: usize) {
         if let Some(tag) = self.tags.get_mut(slot) {
             *tag = None;
-            self.closing |= 1 << slot;
-        }
-    }
-
-    /// Frees the slots of a byte of 0x9096-0x9099 whose status the firmware acknowledges.
-    pub(super) fn acknowledge(&mut self, byte: u16, value: u8) {
-        if byte < 4 {
-            self.closing &= !(u32::from(value) << (8 * byte));
         }
     }
 
@@ -117,7 +102,7 @@ impl UasBlock {
         match addr {
             WAITS => u8::from(self.waits()),
             NEXT => self.next.unwrap_or(0xFF),
-            FREE => u8::from((0..SLOTS).any(|slot| self.is_free(slot))),
+            FREE => u8::from(self.tags.contains(&None)),
             OVERLAPPED => u8::from(self.overlapped),
             TAG => (self.asked(page) >> 8) as u8,
             0xC4EF => self.asked(page) as u8,
@@ -159,9 +144,7 @@ mod tests {
         }
         assert_eq!(uas.read(FREE, 0, &memory), 0);
         assert!(!uas.take(&unit(33), &mut memory));
-        uas.close(5);
-        assert!(!uas.take(&unit(33), &mut memory), "the firmware has not acknowledged that the status has gone");
-        uas.acknowledge(0, 1 << 5);
+        uas.free(5);
         assert!(uas.take(&unit(33), &mut memory));
         assert_eq!((uas.read(NEXT, 0, &memory), uas.tag(5)), (5, 33));
     }

@@ -46,18 +46,6 @@ start:	mov	sp, #STACK
 	movx	a, @dptr
 	clr	acc.1
 	movx	@dptr, a
-	mov	dptr, #INT_ENABLES
-	mov	a, #0x05
-	movx	@dptr, a
-	; The bus events that interrupt: reset, suspend and resume.
-	mov	dptr, #EVENT_MASKS
-	mov	a, #0x3F
-	movx	@dptr, a
-	inc	dptr
-	movx	@dptr, a
-	inc	dptr
-	mov	a, #0x40
-	movx	@dptr, a
 	setb	ex0			; level-triggered, since IT0 is 0
 	setb	ea
 

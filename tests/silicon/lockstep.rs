@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use asmpatch::chip::{COMMAND_OUT, Chip, Speed, register_name};
+use asmpatch::chip::{COMMAND_OUT, Chip, STATUS_IN, Speed, register_name};
 use asmpatch::firmware::Image;
 use asmpatch::mcu::{CodeSpace, MemoryFlash};
 use asmpatch::scsi::XdataAddress;
@@ -28,11 +28,16 @@ pub fn lockstep(recording: &Recording) -> Found {
     let code = CodeSpace::new(&counting());
     let mut chip = Chip::power_on(code, MemoryFlash::erased(), Speed::Super);
     let mut found = Found::default();
+    let mut host = Host::default();
     // Registers that only hold what was written get silicon's value after the first difference.
     let mut adopted = BTreeSet::new();
     for (at, event) in recording.events.iter().enumerate() {
         match *event {
-            Event::Interrupt(number, _) => interrupt(&mut chip, number, recording.cause(at)),
+            Event::Interrupt(number, _) => {
+                let cause = if host.has_come > at { Cause::Other } else { recording.cause(at) };
+                host.acts(&mut chip, cause);
+                wait_for_interrupt(&mut chip, number);
+            }
             Event::Return => {}
             Event::Access(access) if is_emulated(access.addr) => {}
             Event::Access(access) => {
@@ -40,9 +45,16 @@ pub fn lockstep(recording: &Recording) -> Found {
                 let place = XdataAddress::main(access.addr);
                 if !access.is_read() {
                     chip.poke(place, &[access.value]);
+                    if let 0x90A1..=0x90C0 = access.addr {
+                        chip.bulk_in(STATUS_IN, 0);
+                    }
                     continue;
                 }
-                let model = chip.peek(place);
+                let mut model = chip.peek(place);
+                if access.addr == 0xC802 && access.value & !model & 0x05 != 0 {
+                    host.comes_early(&mut chip, recording, at);
+                    model = chip.peek(place);
+                }
                 found.read(access.addr, access.value, model, access.line);
                 if model != access.value && register_name(access.addr).is_none() {
                     chip.poke(place, &[access.value]);
@@ -54,27 +66,54 @@ pub fn lockstep(recording: &Recording) -> Found {
     found
 }
 
-/// Lets the host do what caused the interrupt, and time pass until the model raises it.
-fn interrupt(chip: &mut Chip<MemoryFlash>, number: u8, cause: Cause) {
-    match cause {
-        Cause::Setup(setup) => {
-            let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
-            chip.take_control_reply();
-            chip.begin_control(setup, &vec![0; if setup[0] & 0x80 == 0 { len } else { 0 }]);
+/// Accesses after a read of 0xC802 within which the firmware asks what has come.
+const SOON: usize = 60;
+
+#[derive(Default)]
+struct Host {
+    /// What caused the interrupts up to this event has been done.
+    has_come: usize,
+}
+
+impl Host {
+    fn acts(&mut self, chip: &mut Chip<MemoryFlash>, cause: Cause) {
+        match cause {
+            Cause::Setup(setup) => {
+                let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+                chip.take_control_reply();
+                chip.begin_control(setup, &vec![0; if setup[0] & 0x80 == 0 { len } else { 0 }]);
+            }
+            Cause::Command { tag, opcode } => {
+                let [high, low] = tag.to_be_bytes();
+                let mut unit = [0; 32];
+                unit[..4].copy_from_slice(&[0x01, 0, high, low]);
+                unit[16] = opcode;
+                chip.bulk_out(COMMAND_OUT, 0, &unit);
+            }
+            Cause::Other => {}
         }
-        Cause::Command { tag, opcode } => {
-            let [high, low] = tag.to_be_bytes();
-            let mut unit = [0; 32];
-            unit[..4].copy_from_slice(&[0x01, 0, high, low]);
-            unit[16] = opcode;
-            chip.bulk_out(COMMAND_OUT, 0, &unit);
-        }
-        Cause::Other => {}
     }
-    let sources = if number == 0 { [0xC802, 0xC806] } else { [0xC806, 0xC80A] };
-    let mask = |addr: u16| if number == 0 && addr == 0xC806 { 0x20 } else { 0xFF };
+
+    /// The firmware saw in 0xC802 that something had come, before it took the interrupt or in the same one.
+    fn comes_early(&mut self, chip: &mut Chip<MemoryFlash>, recording: &Recording, at: usize) {
+        let soon = &recording.events[at..recording.events.len().min(at + SOON)];
+        let next = soon.iter().position(|event| matches!(event, Event::Interrupt(..))).map_or(at, |offset| at + offset);
+        let cause = match recording.cause(at) {
+            Cause::Other => recording.cause(next),
+            cause => cause,
+        };
+        self.has_come = next + 1;
+        self.acts(chip, cause);
+    }
+}
+
+/// Lets time pass until the model interrupts, where the chip did.
+fn wait_for_interrupt(chip: &mut Chip<MemoryFlash>, number: u8) {
+    let sources: [(u16, u8); 2] =
+        if number == 0 { [(0xC802, 0x05), (0xC806, 0x20)] } else { [(0xC806, 0x01), (0xC80A, 0xFF)] };
     let ends = chip.now() + PATIENCE;
-    while chip.now() < ends && !sources.into_iter().any(|addr| chip.peek(XdataAddress::main(addr)) & mask(addr) != 0) {
+    while chip.now() < ends && !sources.into_iter().any(|(addr, bits)| chip.peek(XdataAddress::main(addr)) & bits != 0)
+    {
         chip.run(BETWEEN);
     }
 }

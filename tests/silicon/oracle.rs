@@ -80,7 +80,8 @@ impl MemoryMapper for OracleXdata<'_> {
 
     fn write(&mut self, (index, pc, value): Self::WriteValue) {
         let state = self.0.get_mut();
-        state.memory[index] = value;
+        // A start bit that the firmware waits for: the rig answered the other page itself.
+        state.memory[index] = if index == 0x1_1238 { value & !0x01 } else { value };
         if index <= 0xFFFF {
             state.access(pc, AccessKind::Write, index as u16, value);
         }

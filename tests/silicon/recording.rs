@@ -64,11 +64,6 @@ pub fn is_emulated(addr: u16) -> bool {
     matches!(addr, 0..=0x8FFF | 0xC000..=0xC00F | 0xC65A | 0xCC81 | 0xD000..=0xD7FF)
 }
 
-/// Memory rather than a register: the control endpoint's buffer, and the status block.
-pub fn is_memory(addr: u16) -> bool {
-    matches!(addr, 0..=0x8FFF | 0x9E00..=0xB1FF | 0xD000..=0xDFFF | 0xF000..)
-}
-
 impl Recording {
     pub fn parse(name: &str, text: &str) -> Self {
         let events = text.lines().enumerate().filter_map(|(at, line)| event(line, at + 1)).collect();

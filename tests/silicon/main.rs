@@ -1,7 +1,11 @@
 //! Recordings of real chips judge the model. `ASMPATCH_SILICON_TRACES` names the folder with the recordings,
 //! `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_VENDOR_231204_IMAGE` name images; a recording's image is found by its code.
 
-#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a panic is how a test fails, and each comparison prints its figures"
+)]
 
 mod lockstep;
 mod oracle;

@@ -241,8 +241,10 @@ impl<F: SpiFlash> Chip<F> {
 
     fn skip_to(&mut self, at: u64) {
         let peripherals = self.bus.xdata.peripherals_mut();
-        self.skipped += at.saturating_sub(peripherals.now);
-        peripherals.now = peripherals.now.max(at);
+        let skipped = at.saturating_sub(peripherals.now);
+        self.skipped += skipped;
+        peripherals.timers.skip(skipped);
+        peripherals.now += skipped;
         peripherals.advance();
         self.wake();
     }
@@ -250,7 +252,9 @@ impl<F: SpiFlash> Chip<F> {
     /// Wakes the firmware after something that it may react to.
     pub(super) fn wake(&mut self) {
         self.is_parked = false;
-        self.idle.news(self.bus.xdata.peripherals_mut().now);
+        let peripherals = self.bus.xdata.peripherals_mut();
+        peripherals.timers.release();
+        self.idle.news(peripherals.now);
     }
 
     /// Checks whether the firmware idles: whether it returns to the same instruction with the same state.
@@ -262,7 +266,7 @@ impl<F: SpiFlash> Chip<F> {
         let reach = self.idle.reach(sp);
         self.bus.xdata.begin_journal();
         let peripherals = self.bus.xdata.peripherals_mut();
-        let (begin, changes) = (peripherals.now, peripherals.changes);
+        let (begin, changes, timers) = (peripherals.now, peripherals.changes, peripherals.timers.clone());
         // Events, news and the end of the run also end the check.
         let ends = (begin + reach).min(peripherals.stop_at);
         let idles = loop {
@@ -272,7 +276,11 @@ impl<F: SpiFlash> Chip<F> {
             if self.is_parked || is_over || observer.wants_to_stop() {
                 break false;
             }
-            if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
+            let passed = peripherals.now - begin;
+            if before.is_met_again(&self.cpu, &self.bus.sfrs)
+                && self.bus.xdata.is_as_before()
+                && self.bus.xdata.peripherals_mut().timers.are_again(&timers, passed)
+            {
                 break true;
             }
             if self.bus.xdata.has_lost_count() {
@@ -283,6 +291,7 @@ impl<F: SpiFlash> Chip<F> {
         let now = self.bus.xdata.peripherals_mut().now;
         if idles {
             self.is_parked = true;
+            self.bus.xdata.peripherals_mut().timers.hold_restarted(&timers);
             self.idle.found(now - begin, sp);
             self.forget_idling(now - begin, self.cycles - cycles);
         } else {

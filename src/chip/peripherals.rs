@@ -184,7 +184,11 @@ impl<F: SpiFlash> Peripherals<F> {
                 false
             }
             Block::Interrupts => self.lines.write(addr, value),
-            Block::Timers => self.timers.write(addr, value, self.now, memory),
+            Block::Timers => {
+                let did = self.timers.write(addr, value, self.now, memory);
+                self.refresh();
+                did
+            }
             Block::Uart => self.uart_out(addr, value),
             Block::Flash => {
                 self.show_flash(addr, value, memory);

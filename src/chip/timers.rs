@@ -41,11 +41,15 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(0xCD30, 0xCD33, "TIMER11"),
 ];
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Timers {
     ends: [Option<u64>; COUNT],
     over: [bool; COUNT],
-    /// The earliest of `ends`.
+    /// Instructions from the start to the end, of a timer that runs or was stopped before its end; else 0.
+    lengths: [u64; COUNT],
+    /// Timers that an idle loop restarts before their end, again and again.
+    held: [bool; COUNT],
+    /// The earliest of `ends`, without the timers that are held.
     next: Option<u64>,
 }
 
@@ -60,12 +64,15 @@ impl Timers {
         (stored & !(START | OVER)) | runs | if self.over[timer] { OVER } else { 0 }
     }
 
-    /// Handles a write by the CPU. Returns `true` if a timer was started, stopped or cleared.
+    /// Handles a write by the CPU. Returns `true` if a timer was started or cleared. One that is stopped before its end
+    /// does nothing more, and one that is then restarted has done nothing yet: while a command waits for a device,
+    /// the vendor's main loop does both in each pass (b0:0xC7C2-0xC7CC).
     pub(super) fn write(&mut self, addr: u16, value: u8, now: u64, memory: &mut XdataMemory) -> bool {
         let Some(timer) = Self::control(addr) else { return false };
-        let before = (self.ends[timer], self.over[timer]);
+        let mut did = false;
         if value & (STOP | OVER) != 0 {
-            (self.ends[timer], self.over[timer]) = (None, false);
+            self.ends[timer] = None;
+            did = std::mem::take(&mut self.over[timer]);
         }
         let page = memory.main_mut();
         if value & STOP != 0 {
@@ -78,12 +85,47 @@ impl Timers {
             let unit = u32::from(page[at - 1] & 0x07);
             let count = u64::from(u16::from_be_bytes([page[at + 1], page[at + 2]]));
             let halves = count.max(1) * HALF_INSTRUCTIONS_PER_COUNT * UNIT_STEP.pow(unit);
-            self.ends[timer] = Some(now + halves.div_ceil(2));
-            self.over[timer] = false;
+            let length = halves.div_ceil(2);
+            did |= self.lengths[timer] != length;
+            (self.ends[timer], self.over[timer], self.lengths[timer]) = (Some(now + length), false, length);
             page[usize::from(addr)] = value & !(STOP | OVER);
         }
-        self.next = self.ends.iter().flatten().copied().min();
-        before != (self.ends[timer], self.over[timer])
+        self.find_next();
+        did
+    }
+
+    fn find_next(&mut self) {
+        let running = self.ends.iter().zip(self.held).filter(|(_, held)| !held);
+        self.next = running.filter_map(|(end, _)| *end).min();
+    }
+
+    /// Whether the timers are as they were `passed` instructions ago: those that run end then as now, or were restarted
+    /// and have as long to go.
+    pub(super) fn are_again(&self, before: &Self, passed: u64) -> bool {
+        let mut ends = self.ends.iter().zip(&before.ends);
+        self.over == before.over && ends.all(|(end, before)| end == before || *end == before.map(|at| at + passed))
+    }
+
+    /// Keeps the timers that were restarted since `before` from their end, until [`Timers::release`]. The firmware
+    /// idles, and restarts them in each round.
+    pub(super) fn hold_restarted(&mut self, before: &Self) {
+        for (held, (end, before)) in self.held.iter_mut().zip(self.ends.iter().zip(&before.ends)) {
+            *held = end != before;
+        }
+        self.find_next();
+    }
+
+    /// Lets `instructions` of an idle firmware pass: the timers that it restarts have as long to go as before.
+    pub(super) fn skip(&mut self, instructions: u64) {
+        for (end, _) in self.ends.iter_mut().zip(self.held).filter(|(_, held)| *held) {
+            *end = end.map(|at| at + instructions);
+        }
+    }
+
+    /// Lets all timers run again.
+    pub(super) fn release(&mut self) {
+        self.held = [false; COUNT];
+        self.find_next();
     }
 
     /// Time at which the next timer expires.
@@ -99,12 +141,12 @@ impl Timers {
 
     /// Expires the timers that are due.
     pub(super) fn advance(&mut self, now: u64) {
-        for (end, over) in self.ends.iter_mut().zip(&mut self.over) {
-            if end.is_some_and(|at| at <= now) {
-                (*end, *over) = (None, true);
+        for timer in 0..COUNT {
+            if !self.held[timer] && self.ends[timer].is_some_and(|at| at <= now) {
+                (self.ends[timer], self.over[timer], self.lengths[timer]) = (None, true, 0);
             }
         }
-        self.next = self.ends.iter().flatten().copied().min();
+        self.find_next();
     }
 }
 
@@ -135,6 +177,28 @@ mod tests {
         memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFB, 0, 0, 3]);
         timers.write(0xCC5D, START, 5, &mut memory);
         assert_eq!(timers.next(), Some(5 + 7_500));
+    }
+
+    #[test]
+    fn a_timer_that_each_round_of_a_loop_restarts_is_no_change_and_never_ends() {
+        let mut memory = XdataMemory::new();
+        let mut timers = Timers::default();
+        memory.main_mut()[0xCD32..0xCD34].copy_from_slice(&[0, 199]);
+        memory.main_mut()[0xCC18..0xCC1A].copy_from_slice(&[0x10, 0]);
+        assert!(timers.write(0xCC17, START, 0, &mut memory));
+        let mut round =
+            |timers: &mut Timers, now| [STOP, OVER, START].map(|value| timers.write(0xCD31, value, now, &mut memory));
+        assert_eq!(round(&mut timers, 1_000), [false, false, true]);
+        let before = timers.clone();
+        assert_eq!(round(&mut timers, 1_300), [false; 3]);
+        assert!(timers.are_again(&before, 300) && !timers.are_again(&before, 299));
+        timers.hold_restarted(&before);
+        assert_eq!(timers.next(), Some(10_240), "the other one still runs");
+        timers.skip(8_940);
+        timers.advance(10_240);
+        assert_eq!((timers.read(0xCC17, 0), timers.read(0xCD31, 0)), (OVER, START));
+        timers.release();
+        assert_eq!(timers.next(), Some(1_300 + 498 + 8_940));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod schemas;
 mod wire_checks;
 
 mod any_code;
+mod chip_flash;
 mod chip_wire;
 mod e4;
 mod fuzz_corpus;

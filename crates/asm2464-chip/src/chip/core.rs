@@ -5,7 +5,7 @@ use std::fmt;
 use asm2464::Work;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
-use i8051::sfr::{IE_EA, IE_EX0};
+use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
 use i8051::{Cpu, Interrupt};
 
 use super::fabric::Fabric;
@@ -195,6 +195,8 @@ impl<F: SpiFlash> Chip<F> {
         peripherals.now += 1;
         if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
             self.cpu.interrupt(Interrupt::External0);
+        } else if peripherals.lines.int1() && self.cpu.ie() & (IE_EA | IE_EX1) == IE_EA | IE_EX1 {
+            self.cpu.interrupt(Interrupt::External1);
         }
         let pc = self.cpu.pc;
         let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
@@ -243,8 +245,10 @@ impl<F: SpiFlash> Chip<F> {
 
     fn skip_to(&mut self, at: u64) {
         let peripherals = self.bus.xdata.peripherals_mut();
-        self.skipped += at.saturating_sub(peripherals.now);
-        peripherals.now = peripherals.now.max(at);
+        let skipped = at.saturating_sub(peripherals.now);
+        self.skipped += skipped;
+        peripherals.timers.skip(skipped);
+        peripherals.now += skipped;
         peripherals.advance();
         self.wake();
     }
@@ -252,7 +256,9 @@ impl<F: SpiFlash> Chip<F> {
     /// Wakes the firmware after something that it may react to.
     pub(super) fn wake(&mut self) {
         self.is_parked = false;
-        self.idle.news(self.bus.xdata.peripherals_mut().now);
+        let peripherals = self.bus.xdata.peripherals_mut();
+        peripherals.timers.release();
+        self.idle.news(peripherals.now);
     }
 
     /// Checks whether the firmware idles: whether it returns to the same instruction with the same state.
@@ -264,7 +270,7 @@ impl<F: SpiFlash> Chip<F> {
         let reach = self.idle.reach(sp);
         self.bus.xdata.begin_journal();
         let peripherals = self.bus.xdata.peripherals_mut();
-        let (begin, changes) = (peripherals.now, peripherals.changes);
+        let (begin, changes, timers) = (peripherals.now, peripherals.changes, peripherals.timers.clone());
         // Events, news and the end of the run also end the check.
         let ends = (begin + reach).min(peripherals.stop_at);
         let idles = loop {
@@ -274,7 +280,11 @@ impl<F: SpiFlash> Chip<F> {
             if self.is_parked || is_over || observer.wants_to_stop() {
                 break false;
             }
-            if before.is_met_again(&self.cpu, &self.bus.sfrs) && self.bus.xdata.is_as_before() {
+            let passed = peripherals.now - begin;
+            if before.is_met_again(&self.cpu, &self.bus.sfrs)
+                && self.bus.xdata.is_as_before()
+                && self.bus.xdata.peripherals_mut().timers.are_again(&timers, passed)
+            {
                 break true;
             }
             if self.bus.xdata.has_lost_count() {
@@ -285,6 +295,7 @@ impl<F: SpiFlash> Chip<F> {
         let now = self.bus.xdata.peripherals_mut().now;
         if idles {
             self.is_parked = true;
+            self.bus.xdata.peripherals_mut().timers.hold_restarted(&timers);
             self.idle.found(now - begin, sp);
             self.forget_idling(now - begin, self.cycles - cycles);
         } else {
@@ -320,7 +331,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().now
     }
 
-    /// Whether the unit is on the bus: the firmware has neither left it (91C0.1) nor stopped.
+    /// Whether the unit is on the bus: the firmware has connected it (92C2.6 or 91C0.1 clear), and has not stopped.
     pub fn is_on_bus(&mut self) -> bool {
         self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
     }

@@ -146,8 +146,10 @@ pub(super) fn read(addr: u16, stored: u8, memory: &XdataMemory, is_uas: bool, dm
         START => 0,
         SLOTS => saturated(slots()),
         PARTS => saturated(chosen.io().map_or(0, |io| io.blocks.div_ceil(chosen.part_blocks()))),
-        FITS => u8::from(slots() == 1 && dma.first_free_slot().is_some()) << 7,
+        FITS => (stored & 0x7F) | u8::from(slots() == 1 && dma.first_free_slot().is_some()) << 7,
         REFUSED => u8::from(chosen.io().is_some_and(|io| chosen.is_refused(io))) << 4,
+        // 00 until a command was chosen: 129 reads of an idle firmware in two recordings.
+        STATE if stored == 0 => 0,
         STATE => chosen.state(),
         _ => stored,
     }
@@ -169,6 +171,7 @@ pub(super) fn write(
             let slot = dma.first_free_slot().unwrap_or(0);
             page[usize::from(FIRST_SLOT)] = slot;
             page[usize::from(SLOT)] = slot;
+            page[usize::from(STATE)] = 1;
             false
         }
         START => start(value, &ChosenCommand { page: memory.main(), is_uas }, uas, dma, nvme).is_some(),
@@ -225,7 +228,7 @@ mod tests {
     }
 
     fn told(memory: &XdataMemory, dma: &Dma) -> [u8; 4] {
-        [SLOTS, PARTS, FITS, STATE].map(|addr| read(addr, 0, memory, true, dma))
+        [SLOTS, PARTS, FITS, STATE].map(|addr| read(addr, u8::from(addr == STATE), memory, true, dma))
     }
 
     #[test]
@@ -253,7 +256,7 @@ mod tests {
         ] {
             let (memory, dma) = chosen(&cdb);
             assert_eq!(read(REFUSED, 0, &memory, true, &dma) != 0, refused, "{cdb:02X?}");
-            assert_eq!(read(STATE, 0, &memory, true, &dma) & 0x02 != 0, refused, "{cdb:02X?}");
+            assert_eq!(read(STATE, 1, &memory, true, &dma) & 0x02 != 0, refused, "{cdb:02X?}");
         }
     }
 

@@ -11,7 +11,9 @@ const LENGTH: u16 = 0x9003;
 /// 0x9090: .6:0 address, .7 configured. Source: b0:0xA732. Plain memory: the host's side needs neither.
 const ADDRESS: u16 = 0x9090;
 /// 0x9091, write 1 clears: .0 a SETUP arrived; .1 the host offers an OUT packet; .2 it was taken; .3 the host wants IN
-/// data; .4 status stage of a write, or of a request without data. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware.
+/// data; .4 status stage. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware. At SuperSpeed every request ends with .4,
+/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2
+/// (unproven: open firmware's comments say so).
 pub(super) const EVENTS: u16 = 0x9091;
 /// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
 /// stage. Reads 0 when done, here at once. Source: b0:0xA714, 0xBA31.
@@ -58,10 +60,11 @@ enum ControlStage {
     SetupSent,
     DataIn,
     DataOut,
-    /// The host's zero-length OUT packet that ends a read.
+    /// The host's zero-length OUT packet that ends a read at USB 2.
     StatusOut,
-    /// The unit's zero-length IN packet that ends every other request.
-    StatusIn,
+    /// The end of every other request: at SuperSpeed the host's STATUS packet, at USB 2 the unit's zero-length IN
+    /// packet.
+    Status,
 }
 
 #[derive(Debug)]
@@ -143,7 +146,7 @@ impl Ep0 {
             ControlStage::SetupSent if value & SETUP_CAME != 0 => {
                 let (stage, event) = match (self.is_read(), self.wanted()) {
                     (true, _) => (ControlStage::DataIn, IN_WANTED),
-                    (false, 0) => (ControlStage::StatusIn, STATUS),
+                    (false, 0) => (ControlStage::Status, STATUS),
                     (false, _) => (ControlStage::DataOut, OUT_OFFERED),
                 };
                 self.stage = stage;
@@ -151,7 +154,7 @@ impl Ep0 {
             }
             ControlStage::DataOut if value & OUT_TAKEN != 0 => {
                 if self.data.is_empty() {
-                    self.stage = ControlStage::StatusIn;
+                    self.stage = ControlStage::Status;
                     self.events |= STATUS;
                 } else {
                     self.events |= OUT_OFFERED;
@@ -160,7 +163,7 @@ impl Ep0 {
             // A packet of full size was sent, and more data follows.
             ControlStage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
             ControlStage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
-            ControlStage::StatusIn if value & STATUS != 0 => self.finish(),
+            ControlStage::Status if value & STATUS != 0 => self.finish(),
             _ => return cleared != 0,
         }
         true
@@ -199,8 +202,12 @@ impl Ep0 {
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
             // Data longer than a packet goes as several packets (chosen): both firmwares send one at a time.
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
-                self.stage = ControlStage::StatusOut;
-                self.events = (self.events & !IN_WANTED) | OUT_OFFERED;
+                let (stage, event) = match speed {
+                    Speed::Super => (ControlStage::Status, STATUS),
+                    Speed::Full | Speed::High => (ControlStage::StatusOut, OUT_OFFERED),
+                };
+                self.stage = stage;
+                self.events = (self.events & !IN_WANTED) | event;
             }
             did = true;
         }
@@ -231,11 +238,25 @@ mod tests {
         ep0.write(EVENTS, SETUP_CAME, SUPER, &mut memory);
         assert_eq!(ep0.events(), IN_WANTED);
         send(&mut ep0, &mut memory, &[7; 18], SUPER);
-        assert_eq!(ep0.events(), OUT_OFFERED, "a short packet ends the data");
-        ep0.write(COMMAND, TAKE_OUT, SUPER, &mut memory);
+        assert_eq!(ep0.events(), STATUS, "a short packet ends the data");
+        ep0.write(COMMAND, 0x08, SUPER, &mut memory);
+        assert_eq!(ep0.take_reply(), None);
+        ep0.write(EVENTS, STATUS, SUPER, &mut memory);
+        assert_eq!(ep0.take_reply(), Some(ControlReply::Done(vec![7; 18])));
+    }
+
+    #[test]
+    fn at_high_speed_a_read_ends_with_the_hosts_empty_packet() {
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        ep0.begin(READ, &[], &mut memory);
+        ep0.write(EVENTS, SETUP_CAME, Speed::High, &mut memory);
+        send(&mut ep0, &mut memory, &[7; 18], Speed::High);
+        assert_eq!(ep0.events(), OUT_OFFERED);
+        ep0.write(COMMAND, TAKE_OUT, Speed::High, &mut memory);
         assert_eq!(ep0.events(), OUT_OFFERED | OUT_TAKEN);
         assert_eq!(ep0.take_reply(), None);
-        ep0.write(EVENTS, OUT_OFFERED | OUT_TAKEN, SUPER, &mut memory);
+        ep0.write(EVENTS, OUT_OFFERED | OUT_TAKEN, Speed::High, &mut memory);
         assert_eq!(ep0.take_reply(), Some(ControlReply::Done(vec![7; 18])));
     }
 

@@ -23,6 +23,7 @@ impl<F: SpiFlash> Chip<F> {
         if peripherals.link.is_suspended() {
             return;
         }
+        peripherals.link.come_up();
         peripherals.show(UsbEvent::Setup { setup, data });
         peripherals.ep0.begin(setup, data, memory);
         self.changed();

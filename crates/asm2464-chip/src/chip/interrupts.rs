@@ -1,17 +1,19 @@
 //! Interrupt sources. INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are
-//! enabled.
+//! enabled. So is INT1, for the timers of the USB-C side.
 
 use super::map::Register;
 
 /// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
-/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 05 at power-on (chosen). Here .2
-/// also enables 0xC806.5 (chosen: open firmware never takes that event either).
+/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 05 at power-on: silicon has 00
+/// (recording of 231204, line 690), but the practice image relies on 05. Here .2 also enables 0xC806.5 (chosen: open
+/// firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
 /// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 is active while a
 /// bit that 0xC800 enables is set. Source: c:0x0E78, c:0x110D; open firmware's INT0.
 pub(super) const SOURCES: u16 = 0xC802;
-/// 0xC806, read-only: .5 the NVMe completion queue, INT0; .0 and .4 INT1. Source: c:0x10E0 (.5), c:0x4486 (.0, .4). .0
-/// and .4 are never set here: their source is not known.
+/// 0xC806, read-only: .5 the NVMe completion queue, INT0; .0 an expired timer, INT1. Source: c:0x10E0 (.5), c:0x4486
+/// (.0); 01 in the recording of 231204 at INT1, with CC91 = 02 (line 2101). .4 is INT1 too, and never set here: its
+/// source is not known.
 pub(super) const MORE_SOURCES: u16 = 0xC806;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -30,11 +32,12 @@ pub(super) struct InterruptLines {
     pub(super) usb: bool,
     pub(super) command_or_dma: bool,
     pub(super) completion: bool,
+    pub(super) timer: bool,
 }
 
 impl Default for InterruptLines {
     fn default() -> Self {
-        Self { enables: USB | COMMAND_OR_DMA, usb: false, command_or_dma: false, completion: false }
+        Self { enables: USB | COMMAND_OR_DMA, usb: false, command_or_dma: false, completion: false, timer: false }
     }
 }
 
@@ -47,7 +50,7 @@ impl InterruptLines {
         match addr {
             ENABLES => self.enables,
             SOURCES => self.sources(),
-            _ => u8::from(self.completion) << 5,
+            _ => u8::from(self.completion) << 5 | u8::from(self.timer),
         }
     }
 
@@ -59,5 +62,11 @@ impl InterruptLines {
     #[inline(always)]
     pub(super) fn int0(self) -> bool {
         self.sources() & self.enables != 0 || (self.completion && self.enables & COMMAND_OR_DMA != 0)
+    }
+
+    /// No enable of the block is known for it.
+    #[inline(always)]
+    pub(super) fn int1(self) -> bool {
+        self.timer
     }
 }

@@ -1,6 +1,7 @@
 //! Power and link: the speed, bus events, leaving the bus, resets.
 
 use super::map::Register;
+use super::reset;
 use super::usb::Speed;
 
 /// 0x9100 bits 1:0, read-only: 0 full, 1 high, 2 super speed. Source: c:0x328A.
@@ -8,7 +9,11 @@ const SPEED: u16 = 0x9100;
 /// 0x9101, read-only: .0 0x91D1, .1 0x9091, .2 0x9093, .3 0x9301.7:6 or 0x9302.7, .4 0x9300 or 0x9302.5:0, .5
 /// 0x9096-0x909E, .6 0x90E2; each bit is set while its register is not 0. Source: c:0x0E82-0x10DA; open firmware.
 pub(super) const USB_EVENTS: u16 = 0x9101;
-/// 0x91C0.1: off the bus. Source: E8 in mode 0x51 sets it (b0:0xD916 on); b0:0xC671 and c:0x3031 test it.
+/// 0x92C2.6 and 0x91C0.1: while both are set, the unit is off the bus. 47 and 12 at power-on. Source: the vendor's main
+/// loop brings the link up while it finds both set (c:0x3023-0x303C, b0:0xCA0D), and 231204 then cleared the first and
+/// kept the second (recording, lines 2117, 2364); open firmware clears the first, too. E8 in mode 0x51 sets both
+/// (b0:0xD916 on).
+const POWER: u16 = 0x92C2;
 const CONTROL: u16 = 0x91C0;
 /// 0x91D1, write 1 clears: .0 hot reset (b0:0xC66A resets all USB state), .1 suspended (b0:0xE94D), .2 resumed
 /// (b0:0xE925). Source: c:0x0F79-0x0FB3; open firmware prints them as "RST". The assignment is chosen by what the
@@ -19,15 +24,16 @@ const LINK_EVENTS: u16 = 0x91D1;
 /// to train to the vendor's (b0:0xDF15). Source: c:0x0F36-0x10DD.
 const EVENTS_0: u16 = 0x9300;
 /// 0x9303-0x9305: a set bit keeps the same bit of 0x9300-0x9302 out of 0x9101. Source: the vendor's start-up
-/// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 00, 00 and
-/// FF at power-on (chosen): open firmware writes only the first, and never acknowledges an event of 0x9302.
+/// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 3F, FF and
+/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen: open
+/// firmware writes only the first there, and handles resets).
 const EVENT_MASKS: u16 = 0x9303;
-/// 0x92FB: the link's state, one bit of it. Always 02 (chosen): with 02 or 80 the vendor's hot reset (b0:0xC674) resets
-/// all USB state and stays on the bus; with 01, 08, 20 or 40 it leaves the bus by 0x91C0.1; with none it waits forever.
+/// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
+/// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
 const PCIE_STATE: u16 = 0xB450;
-/// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB.
+/// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
 const RESET: u16 = 0xCC31;
@@ -40,6 +46,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(SPEED, "USB_SPEED"),
     Register::one(USB_EVENTS, "USB_EVENTS"),
     Register::one(CONTROL, "USB_CONTROL"),
+    Register::one(POWER, "USB_POWER"),
     Register::one(LINK_EVENTS, "LINK_EVENTS"),
     Register::range(EVENTS_0, EVENTS_0 + 2, "BUS_EVENTS"),
     Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
@@ -54,6 +61,25 @@ pub(super) const REGISTERS: &[Register] = &[
 /// A bus event: an event register and a bit.
 #[derive(Debug, Clone, Copy)]
 struct LinkEvent(u16, u8);
+
+const fn power_on_masks(speed: Speed) -> [u8; 3] {
+    match speed {
+        Speed::Super => [0x3F, 0xFF, 0xFF],
+        Speed::Full | Speed::High => [0, 0, 0xFF],
+    }
+}
+
+const POWER_OFF: u8 = 0x40;
+const CONTROL_OFF: u8 = 0x02;
+/// Instructions from the firmware's connecting the unit to the link's events (chosen): 200 ms. In the recording it took
+/// the rig 190 accesses (lines 2364 to 2555).
+const TRAINING: u64 = 10_000_000;
+/// Instructions from one group of these events to the next (chosen): 100 ms. It took the rig 100 to 200 accesses.
+const STEP: u64 = 5_000_000;
+/// What a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with 2675, and
+/// 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second time.
+const LINK_UP: [&[LinkEvent]; 3] =
+    [&[LinkEvent(0x9301, 0x40)], &[LinkEvent(0x9300, 0x0A), LinkEvent(0x9302, 0x40)], &[LinkEvent(0x9301, 0x80)]];
 
 const HOT_RESET: LinkEvent = LinkEvent(LINK_EVENTS, 0x01);
 const SUSPEND: LinkEvent = LinkEvent(LINK_EVENTS, 0x02);
@@ -72,13 +98,20 @@ pub(super) struct LinkBlock {
     events: [u8; 3],
     masks: [u8; 3],
     is_suspended: bool,
-    is_off_bus: bool,
+    /// What was last written to 0x92C2 and 0x91C0.
+    power: u8,
+    control: u8,
+    /// When the next step of the link's coming up is due, after the firmware has connected the unit.
+    comes_up_at: Option<u64>,
+    /// Steps of it that are done.
+    steps: usize,
     is_reset: bool,
 }
 
 impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
-        let mut link = Self { speed, masks: [0, 0, 0xFF], ..Self::default() };
+        let [power, control] = [POWER, CONTROL].map(reset::value);
+        let mut link = Self { power, control, speed, masks: power_on_masks(speed), ..Self::default() };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }
@@ -91,7 +124,33 @@ impl LinkBlock {
 
     /// Whether the firmware has taken the unit off the bus.
     pub(super) fn is_off_bus(&self) -> bool {
-        self.is_off_bus
+        self.power & POWER_OFF != 0 && self.control & CONTROL_OFF != 0
+    }
+
+    /// Time at which the link comes up.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.comes_up_at
+    }
+
+    /// Lets the link come up if it is due.
+    pub(super) fn advance(&mut self, now: u64) {
+        if self.comes_up_at.take_if(|at| *at <= now).is_some() {
+            self.step();
+            self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
+        }
+    }
+
+    /// Lets the link come up now if it is about to: the host is there.
+    pub(super) fn come_up(&mut self) {
+        while self.comes_up_at.is_some() && self.steps < LINK_UP.len() {
+            self.step();
+        }
+        self.comes_up_at = None;
+    }
+
+    fn step(&mut self) {
+        LINK_UP[self.steps].iter().for_each(|event| self.raise(*event));
+        self.steps += 1;
     }
 
     /// Whether the firmware has reset the chip.
@@ -152,10 +211,10 @@ impl LinkBlock {
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
-            LINK_STATE => 0x02,
+            LINK_STATE => 0x01,
             PCIE_STATE if pcie_is_there => 0x78,
             PCIE_STATE => 0,
-            START_UP => stored | 0x30,
+            START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,
             PCIE_THERE if pcie_is_there => stored | 0x02,
             _ => stored,
@@ -163,16 +222,31 @@ impl LinkBlock {
     }
 
     /// Handles a write by the CPU. Returns `true` if it did something.
-    pub(super) fn write(&mut self, addr: u16, value: u8) -> bool {
-        let before = (self.link_events, self.events, self.masks, self.is_off_bus, self.is_reset);
+    pub(super) fn write(&mut self, addr: u16, value: u8, now: u64) -> bool {
+        let before = (self.link_events, self.events, self.masks, self.is_off_bus(), self.is_reset);
         match addr {
             LINK_EVENTS => self.link_events &= !value,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)] &= !value,
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)] = value,
-            CONTROL => self.is_off_bus = value & 0x02 != 0,
+            CONTROL | POWER => {
+                let was_off_bus = self.is_off_bus();
+                if addr == CONTROL {
+                    self.control = value;
+                } else {
+                    self.power = value;
+                }
+                if !was_off_bus && self.is_off_bus() {
+                    self.steps = 0;
+                }
+                self.comes_up_at = match (was_off_bus, self.is_off_bus()) {
+                    (true, false) if self.speed == Speed::Super => Some(now + TRAINING),
+                    (_, true) => None,
+                    (false, false) | (true, false) => self.comes_up_at,
+                };
+            }
             RESET => self.is_reset |= value & 0x01 != 0,
             _ => {}
         }
-        before != (self.link_events, self.events, self.masks, self.is_off_bus, self.is_reset)
+        before != (self.link_events, self.events, self.masks, self.is_off_bus(), self.is_reset)
     }
 }

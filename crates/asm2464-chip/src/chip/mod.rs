@@ -43,6 +43,7 @@ mod msc;
 mod nvme;
 mod peripherals;
 mod proof_budget;
+mod reset;
 mod rom;
 mod sram;
 #[cfg(test)]

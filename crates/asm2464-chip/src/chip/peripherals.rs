@@ -17,7 +17,7 @@ use super::timers::Timers;
 use super::tlp::TlpBlock;
 use super::uart::Uart;
 use super::uas::{self, UasBlock};
-use super::unknown::UnknownRegisters;
+use super::unknown::{self, UnknownRegisters};
 use super::usb::{Speed, UsbEvent};
 use super::watch::Watch;
 use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
@@ -99,6 +99,7 @@ impl<F: SpiFlash> Peripherals<F> {
             usb: self.usb_events() != 0,
             command_or_dma: command || self.dma.has_event(),
             completion: self.nvme.entry_came(),
+            timer: self.timers.interrupts(),
         };
         let next = self.next_event().unwrap_or(u64::MAX);
         self.stop_at = if self.attention { 0 } else { self.run_ends.min(next) };
@@ -112,7 +113,8 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
-        [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at()].into_iter().flatten().min()
+        let events = [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at(), self.link.next()];
+        events.into_iter().flatten().min()
     }
 
     /// Lets the events happen that are due.
@@ -121,6 +123,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
+            self.link.advance(self.now);
             if self.nvme.is_seen(self.now) {
                 self.devices_look();
             }
@@ -177,10 +180,15 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Ram => false,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Write, index, pc);
+                memory.set(index, unknown::settled(index, value));
                 false
             }
             Block::Interrupts => self.lines.write(addr, value),
-            Block::Timers => self.timers.write(addr, value, self.now, memory),
+            Block::Timers => {
+                let did = self.timers.write(addr, value, self.now, memory);
+                self.refresh();
+                did
+            }
             Block::Uart => self.uart_out(addr, value),
             Block::Flash => {
                 self.show_flash(addr, value, memory);
@@ -216,8 +224,9 @@ impl<F: SpiFlash> Peripherals<F> {
             }
             Block::Tlp => self.tlp_write(addr, value, memory),
             Block::Link => {
-                let did = self.link.write(addr, value);
-                self.attention |= self.link.is_reset() || self.link.is_off_bus();
+                let was_off_bus = self.link.is_off_bus();
+                let did = self.link.write(addr, value, self.now);
+                self.attention |= self.link.is_reset() || self.link.is_off_bus() && !was_off_bus;
                 did
             }
         };

@@ -16,11 +16,13 @@ fn write(addr: u16, value: u8) -> Vec<u8> {
 
 /// INT0's handler, and a main program that ends in `SJMP $`.
 fn firmware(handler: &[Vec<u8>], main: &[Vec<u8>]) -> Chip<MemoryFlash> {
-    let mut body = vec![0x02, 0x02, 0x00];
+    let mut body = vec![0x02, 0x01, 0xF4];
     body.extend(handler.concat());
     body.push(0x32);
-    assert!(body.len() <= 0x200);
-    body.resize(0x200, 0);
+    assert!(body.len() <= 0x1F4);
+    body.resize(0x1F4, 0);
+    // On the bus, with INT0's sources enabled.
+    body.extend([write(0x92C2, 0x07), write(0xC800, 0x05)].concat());
     body.extend(main.concat());
     body.extend([0x80, 0xFE]);
     Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super)
@@ -137,7 +139,7 @@ fn a_reset_stops_the_chip_until_it_is_restarted() {
 
 #[test]
 fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
-    let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x91C0, 2), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
+    let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x92C2, 0x47), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
     while chip.run(10_000) == Outcome::Attention {}
     assert_eq!((chip.is_on_bus(), xdata(&chip, 0x0100)), (false, 1));
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);
@@ -198,7 +200,14 @@ fn a_watch_sees_registers_wire_and_serial_port() {
     chip.bulk_in(DATA_IN, 0);
     assert_eq!(
         *seen.lock().unwrap(),
-        ["Write UART_DATA 68", "uart h", "Write BULK_ARM 02", "Bulk { endpoint: 81, stream: 00, packet: [] }"]
+        [
+            "Write USB_POWER 07",
+            "Write INT_ENABLES 05",
+            "Write UART_DATA 68",
+            "uart h",
+            "Write BULK_ARM 02",
+            "Bulk { endpoint: 81, stream: 00, packet: [] }"
+        ]
     );
     assert_eq!(chip.take_uart(), b"h");
 }

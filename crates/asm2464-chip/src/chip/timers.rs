@@ -1,22 +1,29 @@
-//! Five timers: four of six registers each, from 0xCC10 on, and one at 0xCC5C.
+//! Twelve timers of one layout: unit, control, and a threshold of two bytes. An expired timer of the USB-C side
+//! interrupts: INT1.
 
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
-/// 0xCC11 and every 6 after it, and 0xCC5D: timer n's control. Write .2 stops it and clears all, .1 clears "expired",
-/// .0 starts it; read .1 is "expired", .0 "running". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and
-/// b0:0xE30E test .0 first, then .1; open firmware's sleep.
-const CONTROLS: [u16; COUNT] = [0xCC11, 0xCC17, 0xCC1D, 0xCC23, 0xCC5D];
-const COUNT: usize = 5;
+/// Each timer's control. Write .2 stops it and clears all, .1 clears "expired", .0 starts it; read .1 is "expired", .0
+/// "running". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and b0:0xE30E test .0 first, then .1; open
+/// firmware's sleep. From 0xCC81 on: 240417 starts them alike (b0:0xE330, 0xE352, 0x95BF, 0x955F, 0xE726), and silicon's
+/// answer "expired" 02 there too (recording of 231204 from reset, lines 1572 and 2103).
+const CONTROLS: [u16; COUNT] =
+    [0xCC11, 0xCC17, 0xCC1D, 0xCC23, 0xCC5D, 0xCC81, 0xCC89, 0xCC91, 0xCC99, 0xCCD9, 0xCCF9, 0xCD31];
+const COUNT: usize = 12;
+/// The timers that interrupt: those that the handler of 0xC806.0 asks (b0:0xB4BA-0xB56F). With the recording's CC91 = 02
+/// came C806 = 01 and INT1 (line 2100).
+const INTERRUPTING: [u16; 6] = [0xCC23, 0xCC81, 0xCC91, 0xCC99, 0xCCD9, 0xCCF9];
 const START: u8 = 0x01;
 const OVER: u8 = 0x02;
 const STOP: u8 = 0x04;
 
-/// Instructions for a count of the threshold, in the smallest unit (chosen).
-const INSTRUCTIONS_PER_COUNT: u64 = 10;
-/// Ratio of one time unit to the one below; bits 2:0 of the register before the control select the unit (chosen). While
-/// an SSD starts, c:0x30CD gives TIMER2 139 counts of unit 6, and b0:0x9037 counts up to 28 rounds of TIMER4, 199
-/// counts of unit 4 each: a unit is at least 6.4 times the one below.
+/// Half instructions for a count of the threshold, in the smallest unit. 231204 prints "1 sec time out" after 200 counts
+/// of unit 5, and open firmware counts 0.5 ms in unit 4, so unit 0 is 50 ns: 5.7 clock cycles at 114 MHz, or 2.5
+/// instructions of 2.3 cycles.
+const HALF_INSTRUCTIONS_PER_COUNT: u64 = 5;
+/// Ratio of one time unit to the one below; bits 2:0 of the register before the control select the unit. The two waits
+/// above fit no other ratio.
 const UNIT_STEP: u64 = 10;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -25,12 +32,25 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(0xCC1C, 0xCC1F, "TIMER2"),
     Register::range(0xCC22, 0xCC25, "TIMER3"),
     Register::range(0xCC5C, 0xCC5F, "TIMER4"),
+    Register::range(0xCC80, 0xCC83, "TIMER5"),
+    Register::range(0xCC88, 0xCC8B, "TIMER6"),
+    Register::range(0xCC90, 0xCC93, "TIMER7"),
+    Register::range(0xCC98, 0xCC9B, "TIMER8"),
+    Register::range(0xCCD8, 0xCCDB, "TIMER9"),
+    Register::range(0xCCF8, 0xCCFB, "TIMER10"),
+    Register::range(0xCD30, 0xCD33, "TIMER11"),
 ];
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct Timers {
     ends: [Option<u64>; COUNT],
     over: [bool; COUNT],
+    /// Instructions from the start to the end, of a timer that runs or was stopped before its end; else 0.
+    lengths: [u64; COUNT],
+    /// Timers that an idle loop restarts before their end, again and again.
+    held: [bool; COUNT],
+    /// The earliest of `ends`, without the timers that are held.
+    next: Option<u64>,
 }
 
 impl Timers {
@@ -44,12 +64,15 @@ impl Timers {
         (stored & !(START | OVER)) | runs | if self.over[timer] { OVER } else { 0 }
     }
 
-    /// Handles a write by the CPU. Returns `true` if a timer was started, stopped or cleared.
+    /// Handles a write by the CPU. Returns `true` if a timer was started or cleared. One that is stopped before its end
+    /// does nothing more, and one that is then restarted has done nothing yet: while a command waits for a device,
+    /// the vendor's main loop does both in each pass (b0:0xC7C2-0xC7CC).
     pub(super) fn write(&mut self, addr: u16, value: u8, now: u64, memory: &mut XdataMemory) -> bool {
         let Some(timer) = Self::control(addr) else { return false };
-        let before = (self.ends[timer], self.over[timer]);
+        let mut did = false;
         if value & (STOP | OVER) != 0 {
-            (self.ends[timer], self.over[timer]) = (None, false);
+            self.ends[timer] = None;
+            did = std::mem::take(&mut self.over[timer]);
         }
         let page = memory.main_mut();
         if value & STOP != 0 {
@@ -61,25 +84,69 @@ impl Timers {
             // b0:0xE51E.
             let unit = u32::from(page[at - 1] & 0x07);
             let count = u64::from(u16::from_be_bytes([page[at + 1], page[at + 2]]));
-            self.ends[timer] = Some(now + count.max(1) * INSTRUCTIONS_PER_COUNT * UNIT_STEP.pow(unit));
-            self.over[timer] = false;
+            let halves = count.max(1) * HALF_INSTRUCTIONS_PER_COUNT * UNIT_STEP.pow(unit);
+            let length = halves.div_ceil(2);
+            did |= self.lengths[timer] != length;
+            (self.ends[timer], self.over[timer], self.lengths[timer]) = (Some(now + length), false, length);
             page[usize::from(addr)] = value & !(STOP | OVER);
         }
-        before != (self.ends[timer], self.over[timer])
+        self.find_next();
+        did
+    }
+
+    fn find_next(&mut self) {
+        let running = self.ends.iter().zip(self.held).filter(|(_, held)| !held);
+        self.next = running.filter_map(|(end, _)| *end).min();
+    }
+
+    /// Whether the timers are as they were `passed` instructions ago: those that run end then as now, or were restarted
+    /// and have as long to go.
+    pub(super) fn are_again(&self, before: &Self, passed: u64) -> bool {
+        let mut ends = self.ends.iter().zip(&before.ends);
+        self.over == before.over && ends.all(|(end, before)| end == before || *end == before.map(|at| at + passed))
+    }
+
+    /// Keeps the timers that were restarted since `before` from their end, until [`Timers::release`]. The firmware
+    /// idles, and restarts them in each round.
+    pub(super) fn hold_restarted(&mut self, before: &Self) {
+        for (held, (end, before)) in self.held.iter_mut().zip(self.ends.iter().zip(&before.ends)) {
+            *held = end != before;
+        }
+        self.find_next();
+    }
+
+    /// Lets `instructions` of an idle firmware pass: the timers that it restarts have as long to go as before.
+    pub(super) fn skip(&mut self, instructions: u64) {
+        for (end, _) in self.ends.iter_mut().zip(self.held).filter(|(_, held)| *held) {
+            *end = end.map(|at| at + instructions);
+        }
+    }
+
+    /// Lets all timers run again.
+    pub(super) fn release(&mut self) {
+        self.held = [false; COUNT];
+        self.find_next();
     }
 
     /// Time at which the next timer expires.
     pub(super) fn next(&self) -> Option<u64> {
-        self.ends.iter().flatten().copied().min()
+        self.next
+    }
+
+    /// Whether a timer that interrupts has expired.
+    pub(super) fn interrupts(&self) -> bool {
+        let interrupting = CONTROLS.iter().zip(self.over).filter(|(control, _)| INTERRUPTING.contains(control));
+        interrupting.fold(false, |any, (_, over)| any || over)
     }
 
     /// Expires the timers that are due.
     pub(super) fn advance(&mut self, now: u64) {
-        for (end, over) in self.ends.iter_mut().zip(&mut self.over) {
-            if end.is_some_and(|at| at <= now) {
-                (*end, *over) = (None, true);
+        for timer in 0..COUNT {
+            if !self.held[timer] && self.ends[timer].is_some_and(|at| at <= now) {
+                (self.ends[timer], self.over[timer], self.lengths[timer]) = (None, true, 0);
             }
         }
+        self.find_next();
     }
 }
 
@@ -93,22 +160,61 @@ mod tests {
         let mut timers = Timers::default();
         memory.main_mut()[0xCC18..0xCC1A].copy_from_slice(&[0x01, 0x00]);
         assert!(timers.write(0xCC17, START, 1_000, &mut memory));
-        assert_eq!(timers.next(), Some(1_000 + 2_560));
+        assert_eq!(timers.next(), Some(1_000 + 640));
         assert_eq!(timers.read(0xCC17, START), START);
-        timers.advance(3_560);
+        timers.advance(1_640);
         assert_eq!(timers.read(0xCC17, START), OVER);
         assert_eq!(timers.read(0xCC11, 0), 0, "the others stand still");
-        assert!(timers.write(0xCC17, OVER, 3_600, &mut memory));
+        assert!(timers.write(0xCC17, OVER, 1_700, &mut memory));
         assert_eq!(timers.read(0xCC17, 0), 0);
-        assert!(!timers.write(0xCC17, OVER, 3_600, &mut memory), "nothing is left to clear");
+        assert!(!timers.write(0xCC17, OVER, 1_700, &mut memory), "nothing is left to clear");
     }
 
     #[test]
     fn a_timer_of_a_larger_unit_takes_longer() {
         let mut memory = XdataMemory::new();
         let mut timers = Timers::default();
-        memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFA, 0, 0, 3]);
+        memory.main_mut()[0xCC5C..0xCC60].copy_from_slice(&[0xFB, 0, 0, 3]);
         timers.write(0xCC5D, START, 5, &mut memory);
-        assert_eq!(timers.next(), Some(5 + 3_000));
+        assert_eq!(timers.next(), Some(5 + 7_500));
+    }
+
+    #[test]
+    fn a_timer_that_each_round_of_a_loop_restarts_is_no_change_and_never_ends() {
+        let mut memory = XdataMemory::new();
+        let mut timers = Timers::default();
+        memory.main_mut()[0xCD32..0xCD34].copy_from_slice(&[0, 199]);
+        memory.main_mut()[0xCC18..0xCC1A].copy_from_slice(&[0x10, 0]);
+        assert!(timers.write(0xCC17, START, 0, &mut memory));
+        let mut round =
+            |timers: &mut Timers, now| [STOP, OVER, START].map(|value| timers.write(0xCD31, value, now, &mut memory));
+        assert_eq!(round(&mut timers, 1_000), [false, false, true]);
+        let before = timers.clone();
+        assert_eq!(round(&mut timers, 1_300), [false; 3]);
+        assert!(timers.are_again(&before, 300) && !timers.are_again(&before, 299));
+        timers.hold_restarted(&before);
+        assert_eq!(timers.next(), Some(10_240), "the other one still runs");
+        timers.skip(8_940);
+        timers.advance(10_240);
+        assert_eq!((timers.read(0xCC17, 0), timers.read(0xCD31, 0)), (OVER, START));
+        timers.release();
+        assert_eq!(timers.next(), Some(1_300 + 498 + 8_940));
+    }
+
+    #[test]
+    fn two_hundred_counts_of_unit_5_are_the_vendors_second_and_interrupt() {
+        let mut memory = XdataMemory::new();
+        let mut timers = Timers::default();
+        memory.main_mut()[0xCC90..0xCC94].copy_from_slice(&[0x05, 0, 0, 200]);
+        timers.write(0xCC91, START, 0, &mut memory);
+        assert_eq!(timers.next(), Some(50_000_000), "114 MHz, 2.3 cycles an instruction");
+        assert!(!timers.interrupts());
+        timers.advance(50_000_000);
+        assert!(timers.interrupts());
+        timers.write(0xCC91, OVER, 50_000_001, &mut memory);
+        assert!(!timers.interrupts());
+        timers.write(0xCC11, START, 0, &mut memory);
+        timers.advance(100);
+        assert!(!timers.interrupts(), "a timer that firmware polls");
     }
 }

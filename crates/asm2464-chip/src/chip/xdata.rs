@@ -7,6 +7,8 @@ use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
+use super::reset;
+use super::unknown;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XDATA_PAGE_LEN, XdataMemory};
 
@@ -42,7 +44,8 @@ impl<F: SpiFlash> Xdata<F> {
     pub(super) fn new(peripherals: Peripherals<F>) -> Self {
         let owners = owners();
         let [readers, writers] = asked(&owners);
-        let (memory, journal) = (XdataMemory::new(), Journal::default());
+        let (mut memory, journal) = (XdataMemory::new(), Journal::default());
+        reset::load(&mut memory);
         Self { memory, owners, readers, writers, journal, peripherals: RefCell::new(peripherals) }
     }
 
@@ -129,7 +132,8 @@ impl<F: SpiFlash> Xdata<F> {
         let page = if at.page == XdataPage::Main { 0 } else { XDATA_PAGE_LEN };
         let index = page + usize::from(at.addr);
         match self.owners[index] {
-            Block::Ram | Block::Unknown => self.memory.set(index, value),
+            Block::Ram => self.memory.set(index, value),
+            Block::Unknown => self.memory.set(index, unknown::settled(index, value)),
             block => {
                 let peripherals = self.peripherals.get_mut();
                 let watch = peripherals.watch.take();

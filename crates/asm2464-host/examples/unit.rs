@@ -1,6 +1,7 @@
 //! Drives a unit that runs open firmware: reads its memory, lists the devices behind it, moves 1 MiB into its SRAM.
 //!
-//! Takes the first unit on this machine's buses; with the argument `virtual`, a unit in software.
+//! Takes the first unit on this machine's buses; with the arguments `virtual IMAGE`, a unit in software
+//! that runs this image of the open firmware.
 
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 
@@ -17,7 +18,7 @@ use asm2464_host::usb::{self, KnownUnits};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut unit = match std::env::args().nth(1).as_deref() {
-        Some("virtual") => in_software()?,
+        Some("virtual") => in_software(&std::env::args().nth(2).ok_or("virtual: name an image")?)?,
         _ => usb::control(
             usb::discover(&Arc::new(KnownUnits::of([UsbId::PATCHED])))?.first().ok_or("no unit is connected")?,
         )?,
@@ -43,7 +44,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn in_software() -> Result<OpenBridge, Box<dyn Error>> {
-    let scenario = Scenario::parse("behind = \"gpu\"\nfactory = \"open\"")?;
-    Ok(VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"serial", None)?).control()?)
+fn in_software(image: &str) -> Result<OpenBridge, Box<dyn Error>> {
+    let image = std::fs::read(image)?;
+    let unit = VirtualBridge::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial", Some(&image))?;
+    Ok(VirtualPort::new("virtual".to_owned(), unit).control()?)
 }

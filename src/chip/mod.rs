@@ -60,6 +60,7 @@ mod xdata;
 pub use core::{Chip, Outcome};
 pub use dma::DmaEvent;
 pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
+pub(crate) use driver::{BOOT_BUDGETS, BOOT_RESETS};
 pub use ep0::ControlReply;
 pub use fabric::{
     Answers, BarSpec, Bdf, BlockStore, ConfigAddress, DeviceSpec, DriveSpec, Engine, Fabric, HostMemory, LinkSpec,

@@ -210,11 +210,11 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
 
 /// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands. Reports the answers.
 fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -> Result<(), Unanswered> {
-    let settle = |driver: &mut Driver<MemoryFlash>| match driver.settle() {
+    let parked = |outcome| match outcome {
         Outcome::Parked => Ok(()),
         outcome => Err(Unanswered::Silent(outcome)),
     };
-    settle(driver)?;
+    parked(driver.boot())?;
     driver.enumerate()?;
     let Enumerated { state, product, .. } = boot::described(driver)?;
     (report.state, report.product) = (Some(state), Some(product));
@@ -224,7 +224,7 @@ fn host(args: &Args, driver: &mut Driver<MemoryFlash>, report: &mut RunReport) -
     if args.suspend {
         for change in [Chip::suspend, Chip::resume] {
             change(&mut driver.chip);
-            settle(driver)?;
+            parked(driver.settle())?;
         }
     }
     for (setup, data) in &args.control {

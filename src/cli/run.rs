@@ -90,7 +90,7 @@ pub struct Args {
     #[command(flatten)]
     author: AuthorArgs,
 
-    /// Instructions that enumeration and each command may take.
+    /// Instructions that each request and command may take. A boot may take ten times as many.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     budget: u64,
 

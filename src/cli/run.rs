@@ -98,7 +98,7 @@ pub struct Args {
     #[command(flatten)]
     author: AuthorArgs,
 
-    /// Instructions that enumeration and each command may take.
+    /// Instructions that each request and command may take. A boot may take ten times as many.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     budget: u64,
 
@@ -238,11 +238,11 @@ fn host(
     driver: &mut Driver<MemoryFlash>,
     report: &mut RunReport,
 ) -> Result<(), Stop> {
-    let settle = |driver: &mut Driver<MemoryFlash>| match driver.settle() {
+    let parked = |outcome| match outcome {
         Outcome::Parked => Ok(()),
         outcome => Err(Unanswered::Silent(outcome)),
     };
-    settle(driver)?;
+    parked(driver.boot())?;
     driver.enumerate()?;
     let unit = boot::described(driver)?;
     let transport = if commands.is_empty() { ExecTransport::Bot } else { commands::transport(args, &unit)? };
@@ -253,7 +253,7 @@ fn host(
     if args.suspend {
         for change in [Chip::suspend, Chip::resume] {
             change(&mut driver.chip);
-            settle(driver)?;
+            parked(driver.settle())?;
         }
     }
     for (setup, data) in &args.control {

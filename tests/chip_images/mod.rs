@@ -44,6 +44,11 @@ pub fn open() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_IMAGE")).unwrap()
 }
 
+/// The open image with USB4.
+pub fn open_usb4() -> Image {
+    Image::parse(&file("ASMPATCH_OPEN_USB4_IMAGE")).unwrap()
+}
+
 /// A CDB of 16 bytes with an LBA and a length in sectors, laid out as READ(16).
 pub fn cdb16(opcode: u8, lba: u32, sectors: u32) -> [u8; 16] {
     let mut cdb = [0; 16];

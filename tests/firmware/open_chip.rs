@@ -1,10 +1,12 @@
-//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image.
+//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image, and
+//! `ASMPATCH_OPEN_USB4_IMAGE` one that looks for a USB4 host first.
+
 use asm2464::Bdf;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 
-use crate::chip_images::{open, powered_on};
+use crate::chip_images::{open, open_usb4, powered_on};
 
 const GPU: Bdf = Bdf::new(1, 0, 0);
 const CONFIG_READ_0: u8 = 0x04;
@@ -56,6 +58,20 @@ fn open_firmware_boots_and_says_so_on_its_serial_port() {
     assert!(instructions < 60_000, "{instructions}");
     let text = unit.chip.take_uart();
     assert!(text.trim_ascii_start().starts_with(b"[BOOT]"), "{}", String::from_utf8_lossy(&text));
+}
+
+/// It finds no USB4 partner, leaves a note in XDATA, resets the chip and comes up over USB 3.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_USB4_IMAGE"]
+fn open_firmware_with_usb4_falls_back_to_usb_3() {
+    let mut unit = powered_on(&open_usb4(), Speed::Super);
+    assert_eq!(unit.boot(), Outcome::Parked);
+    let text = String::from_utf8_lossy(&unit.chip.take_uart()).into_owned();
+    assert!(text.contains("[USB4 fallback]") && text.matches("[BOOT]").count() == 2, "{text}");
+    unit.enumerate().unwrap();
+    assert_eq!(unit.descriptor(1, 0, 18).unwrap()[8..12], [0x01, 0x38, 0x01, 0x00]);
+    let report = asm2464_chip::chip::boot::check(&open_usb4());
+    assert!(report.holds(), "{:?}", report.failure());
 }
 
 #[test]

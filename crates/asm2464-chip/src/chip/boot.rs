@@ -203,7 +203,7 @@ impl<'a> BootedUnit<'a> {
     }
 
     fn described(&mut self) -> Result<Enumerated, BootFault> {
-        let settled = self.driver.settle();
+        let settled = self.driver.boot();
         if settled != Outcome::Parked {
             return Err(self.fault(Unanswered::Silent(settled)));
         }

@@ -116,6 +116,17 @@ impl<F: SpiFlash> Chip<F> {
         chip
     }
 
+    /// Resets the CPU and the blocks, after [`Outcome::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay: open
+    /// firmware passes on what it wants to do next in XDATA.
+    pub fn reset(&mut self) {
+        self.cpu = Cpu::new();
+        self.bus.sfrs = Sfrs::default();
+        self.bus.xdata.reset();
+        self.is_halted = false;
+        self.idle = Schedule::new();
+        self.changed();
+    }
+
     /// Powers off the chip and returns its flash.
     pub fn power_off(self) -> F {
         self.bus.xdata.into_peripherals().flash.into_flash()

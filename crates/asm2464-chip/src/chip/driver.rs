@@ -16,6 +16,11 @@ use crate::mcu::SpiFlash;
 const BUDGET: u64 = 20_000_000;
 /// Most bytes that a command may return. No firmware command returns as many; an endless stream would.
 const DATA_MAX: usize = 16 << 20;
+/// Budgets for a boot, from one reset to the next. Open firmware with USB4 waits for a USB-C partner for a second, which
+/// is 50 million instructions, and after its reset for PCIe without a device, which is 100 million.
+pub const BOOT_BUDGETS: u64 = 10;
+/// Maximum number of resets by the firmware in a boot. Open firmware with USB4 resets once, to come up over USB 3.
+pub const BOOT_RESETS: usize = 4;
 /// Tags that [`Driver::command`] uses over UAS, one after the other, from 1.
 const TAGS: u32 = 30;
 
@@ -148,6 +153,23 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
+    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with its
+    /// XDATA kept.
+    pub fn boot(&mut self) -> Outcome {
+        let budget = self.budget;
+        self.budget = budget.saturating_mul(BOOT_BUDGETS);
+        let mut outcome = self.settle();
+        for _ in 0..BOOT_RESETS {
+            if outcome != Outcome::Reset {
+                break;
+            }
+            self.chip.reset();
+            outcome = self.settle();
+        }
+        self.budget = budget;
+        outcome
+    }
+
     /// Makes a control transfer. `data` is the data of a write.
     ///
     /// # Errors
@@ -176,7 +198,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// # Errors
     /// [`Unanswered`].
     pub fn enumerate(&mut self) -> Result<(), Unanswered> {
-        self.settle();
+        self.boot();
         self.descriptor(1, 0, 18)?;
         self.control([0x00, 5, 7, 0, 0, 0, 0, 0], &[])?;
         self.descriptor(2, 0, 255)?;

@@ -60,7 +60,9 @@ mod xdata;
 
 pub use core::{Chip, Outcome};
 pub use dma::DmaEvent;
-pub use driver::{Answer, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered};
+pub use driver::{
+    Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
+};
 pub use ep0::ControlReply;
 pub use fabric::{
     Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, EngineKind, Fabric,

@@ -82,6 +82,21 @@ impl<F: SpiFlash> Peripherals<F> {
         }
     }
 
+    /// Resets the blocks. What is outside the chip stays, and the SRAM (chosen).
+    pub(super) fn reset(&mut self) {
+        self.lines = InterruptLines::default();
+        self.attention = false;
+        self.timers = Timers::default();
+        self.ep0 = Ep0::new();
+        self.bulk = BulkBlock::default();
+        self.msc = Msc::default();
+        self.uas = UasBlock::default();
+        self.dma = Dma::default();
+        self.nvme = Nvme::new();
+        self.tlp = TlpBlock::default();
+        self.link = LinkBlock::new(self.link.speed());
+    }
+
     /// Value of 0x9101.
     fn usb_events(&self) -> u8 {
         self.link.summary()

@@ -138,6 +138,28 @@ fn a_reset_stops_the_chip_until_it_is_restarted() {
 }
 
 #[test]
+fn a_reset_by_the_firmware_keeps_xdata_and_sets_registers_back() {
+    // Counts its starts at 0x0100, and sets a register.
+    let count = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0];
+    let mut chip = firmware(&[], &[count, write(0xE795, 0x55), write(0xC8AA, 0x9F), write(0xCC31, 1)]);
+    for starts in 1..4 {
+        assert_eq!(chip.run(10_000), Outcome::Reset);
+        assert_eq!([0x0100, 0xE795, 0xC8AA].map(|at| xdata(&chip, at)), [starts, 0x55, 0x9F]);
+        chip.reset();
+        assert_eq!([0x0100, 0xE795, 0xC8AA].map(|at| xdata(&chip, at)), [starts, 0x3B, 0]);
+    }
+}
+
+#[test]
+fn an_i2c_transfer_is_over_at_once_without_an_answer() {
+    let transfer = [write(0xC875, 0xFF), write(0xC875, 0x01)];
+    let mut chip = firmware(&[], &[transfer.concat(), INTERRUPTS_ON.to_vec()]);
+    assert_eq!((chip.run(10_000), xdata(&chip, 0xC875)), (Outcome::Parked, 0x40));
+    chip.poke(XdataAddress::main(0xC875), &[0x40]);
+    assert_eq!(xdata(&chip, 0xC875), 0);
+}
+
+#[test]
 fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
     let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x92C2, 0x47), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
     while chip.run(10_000) == Outcome::Attention {}

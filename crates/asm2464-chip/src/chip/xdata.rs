@@ -59,6 +59,17 @@ impl<F: SpiFlash> Xdata<F> {
         std::mem::replace(&mut self.peripherals.get_mut().watch, watch)
     }
 
+    /// Resets every register. RAM stays.
+    pub(super) fn reset(&mut self) {
+        for (index, owner) in self.owners.iter().enumerate() {
+            if *owner != Block::Ram {
+                self.memory.set(index, 0);
+            }
+        }
+        reset::load(&mut self.memory);
+        self.peripherals.get_mut().reset();
+    }
+
     pub(super) fn memory(&self) -> &XdataMemory {
         &self.memory
     }

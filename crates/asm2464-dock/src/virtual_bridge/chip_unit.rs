@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
-use asm2464_chip::chip::{Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed};
+use asm2464_chip::chip::{BOOT_BUDGETS, BOOT_RESETS, Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed};
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
 
@@ -22,6 +22,8 @@ use super::wire::AttachmentWire;
 const SLICE: u64 = 2_000_000;
 /// Maximum number of instructions for enumeration, request by request.
 const ENUMERATION: u64 = 20_000_000;
+/// Maximum number of instructions for the start-up code.
+const BOOT: u64 = ENUMERATION * BOOT_BUDGETS;
 /// Number of times that firmware may have news for the host before the host has to fetch it.
 const NEWS_AT_MOST: usize = 64;
 /// Delay before the next look at firmware that has used up its slice.
@@ -109,7 +111,13 @@ impl ChipUnit {
 
     fn enumerate(&mut self) {
         // The start-up code runs first: a host sees a device only after its firmware has connected.
-        let _ = self.wait_for(|_| None::<()>);
+        for _ in 0..=BOOT_RESETS {
+            let _ = self.wait_within(BOOT, |_| None::<()>);
+            if self.chip.run(0) != Outcome::Reset {
+                break;
+            }
+            self.chip.reset();
+        }
         self.descriptors = self.read_descriptors();
         if self.descriptors.is_some() {
             self.set_address();
@@ -217,7 +225,11 @@ impl ChipUnit {
 
     /// Runs until `look` returns a value; `None` if nothing more can happen.
     fn wait_for<T>(&mut self, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
-        let ends = self.chip.instructions().saturating_add(ENUMERATION);
+        self.wait_within(ENUMERATION, look)
+    }
+
+    fn wait_within<T>(&mut self, budget: u64, look: impl Fn(&mut Chip<NorFlash>) -> Option<T>) -> Option<T> {
+        let ends = self.chip.instructions().saturating_add(budget);
         loop {
             let outcome = self.chip.run(SLICE);
             if let Some(found) = look(&mut self.chip) {

@@ -97,7 +97,8 @@ mod tests {
         let report = check(&counts());
         let (check, fault) = report.failure().unwrap();
         assert_eq!(report.checks.len(), 1, "{report:#?}");
-        assert!(check.instructions < 25_000_000, "{report:#?}");
+        // A boot may take all of it: open firmware with USB4 waits for 100 million.
+        assert!(check.instructions <= ProofBudget::INSTRUCTIONS, "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
     }
 

@@ -357,7 +357,7 @@ pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
 pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootFault> {
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
-    let up = match unit.settle() {
+    let up = match unit.boot() {
         Outcome::Parked => unit
             .enumerate()
             .and_then(|()| unit.set_alternate(alternate))

@@ -97,8 +97,8 @@ mod tests {
         let report = check(&counts());
         let (check, fault) = report.failure().unwrap();
         assert_eq!(report.checks.len(), 1, "{report:#?}");
-        // A boot may take all of it: open firmware with USB4 waits for 100 million.
-        assert!(check.instructions <= ProofBudget::INSTRUCTIONS, "{report:#?}");
+        // A boot may take all of it, as open firmware with USB4 waits for 100 million; then the loop's place is looked for.
+        assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
     }
 

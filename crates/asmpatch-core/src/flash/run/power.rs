@@ -60,7 +60,8 @@ impl Run<'_> {
             Some(ResetMode::Halt) => self.wait_until_gone(port)?,
             None => {}
         }
-        if !self.is_settled(found.as_ref()) && self.power_cycle(port)? {
+        let is_cycled = !self.is_settled(found.as_ref()) && self.power_cycle(port)?;
+        if is_cycled {
             self.begin(FlashStep::Return);
             found = self.wait_within(port, self.options.return_deadline)?.or(found);
         }
@@ -72,6 +73,10 @@ impl Run<'_> {
             }
         }
         let Some(found) = found else {
+            // A unit that was off and on starts what its flash holds, and comes back.
+            if is_cycled && port.attached().is_err() {
+                return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
+            }
             let waits = match restart {
                 Some(ResetMode::Halt) => "off the bus until it is unplugged and plugged in again",
                 None => "it runs what it had until it is unplugged and plugged in again",

@@ -4,8 +4,8 @@
 //! a new connection. Once the old image can't start any more, only a lack of progress ends the run: [`FAILURES`] in a
 //! row at one sector, or one that takes longer than the run's time.
 
-use std::thread;
 use std::time::Duration;
+use std::{mem, thread};
 
 use asm2464::firmware::FlashAddress;
 use asm2464::interrupt::Interrupt;
@@ -59,7 +59,8 @@ impl Run<'_> {
         }
         self.left = Left::Unprotected;
         let cleared = self.retried(unit, |_, flash, _| Ok(flash.unprotect()?));
-        let restored = self.retried(unit, |_, flash, _| Ok(flash.protect(protection)?));
+        let restored =
+            self.undisturbed(unit, |run, unit| run.retried(unit, |_, flash, _| Ok(flash.protect(protection)?)));
         if restored.is_ok() {
             self.left = Left::Untouched;
         }
@@ -80,8 +81,12 @@ impl Run<'_> {
         port: &mut dyn Port,
     ) -> Result<Option<Access>, FlashError> {
         let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
-        let outcome = self.write_and_compare(&mut unit);
-        self.protect_again(&mut unit);
+        // Units that are written together are all confirmed by now: from here on, no signal stops one and not another.
+        let outcome = self.undisturbed(&mut unit, |run, unit| {
+            let outcome = run.write_and_compare(unit);
+            run.protect_again(unit);
+            outcome
+        });
         outcome.map(|()| unit.flash.map(Access::Registers))
     }
 
@@ -141,14 +146,20 @@ impl Run<'_> {
                 }
             }
         }
-        self.left = Left::Complete;
+        if !changes.is_empty() {
+            self.left = Left::Complete;
+        }
         Ok(())
     }
 
     fn read_slot(&mut self, unit: &mut Unit<'_>) -> Result<Slot, FlashError> {
         let mut slot = Slot::erased();
         for at in Slot::sectors() {
-            let sector = self.retried(unit, |_, flash, _| Ok(flash.read_sector(at)?))?;
+            let sector = self.retried(unit, |_, flash, _| {
+                let sector = flash.read_sector(at)?;
+                flash.progressed();
+                Ok(sector)
+            })?;
             slot.set_sector(at, &sector);
         }
         Ok(slot)
@@ -179,7 +190,7 @@ impl Run<'_> {
         }
         let during = self.during;
         self.begin(FlashStep::Protect);
-        match self.retried(unit, |_, flash, _| Ok(flash.protect(protection)?)) {
+        match self.undisturbed(unit, |run, unit| run.retried(unit, |_, flash, _| Ok(flash.protect(protection)?))) {
             Ok(()) => {
                 self.end(FlashStep::Protect, &format!("{protection:#04x}, as it was"));
                 if self.left == Left::Unprotected {
@@ -190,6 +201,18 @@ impl Run<'_> {
             Err(error) => self.trouble(&format!("{error}: it stays cleared")),
         }
         self.during = during;
+    }
+
+    /// Does something that no signal stops, and that has the whole time limit: other units may have used it up.
+    fn undisturbed<'p, T>(&mut self, unit: &mut Unit<'p>, act: impl FnOnce(&mut Self, &mut Unit<'p>) -> T) -> T {
+        let interrupt = mem::replace(&mut self.interrupt, Interrupt::never());
+        if let Some(flash) = &mut unit.flash {
+            flash.set_budget(self.options.budget);
+            unit.session = flash.session;
+        }
+        let outcome = act(self, unit);
+        self.interrupt = interrupt;
+        outcome
     }
 
     /// Does something with the flash. If it fails, does it again over a new connection, with the number of the attempt.

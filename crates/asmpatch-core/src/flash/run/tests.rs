@@ -71,6 +71,8 @@ struct FakePort {
     unit: Arc<Mutex<Unit>>,
     waits: usize,
     before: Attached,
+    /// Whether its hub switches its power.
+    has_switch: bool,
 }
 
 fn own_block(id: UsbId) -> ConfigBlock {
@@ -232,6 +234,10 @@ impl Port for FakePort {
         Err(PortError::new(FlashError::NotBack(Duration::ZERO)))
     }
 
+    fn power_cycle(&mut self) -> Result<bool, PortError> {
+        Ok(self.has_switch)
+    }
+
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
         self.waits += 1;
         let mut unit = self.unit.lock().unwrap();
@@ -287,7 +293,7 @@ fn rig(running: Option<Image>) -> Rig {
         rewrite: false,
         budget: BUDGET,
     };
-    Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before }, plan, options, interrupt, home }
+    Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false }, plan, options, interrupt, home }
 }
 
 impl Rig {

@@ -60,6 +60,15 @@ fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_ca
 }
 
 #[test]
+fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success() {
+    let mut rig = rig(None).returning(None);
+    rig.port.has_switch = true;
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }), "{stopped:?}");
+    assert_eq!(stopped.left, Left::Restarted);
+}
+
+#[test]
 fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
     let same = |rig: &mut Rig| {
         let image = Image::parse(&rig.plan.file).unwrap();

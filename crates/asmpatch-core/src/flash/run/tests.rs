@@ -293,7 +293,13 @@ fn rig(running: Option<Image>) -> Rig {
         rewrite: false,
         budget: BUDGET,
     };
-    Rig { port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false }, plan, options, interrupt, home }
+    Rig {
+        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false },
+        plan,
+        options,
+        interrupt,
+        home,
+    }
 }
 
 impl Rig {

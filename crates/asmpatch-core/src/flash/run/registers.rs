@@ -238,9 +238,7 @@ impl Run<'_> {
                 }
             };
             drop(flash);
-            if self.is_unchanged() {
-                self.interrupt.check()?;
-            }
+            self.interrupt.check()?;
             let Some(again) = self.reconnect(unit) else { return Err(error) };
             flash = again;
             self.trouble(&format!("{error}: again, over a new connection"));
@@ -253,11 +251,8 @@ impl Run<'_> {
             thread::sleep(PAUSE * failures);
             let found = match unit.port.attached() {
                 Ok(found) => found,
-                // The cable may have lost contact for a moment. Once something is written, no signal stops this wait.
-                Err(_) => {
-                    let interrupt = if self.is_unchanged() { self.interrupt } else { Interrupt::never() };
-                    unit.port.wait_for_return(self.options.return_deadline, interrupt).ok()??
-                }
+                // The cable may have lost contact for a moment.
+                Err(_) => unit.port.wait_for_return(self.options.return_deadline, self.interrupt).ok()??,
             };
             if found != self.plan.attached {
                 return None;
@@ -270,11 +265,6 @@ impl Run<'_> {
             }
         }
         None
-    }
-
-    /// Whether the flash still holds what it held.
-    const fn is_unchanged(&self) -> bool {
-        matches!(self.left, Left::Untouched | Left::Unprotected)
     }
 }
 

@@ -9,7 +9,7 @@ use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::{ImageFile, InFile};
-use super::known::PatchDirs;
+use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, Exit, print, table};
@@ -95,7 +95,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let named = || InFile::<PatchError>::named(file);
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
-    let patched = set.apply().map_err(named())?;
+    let mut patched = set.apply().map_err(named())?;
+    patched.receipt.files = known::own_files(&set.patches)?;
 
     let written = match &args.output {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
@@ -114,7 +115,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        print(file, args.dry_run, &image, &set, &patched, &written);
+        print(args, file, &image, &set, &patched, &written);
     }
     Ok(Exit::Done)
 }
@@ -173,12 +174,12 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
+fn print(args: &Args, file: &Path, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
     outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
     for patch in &set.patches {
         outln!("  {}: {}", patch.id.shown(), patch.title.shown());
     }
-    if dry_run {
+    if args.dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);
         if !set.config.is_empty() {
             let fields = set.config.iter();
@@ -190,6 +191,6 @@ fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {}", image.shown(), patched.receipt.output.sha256);
         outln!("wrote {}", receipt.shown());
-        outln!("next: asmpatch flash {}", shell::path(image));
+        outln!("next: asmpatch flash {}{}", shell::path(image), args.patches.suffix());
     }
 }

@@ -18,7 +18,6 @@ mod disasm;
 mod doctor;
 mod download;
 pub mod errors;
-mod exec;
 mod flash;
 mod harmless;
 mod info;
@@ -115,7 +114,6 @@ enum CliCommand {
     Wrap(wrap::Args),
     MakePatch(make_patch::Args),
     Run(run::Args),
-    Exec(exec::Args),
     Disasm(disasm::Args),
     Virtual(virtual_unit::Args),
     Demo(demo::Args),
@@ -143,7 +141,6 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Wrap(args) => wrap::run(&args, context),
         CliCommand::MakePatch(args) => make_patch::run(&args, context),
         CliCommand::Run(args) => run::run(&args, context),
-        CliCommand::Exec(args) => exec::run(&args, context),
         CliCommand::Disasm(args) => disasm::run(&args, context),
         CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),

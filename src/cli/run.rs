@@ -23,11 +23,14 @@ use self::author::AuthorArgs;
 use self::commands::PlannedCommand;
 use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
-use self::report::{CommandReport, RequestReport, show, unknown};
-use super::exec::{ExecTransport, TRACE_KEPT, hex_bytes};
+use self::report::{RequestReport, show, unknown};
+use super::device::TransportArg;
 use super::input::ImageFile;
 use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit, print};
+
+/// Instructions that `--trace` keeps: enough for every command except those on the flash.
+const TRACE_KEPT: usize = 20_000;
 
 /// Boot an image on a model of the chip, and trace it.
 ///
@@ -52,10 +55,11 @@ pub struct Args {
     control: Vec<ControlRequest>,
 
     /// Send this command after enumeration, in hexadecimal; may be given more than once.
-    #[arg(long, value_name = "HEX", value_parser = hex_bytes)]
-    cdb: Vec<Box<[u8]>>,
+    #[arg(long, value_name = "HEX", value_parser = cdb)]
+    cdb: Vec<Cdb>,
 
-    /// How many bytes the host asks for with each --cdb that returns data; by default what the CDB says.
+    /// How many bytes the host asks for with each --cdb that returns data; by default what the CDB says. Only a
+    /// Bulk-Only host says so.
     #[arg(long = "in", value_name = "N")]
     data_in: Option<u32>,
 
@@ -64,9 +68,9 @@ pub struct Args {
     #[arg(long, value_name = "FILE", requires = "cdb")]
     data_out: Vec<PathBuf>,
 
-    /// The transport of --cdb; by default the one that the image speaks, and Bulk-Only if it speaks both.
-    #[arg(long, value_enum)]
-    transport: Option<ExecTransport>,
+    /// The transport of --cdb.
+    #[arg(long, value_enum, default_value_t)]
+    transport: TransportArg,
 
     /// The speed of the link.
     #[arg(long, value_enum, default_value_t = SpeedArg::Super)]
@@ -223,6 +227,20 @@ enum Stop {
 /// A SETUP packet, with the data of a write.
 type ControlRequest = ([u8; 8], Vec<u8>);
 
+/// Parses bytes in hexadecimal, with or without spaces.
+fn hex_bytes(text: &str) -> Result<Vec<u8>, String> {
+    let digits: Vec<char> = text.chars().filter(|char| !char.is_whitespace()).collect();
+    if !digits.len().is_multiple_of(2) {
+        return Err(format!("{} hexadecimal digits, expected two for each byte", digits.len()));
+    }
+    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is no hexadecimal digit"));
+    digits.chunks(2).map(|pair| Ok((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8)).collect()
+}
+
+fn cdb(text: &str) -> Result<Cdb, String> {
+    Cdb::new(&hex_bytes(text)?).map_err(|error| error.to_string())
+}
+
 fn control_request(text: &str) -> Result<ControlRequest, String> {
     let bytes = hex_bytes(text)?;
     match bytes.split_first_chunk() {
@@ -234,7 +252,7 @@ fn control_request(text: &str) -> Result<ControlRequest, String> {
 /// Does what a host does with the unit: waits, enumerates it, and sends the requests and commands. Reports the answers.
 fn host(
     args: &Args,
-    commands: &[PlannedCommand<'_>],
+    commands: &[PlannedCommand],
     driver: &mut Driver<MemoryFlash>,
     report: &mut RunReport,
 ) -> Result<(), Stop> {
@@ -245,9 +263,9 @@ fn host(
     parked(driver.boot())?;
     driver.enumerate()?;
     let unit = boot::described(driver)?;
-    let transport = if commands.is_empty() { ExecTransport::Bot } else { commands::transport(args, &unit)? };
+    let is_uas = !commands.is_empty() && commands::is_over_uas(args, &unit)?;
     (report.state, report.product) = (Some(unit.state), Some(unit.product));
-    if transport == ExecTransport::Uas {
+    if is_uas {
         driver.set_alternate(1)?;
     }
     if args.suspend {
@@ -266,15 +284,8 @@ fn host(
         let instructions = driver.chip.instructions() - before;
         report.requests.push(RequestReport { setup: hex(setup), answer, data: hex(&data), instructions });
     }
-    for (index, command) in commands.iter().enumerate() {
-        let before = driver.chip.instructions();
-        let (status, data) = commands::send(transport, driver, index as u16 + 1, command)?;
-        report.commands.push(CommandReport {
-            cdb: Cdb::new(command.cdb).map_or_else(|_| hex(command.cdb), |cdb| cdb.to_string()),
-            status,
-            data: hex(&data),
-            instructions: driver.chip.instructions() - before,
-        });
+    for command in commands {
+        report.commands.push(command.send(driver)?);
     }
     Ok(())
 }

@@ -263,23 +263,28 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn exec_counts_the_same_instructions() {
+fn run_counts_the_same_instructions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("extended.bin");
     std::fs::write(&path, crate::e4::extended(&vendor().to_file()).to_file()).unwrap();
     for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
         for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
             let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
-                .args(["exec", "--json", "--transport", transport, "--cdb", cdb, "--xdata", "0xf000=c0de"])
+                .args(["run", "--json", "--transport", transport])
+                .args(
+                    ["12 00 00 00 24 00", "e5 c0 50 f0 00 00", "e5 de 50 f0 01 00", cdb]
+                        .map(|cdb| format!("--cdb={cdb}")),
+                )
                 .arg(&path)
                 .env("ASMPATCH_CONFIG", "")
                 .output()
                 .unwrap();
-            let report = schemas::parse(&["exec"], &output.stdout);
+            let report = schemas::parse(&["run"], &output.stdout);
+            let answer = &report["commands"][3];
             let cost = extended(wire, Speed::Super).cost(0x50, len);
-            assert_about(report["instructions"].as_u64().unwrap(), cost, &format!("{transport} {cdb}"));
-            let data = report["data"].as_str().unwrap();
-            assert!(data.len() == 2 * usize::from(len) && data.starts_with("c0de"), "{transport} {cdb}");
+            assert_about(answer["instructions"].as_u64().unwrap(), cost, &format!("{transport} {cdb}"));
+            let data = answer["data"].as_str().unwrap();
+            assert!(data.len() == 3 * usize::from(len) - 1 && data.starts_with("c0 de 00"), "{transport} {cdb}");
         }
     }
 }

@@ -45,7 +45,7 @@ fn with_e1(alternate: u8) -> Unit {
 }
 
 fn run(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> (Ending, Vec<u8>) {
-    let Answer { data, ending } = unit.command(cdb, data).unwrap();
+    let Answer { data, ending, .. } = unit.command(cdb, data).unwrap();
     (ending, data)
 }
 

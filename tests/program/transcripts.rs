@@ -44,7 +44,7 @@ fn write_images(folder: &Path) {
 fn transcripts_show_what_the_program_prints() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
     write_images(&cli.join("patch.in"));
-    for folder in ["devices.in", "doctor.in", "execute.in", "run.in", "wrap.in"] {
+    for folder in ["devices.in", "doctor.in", "run.in", "wrap.in"] {
         fs::create_dir_all(cli.join(folder)).unwrap();
         write(&cli.join(folder).join("practice.bin"), &practice::image().to_file());
     }
@@ -56,9 +56,7 @@ fn transcripts_show_what_the_program_prints() {
     // The reset vector jumps to itself.
     let mut stuck = practice::image();
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
-    for folder in ["run.in", "execute.in"] {
-        write(&cli.join(folder).join("stuck.bin"), &stuck.to_file());
-    }
+    write(&cli.join("run.in/stuck.bin"), &stuck.to_file());
     // Remove old flash files, so that each unit is new and gets the current practice image.
     for folder in ["reset.in", "pcie.in"] {
         for unit in fs::read_dir(cli.join(folder)).unwrap() {

@@ -59,18 +59,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "8051 code runs only at the address it was linked for: link it for the site (`sdld -b AREA=ADDRESS`, or \
          `.org`), or name the site where it is";
     "asmpatch::elf::truncated", BadInput, "the file is cut off; build it again";
-    "asmpatch::exec::boot", BadInput, "`asmpatch run FILE` shows how far the image comes";
-    "asmpatch::exec::budget", BadInput,
-        "on the chip the unit would hang here: usually the code waits for a register that nothing sets. `--trace` \
-         shows the loop, `--budget N` allows more";
-    "asmpatch::exec::cdb_length", Usage,
-        "the firmware would read the missing bytes from whatever the last command left there";
-    "asmpatch::exec::data_out_length", BadInput,
-        "the firmware would wait for the rest, or leave some of it; give a file of that length, or change the length \
-         in the CDB";
-    "asmpatch::exec::no_data_out", Usage, "name a file of exactly that length with --data-out";
-    "asmpatch::exec::stopped", BadInput,
-        "on the chip the unit would hang here until it is unplugged; `asmpatch disasm` shows the code at that address";
     "asmpatch::fetch::empty", BadInput, "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html", BadInput,
         "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
@@ -184,10 +172,16 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::receipt::format", BadInput,
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
     "asmpatch::run::data_out_left", Usage, "give one --data-out for each --cdb that sends data, in the same order";
+    "asmpatch::run::data_out_length", BadInput,
+        "the firmware would wait for the rest, or leave some of it; give a file of that length, or change the length \
+         in the CDB";
+    "asmpatch::run::in_over_uas", Usage, "add `--transport bot`; over UAS the firmware alone decides how much it sends";
+    "asmpatch::run::no_data_out", Usage, "name a file of exactly that length with --data-out";
     "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
     "asmpatch::run::no_scsi", Usage,
         "send control requests with `--control`: `--control \"c0 e4 00 70 00 00 04 00\"` reads four bytes of XDATA at \
          0x7000";
+    "asmpatch::run::no_uas", Usage, "leave out --transport, or use `--transport bot`";
     "asmpatch::run::same_output", Usage, "give --profile, --timeline and --coverage a file each";
     "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
     "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";

@@ -1,48 +1,61 @@
-//! The commands of `run --cdb`: their data, and the transport that they go over.
+//! The commands of `run --cdb`: their data, the transport that they go over, and their answers.
 
 use std::path::PathBuf;
 
-use asm2464::digest::to_hex;
-use asm2464::firmware::{BULK_ONLY_CLASS, BridgeState};
+use asm2464::firmware::{BridgeState, UAS_CLASS};
+use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};
 use asm2464_chip::chip::boot::Enumerated;
-use asm2464_chip::chip::{Data, Driver, Unanswered};
+use asm2464_chip::chip::{Driver, Ending, Outcome, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 use asmpatch_core::failure::AnyFailure;
 use thiserror::Error;
 
-use super::Args;
-use crate::cli::exec::{ExecError, ExecTransport, MAX_DATA_OUT};
+use super::report::CommandReport;
+use super::{Args, hex};
+use crate::cli::device::TransportArg;
 use crate::cli::input;
 
-/// The image takes control requests only.
+/// The longest data-out of any command: E3 of part 2.
+const MAX_DATA_OUT: usize = 0x1_0000;
+
+/// Reasons a command can't be sent.
 #[derive(Debug, Error)]
-#[error("{}: the image is open firmware, which takes no SCSI commands", path.display())]
-struct NoScsi {
-    path: PathBuf,
+enum CommandError {
+    #[error("{}: the image is open firmware, which takes no SCSI commands", path.display())]
+    NoScsi { path: PathBuf },
+    #[error("{}: the image does not offer UAS", path.display())]
+    NoUas { path: PathBuf },
+    #[error("--in says what a Bulk-Only host asks for, and --cdb goes over UAS")]
+    InOverUas,
+    #[error("the command takes {expected} bytes of data-out, and there is no --data-out")]
+    NoDataOut { expected: u32 },
+    #[error("{}: {found} bytes of data-out, expected exactly {expected}", path.display())]
+    DataOutLength { path: PathBuf, expected: u32, found: usize },
+    /// More files of data than commands that take some.
+    #[error("{files} --data-out for {taking} commands that take data")]
+    DataOutLeft { files: usize, taking: usize },
 }
 
-asm2464::coded!(NoScsi => "asmpatch::run::no_scsi");
-
-/// More files of data than commands that take some.
-#[derive(Debug, Error)]
-#[error("{files} --data-out for {taking} commands that take data")]
-struct DataOutLeft {
-    files: usize,
-    taking: usize,
-}
-
-asm2464::coded!(DataOutLeft => "asmpatch::run::data_out_left");
+asm2464::coded!(CommandError {
+    NoScsi => "asmpatch::run::no_scsi",
+    NoUas => "asmpatch::run::no_uas",
+    InOverUas => "asmpatch::run::in_over_uas",
+    NoDataOut => "asmpatch::run::no_data_out",
+    DataOutLength => "asmpatch::run::data_out_length",
+    DataOutLeft => "asmpatch::run::data_out_left",
+});
 
 /// One command, ready to be sent.
-pub(super) struct PlannedCommand<'a> {
-    pub(super) cdb: &'a [u8],
+pub(super) struct PlannedCommand {
+    cdb: Cdb,
     data: Moves,
 }
 
 /// What a command moves.
 enum Moves {
-    In(usize),
+    /// How many bytes a Bulk-Only host asks for.
+    In(u32),
     Out(Vec<u8>),
 }
 
@@ -50,71 +63,87 @@ enum Moves {
 ///
 /// # Errors
 /// Fails if a command's data is missing, has another length than the CDB says, or can't be read.
-pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand<'_>>, AnyFailure> {
+pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
     let mut files = args.data_out.iter();
     let mut planned = Vec::new();
     for cdb in &args.cdb {
-        let says = Cdb::new(cdb).ok().and_then(|cdb| DataLength::of(&cdb));
-        let data = match says {
+        let data = match DataLength::of(cdb) {
             Some(DataLength::Out(expected)) => {
-                let path = files.next().ok_or(ExecError::NoDataOut { expected })?;
+                let path = files.next().ok_or(CommandError::NoDataOut { expected })?;
                 let bytes = input::read(path, MAX_DATA_OUT)?;
                 if bytes.len() != expected as usize {
                     let found = bytes.len();
-                    return Err(ExecError::DataOutLength { path: path.clone(), expected, found }.into());
+                    return Err(CommandError::DataOutLength { path: path.clone(), expected, found }.into());
                 }
                 Moves::Out(bytes)
             }
             // A command of the firmware's own.
             None if let Some(path) = files.next() => Moves::Out(input::read(path, MAX_DATA_OUT)?),
-            says => Moves::In(args.data_in.unwrap_or(says.map_or(0, DataLength::bytes)) as usize),
+            says => Moves::In(args.data_in.unwrap_or(says.map_or(0, DataLength::bytes))),
         };
-        planned.push(PlannedCommand { cdb, data });
+        planned.push(PlannedCommand { cdb: *cdb, data });
     }
     let left = files.count();
     if left > 0 {
         let files = args.data_out.len();
-        return Err(DataOutLeft { files, taking: files - left }.into());
+        return Err(CommandError::DataOutLeft { files, taking: files - left }.into());
     }
     Ok(planned)
 }
 
-/// Returns the transport of `--transport`, otherwise the one that the unit speaks: Bulk-Only if it speaks both.
+/// Whether the commands go over UAS.
 ///
 /// # Errors
-/// Fails if the unit takes no SCSI commands.
-pub(super) fn transport(args: &Args, unit: &Enumerated) -> Result<ExecTransport, AnyFailure> {
+/// Fails if the unit takes no SCSI commands, or none as the options want.
+pub(super) fn is_over_uas(args: &Args, unit: &Enumerated) -> Result<bool, AnyFailure> {
+    let path = || args.file.clone();
     if unit.state == BridgeState::OpenFirmware {
-        return Err(NoScsi { path: args.file.clone() }.into());
+        return Err(CommandError::NoScsi { path: path() }.into());
     }
-    let spoken = if unit.classes.contains(&BULK_ONLY_CLASS) { ExecTransport::Bot } else { ExecTransport::Uas };
-    Ok(args.transport.unwrap_or(spoken))
+    let is_uas = match (args.transport, unit.classes.contains(&UAS_CLASS)) {
+        (TransportArg::Uas, false) => return Err(CommandError::NoUas { path: path() }.into()),
+        (TransportArg::Bot, _) => false,
+        (_, offered) => offered,
+    };
+    if is_uas && args.data_in.is_some() {
+        return Err(CommandError::InOverUas.into());
+    }
+    Ok(is_uas)
 }
 
-/// Sends a command. Returns its status in words, and its data.
-pub(super) fn send(
-    transport: ExecTransport,
-    driver: &mut Driver<MemoryFlash>,
-    tag: u16,
-    command: &PlannedCommand<'_>,
-) -> Result<(String, Vec<u8>), Unanswered> {
-    match transport {
-        ExecTransport::Bot => {
-            let data = match &command.data {
-                Moves::In(0) => Data::None,
-                Moves::In(len) => Data::In(*len),
-                Moves::Out(bytes) => Data::Out(bytes),
-            };
-            let reply = driver.bulk_only(command.cdb, data)?;
-            Ok((format!("CSW status {}, residue {}", reply.status, reply.residue), reply.data))
-        }
-        ExecTransport::Uas => {
-            let out = match &command.data {
-                Moves::In(_) => &[][..],
-                Moves::Out(bytes) => bytes,
-            };
-            let reply = driver.uas(tag.clamp(1, 31), command.cdb, out)?;
-            Ok((format!("unit {}", to_hex(&reply.status, " ")), reply.data))
-        }
+impl PlannedCommand {
+    /// Sends the command, and lets the firmware do what it does after the status.
+    pub(super) fn send(&self, driver: &mut Driver<MemoryFlash>) -> Result<CommandReport, Unanswered> {
+        let begun = driver.chip.instructions();
+        let (len, direction, out) = match &self.data {
+            Moves::In(len) => (*len, Direction::In, &[][..]),
+            Moves::Out(bytes) => (bytes.len() as u32, Direction::Out, bytes.as_slice()),
+        };
+        driver.begin(self.cdb.as_slice(), len, direction)?;
+        let answer = driver.finish(out)?;
+        let instructions = driver.chip.instructions() - begun;
+        let sense = match answer.ending {
+            Ending::Check(None) => driver.request_sense()?,
+            Ending::Check(sense) => sense,
+            _ => None,
+        };
+        let status = match answer.ending {
+            Ending::Good if driver.settle() == Outcome::Reset => "GOOD, then the CPU is reset".to_owned(),
+            Ending::Good if !driver.chip.is_on_bus() => "GOOD, then the unit leaves the bus".to_owned(),
+            Ending::Good => "GOOD".to_owned(),
+            Ending::Check(_) => sense
+                .map_or_else(|| "CHECK CONDITION without sense".to_owned(), |sense| format!("CHECK CONDITION {sense}")),
+            // bCSWStatus.
+            Ending::Other(bytes) if bytes == [2] => "phase error".to_owned(),
+            Ending::Other(bytes) => format!("neither GOOD nor CHECK CONDITION: {}", hex(&bytes)),
+        };
+        Ok(CommandReport {
+            cdb: self.cdb.to_string(),
+            status,
+            sense: sense.map(|sense| format!("{:X}/{:02X}/{:02X}", sense.key.0, sense.asc, sense.ascq)),
+            residue: answer.residue,
+            data: hex(&answer.data),
+            instructions,
+        })
     }
 }

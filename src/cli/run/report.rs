@@ -75,11 +75,16 @@ pub(super) struct RequestReport {
 pub(super) struct CommandReport {
     /// The command: bytes in hexadecimal, with spaces between them.
     pub(super) cdb: String,
-    /// Its status, in words.
+    /// Its status, and what the unit did after it, in words.
     pub(super) status: String,
+    /// With CHECK CONDITION: key, ASC and ASCQ in hexadecimal.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) sense: Option<String>,
+    /// How many bytes fewer moved than the host asked for, as a CSW says.
+    pub(super) residue: u32,
     /// The data that it returned: bytes in hexadecimal, with spaces between them.
     pub(super) data: String,
-    /// Instructions executed for it.
+    /// Instructions from the command's arrival to its status, interrupts included.
     pub(super) instructions: u64,
 }
 
@@ -113,7 +118,8 @@ pub(super) fn show(report: &RunReport) {
         show_data(&request.data);
     }
     for command in &report.commands {
-        outln!("  {:<13} {}, {} instructions", command.cdb, command.status, command.instructions);
+        let residue = if command.residue == 0 { String::new() } else { format!(", residue {}", command.residue) };
+        outln!("  {:<13} {}{residue}, {} instructions", command.cdb, command.status, command.instructions);
         show_data(&command.data);
     }
     outln!("  instructions  {}", report.instructions);

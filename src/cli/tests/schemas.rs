@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::print::Document;
 use crate::cli::{
-    backup, bench, config, context, disasm, doctor, download, exec, flash, info, list, patch, pcie, reset, run,
-    unpatch, verify, wrap,
+    backup, bench, config, context, disasm, doctor, download, flash, info, list, patch, pcie, reset, run, unpatch,
+    verify, wrap,
 };
 
 /// Builds the schema of one document. `text` says what prints it.
@@ -152,7 +152,6 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");
     one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
-    one!("exec", exec::ExecReport, "asmpatch exec --json");
     each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
     each!("images", download::KnownImageJson<'_>, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");

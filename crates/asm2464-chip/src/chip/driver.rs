@@ -95,6 +95,8 @@ pub struct Answer {
     pub data: Vec<u8>,
     /// How it ended.
     pub ending: Ending,
+    /// dCSWDataResidue; 0 over UAS, which has none.
+    pub residue: u32,
 }
 
 /// Runs a chip for a number of instructions, as [`Chip::run`] does.
@@ -305,13 +307,13 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// [`Unanswered`].
     pub fn finish(&mut self, out: &[u8]) -> Result<Answer, Unanswered> {
         if !self.is_uas {
-            let BulkOnlyReply { data, status, .. } = self.finish_bulk_only(out)?;
+            let BulkOnlyReply { data, status, residue } = self.finish_bulk_only(out)?;
             let ending = match status {
                 0 => Ending::Good,
                 1 => Ending::Check(None),
                 other => Ending::Other(vec![other]),
             };
-            return Ok(Answer { data, ending });
+            return Ok(Answer { data, ending, residue });
         }
         let UasReply { data, status } = self.finish_uas(self.tag as u16, out)?;
         let ending = match StatusIu::parse(&status) {
@@ -321,7 +323,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
             }
             _ => Ending::Other(status),
         };
-        Ok(Answer { data, ending })
+        Ok(Answer { data, ending, residue: 0 })
     }
 
     /// REQUEST SENSE.

@@ -17,6 +17,7 @@ mod coded;
 pub mod digest;
 pub mod escape;
 pub mod firmware;
+pub mod flash;
 pub mod interrupt;
 pub mod progress;
 #[cfg(feature = "schemas")]

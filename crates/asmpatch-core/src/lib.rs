@@ -29,7 +29,7 @@
 //! use asmpatch_core::flash::access::Access;
 //! use asmpatch_core::flash::plan::FlashPlan;
 //! use asmpatch_core::flash::run::{self, FlashOptions};
-//! use asmpatch_core::flash::registers::BUDGET;
+//! use asm2464::flash::BUDGET;
 //! use asm2464::interrupt::Interrupt;
 //! use asm2464_chip::practice;
 //! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};

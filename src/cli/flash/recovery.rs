@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::RegisterError;
 use asm2464_host::bridge::{CommandError, ControlError};
 use asmpatch_core::flash::decide::Carried;
 use asmpatch_core::flash::error::FlashError;
 use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::progress::FlashStep;
-use asmpatch_core::flash::registers::RegisterError;
 use asmpatch_core::flash::run::Stopped;
 use asmpatch_core::shell;
 use derive_more::Display;
@@ -215,7 +215,7 @@ impl std::error::Error for FlashFailure {
 fn is_gone(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
-        FlashError::Registers(RegisterError::Control(error)) => {
+        FlashError::Registers(RegisterError::Access(error)) => {
             matches!(error, ControlError::Disconnected { .. } | ControlError::Timeout { .. })
         }
         _ => false,

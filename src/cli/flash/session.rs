@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asm2464::escape::Escape as _;
+use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Port, UnitInfo};
 use asmpatch_core::devices::Devices;
@@ -18,7 +19,6 @@ use asmpatch_core::flash::decide::{
 use asmpatch_core::flash::fitting::{FittingBackup, fitting};
 use asmpatch_core::flash::observe::{Observation, is_virtual};
 use asmpatch_core::flash::plan::{BlockSource, FlashPlan, is_readable};
-use asmpatch_core::flash::registers::BUDGET;
 use asmpatch_core::flash::run::{FlashOptions, FlashReport};
 use asmpatch_core::patch::Library;
 use asmpatch_core::unit::{self, OpenError};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_bridge::{VirtualOpenError, VirtualPort};
@@ -16,7 +17,6 @@ use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::observe::Running;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::registers::BUDGET;
 use asmpatch_core::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch_core::patch::{PatchSet, Patched, Selection};
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_bridge::SharedBridge;
@@ -20,8 +21,8 @@ use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::flash::progress::{FlashEvent, FlashProgress, FlashStep};
 use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch_core::flash::run::{FlashReport, Stopped, run};
+use asmpatch_core::flash::slot::{SLOT_LEN, Slot};
 use asmpatch_core::patch::Patched;
 
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};

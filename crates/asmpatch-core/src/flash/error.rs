@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
+use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupted;
-use asm2464_host::bridge::{CommandError, PortError};
+use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
-use super::registers::RegisterError;
 use crate::failure::{AnyFailure, Panicked};
 
 /// Reasons a backup or a write stopped.
@@ -25,7 +25,7 @@ pub enum FlashError {
     Command(#[from] CommandError),
     /// An access to the flash through registers failed.
     #[error(transparent)]
-    Registers(#[from] RegisterError),
+    Registers(#[from] RegisterError<ControlError>),
     /// The backup's folder could not be written or read.
     #[error(transparent)]
     Folder(#[from] BackupFolderError),

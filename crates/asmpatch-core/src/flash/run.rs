@@ -25,7 +25,7 @@ use super::left::Left;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
 use super::proof::Runs;
-use super::registers::{SLOT_LEN, Slot};
+use super::slot::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 
 /// Number of times that the slot is written before asmpatch gives up.
@@ -43,7 +43,7 @@ pub struct FlashOptions {
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
     /// Time limit of access through registers before the first change, once for the preparation and once from there to
-    /// the change: [`BUDGET`](super::registers::BUDGET). From then on, the time that each sector may take.
+    /// the change: [`BUDGET`](asm2464::flash::BUDGET). From then on, the time that each sector may take.
     pub budget: Duration,
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
+use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
     AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
@@ -17,7 +18,6 @@ use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
-use super::super::registers::BUDGET;
 use super::*;
 
 /// The unit's behaviour on the n-th command of an opcode.

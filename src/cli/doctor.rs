@@ -110,7 +110,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
-    let device = port.device();
+    let device = port.location().to_string();
     let info = unit::of_port(&mut *port)?;
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;

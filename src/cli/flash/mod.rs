@@ -23,7 +23,6 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::decide::{Allowed, Subject};
 use asmpatch_core::flash::firmware_kind::Rewritable;
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 use asmpatch_core::unit::Selector;
@@ -164,7 +163,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: source.firmware.clone(),
             rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
-            from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
+            from_virtual: blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual()),
             serial_given: args.serial.is_some(),
         },
         library: source.library.clone(),

@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::backup::BackupPlace;
+use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, proof};
@@ -83,7 +84,7 @@ pub struct Args {
 pub struct WritingArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out. May be given more than once with --all.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 
     #[command(flatten)]

@@ -16,6 +16,7 @@ use asmpatch_core::shell;
 use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
+use super::device::UNIT;
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
@@ -41,7 +42,7 @@ pub struct Args {
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
     /// only if you name it. May be given more than once.
-    #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
+    #[arg(long = "device", value_name = UNIT)]
     devices: Vec<Selector>,
 
     #[command(flatten)]

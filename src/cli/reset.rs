@@ -99,7 +99,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let after = restart(&mut *port, before.state, interrupt)?;
     let after = Seen::new(after, port.speed()?);
     // After the link is retrained, the unit may be on the connector's other port.
-    let device = port.device();
+    let device = port.location().to_string();
     if args.json {
         print::json(&ResetJson { device, before, after });
         return Ok(Exit::Done);
@@ -117,7 +117,7 @@ pub(super) fn restart(
     state: BridgeState,
     interrupt: Interrupt<'_>,
 ) -> Result<Attached, AnyFailure> {
-    let device = port.device();
+    let device = port.location().to_string();
     if state != BridgeState::Vendor {
         return Err(ResetError::NoFirmware { device, state }.into());
     }

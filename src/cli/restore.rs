@@ -7,7 +7,6 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder::{self, BackupFolderError};
 use asmpatch_core::flash::decide::Subject;
 use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 
@@ -47,7 +46,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
-            from_virtual: is_virtual(&unit.device),
+            from_virtual: unit.is_virtual(),
             serial_given: false,
         },
         library,

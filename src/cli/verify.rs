@@ -20,6 +20,7 @@ use serde::Serialize;
 use self::booting::Booting;
 use self::execution::Execution;
 use self::unit::Comparison;
+use super::device::UNIT;
 use super::harmless::causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
@@ -76,7 +77,7 @@ pub struct Args {
 
     /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a
     /// virtual bridge in a folder.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
+    #[arg(long, value_name = UNIT)]
     device: Option<Selector>,
 
     #[command(flatten)]

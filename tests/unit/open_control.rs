@@ -16,7 +16,7 @@ const BAR: u64 = 0x1000_0000;
 fn port(scenario: &str) -> VirtualPort {
     let image = crate::chip_images::open().to_file();
     let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 fn opened(scenario: &str) -> (OpenBridge, SharedBridge) {
@@ -262,6 +262,6 @@ fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why
 #[test]
 fn a_unit_that_runs_the_vendors_protocol_takes_no_control_requests() {
     let unit = VirtualBridge::in_memory(Scenario::default(), b"stock", None).unwrap();
-    let error = VirtualPort::new("virtual".to_owned(), unit).open_control().unwrap_err();
+    let error = VirtualPort::new("unit", unit).open_control().unwrap_err();
     assert!(error.to_string().contains("takes none of the open firmware's requests"), "{error}");
 }

@@ -32,7 +32,7 @@ fn patched() -> Image {
 fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
     let scenario = Scenario { speed, ..Scenario::default() };
     let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
-    VirtualPort::new("virtual:bench".to_owned(), unit)
+    VirtualPort::new("bench", unit)
 }
 
 fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
@@ -121,7 +121,7 @@ fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_
 /// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
 fn port_of(image: &Image, scenario: &str) -> VirtualPort {
     let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
-    VirtualPort::new("virtual:bench".to_owned(), unit)
+    VirtualPort::new("bench", unit)
 }
 
 #[test]

@@ -26,7 +26,7 @@ struct Unit {
 fn port(scenario: &str) -> VirtualPort {
     let image = crate::chip_images::patched().to_file();
     let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"reads", Some(&image)).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 /// A unit over UAS with its card assigned, initialised as by a GPU runtime.

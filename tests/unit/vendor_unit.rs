@@ -22,7 +22,7 @@ fn vendor_file() -> Vec<u8> {
 fn stock_unit(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {

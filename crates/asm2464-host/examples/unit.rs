@@ -47,5 +47,5 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn in_software(image: &str) -> Result<OpenBridge, Box<dyn Error>> {
     let image = std::fs::read(image)?;
     let unit = VirtualBridge::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial", Some(&image))?;
-    Ok(VirtualPort::new("virtual".to_owned(), unit).control()?)
+    Ok(VirtualPort::new("unit", unit).control()?)
 }

@@ -35,7 +35,7 @@
 //! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 //!
 //! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
-//! let mut port = VirtualPort::new("virtual".to_owned(), unit);
+//! let mut port = VirtualPort::new("unit", unit);
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
 //! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;

@@ -207,17 +207,17 @@ impl Args {
 /// # Errors
 /// Fails if no unit is found, the unit runs no firmware, an SSD is behind it, a transfer fails, or a floor is missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.predict && !matches!(args.device.device, Some(unit::Selector::Virtual(_))) {
+    if args.predict && !matches!(args.device.port.device, Some(unit::Selector::Virtual(_))) {
         return Err(NoModel.into());
     }
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
-    let recording = args.device.pcap.start()?;
+    let recording = args.device.port.pcap.start()?;
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
     }
-    let chosen = args.device.choose(recording.capture())?;
+    let chosen = args.device.port.choose(recording.capture())?;
     let state = chosen.info.state;
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -280,7 +280,7 @@ fn vendor_firmware(
 
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
+    let mut port = args.device.port.port(capture)?;
     let state = port.attached()?.state;
     super::reset::restart(&mut *port, state, interrupt).map(drop)
 }

@@ -8,7 +8,7 @@ use asm2464_host::bridge::{AnyTransport, Bridge, Speed};
 use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::unit::{self, TransportChoice};
+use asmpatch_core::unit::TransportChoice;
 use thiserror::Error;
 
 use super::Args;
@@ -60,7 +60,7 @@ pub(super) fn run(
     if let Some(why) = unfit(seen) {
         return Err(Refused::Unfit { why }.into());
     }
-    let mut unit = unit::choose(&args.ids.load()?, args.device.as_ref(), capture)?.open(TransportChoice::Uas)?;
+    let mut unit = args.port.choose(capture)?.open(TransportChoice::Uas)?;
     if !unit.bridge.has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());
@@ -131,7 +131,7 @@ fn all(
 }
 
 fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), capture)?;
+    let mut port = args.port.port(capture)?;
     cli::reset::restart(&mut *port, seen.unit.state, Interrupt::never()).map(drop)
 }
 

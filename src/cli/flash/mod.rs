@@ -14,6 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::backup::BackupPlace;
+use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, proof};
@@ -23,7 +24,6 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::decide::{Allowed, Subject};
 use asmpatch_core::flash::firmware_kind::Rewritable;
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 use asmpatch_core::unit::Selector;
@@ -84,7 +84,7 @@ pub struct Args {
 pub struct WritingArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
     /// it can be left out. May be given more than once with --all.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 
     #[command(flatten)]
@@ -164,7 +164,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: source.firmware.clone(),
             rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
-            from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
+            from_virtual: blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual()),
             serial_given: args.serial.is_some(),
         },
         library: source.library.clone(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::RegisterError;
-use asm2464_host::bridge::{CommandError, ControlError};
+use asm2464_host::bridge::{CommandError, ControlError, Location};
 use asmpatch_core::flash::decide::Carried;
 use asmpatch_core::flash::error::FlashError;
 use asmpatch_core::flash::left::Left;
@@ -80,7 +80,7 @@ pub fn actions(
     left: Left,
     origin: &InvokedCommand,
     carried: &Carried,
-    device: &str,
+    location: &Location,
     backup: Option<&Path>,
     offers: &[Action],
     gone: bool,
@@ -88,14 +88,14 @@ pub fn actions(
     let command = |purpose, command| Action { purpose, question: None, command: Some(command) };
     // A virtual bridge is listed only if it is named.
     let named =
-        if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
+        if location.is_virtual() { format!(" --device {}", shell::word(location.to_string())) } else { String::new() };
     let list = |purpose| command(purpose, format!("asmpatch list{named}"));
-    let again = |no_backup| command("go on", self::again(origin, &carried.again, device, backup, no_backup));
+    let again = |no_backup| command("go on", self::again(origin, &carried.again, location, backup, no_backup));
     let (certain, doubtful): (Vec<Action>, Vec<Action>) =
         offers.iter().cloned().partition(|offer| offer.question.is_none());
     let back = backup
         .zip(carried.back.as_ref())
-        .map(|(folder, options)| command(OR_BACK, restore(folder, device, options) + " --no-backup"));
+        .map(|(folder, options)| command(OR_BACK, restore(folder, location, options) + " --no-backup"));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);
@@ -111,7 +111,7 @@ pub fn actions(
                 None if certain.is_empty() => actions.extend([FLASH].into_iter().chain(doubtful)),
                 None => actions.extend(certain),
             }
-            let again = self::again(origin, &carried.again, device, None, false);
+            let again = self::again(origin, &carried.again, location, None, false);
             actions.push(command("then set it again", again));
         }
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
@@ -131,9 +131,13 @@ pub fn actions(
 }
 
 /// The command that writes a backup back.
-pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String {
-    let mut words =
-        vec!["asmpatch restore".to_owned(), shell::path(folder), "--device".to_owned(), shell::word(device)];
+pub fn restore(folder: &Path, location: &Location, options: &[&'static str]) -> String {
+    let mut words = vec![
+        "asmpatch restore".to_owned(),
+        shell::path(folder),
+        "--device".to_owned(),
+        shell::word(location.to_string()),
+    ];
     words.extend(options.iter().map(ToString::to_string));
     words.join(" ")
 }
@@ -143,7 +147,7 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 pub fn again(
     origin: &InvokedCommand,
     options: &[&'static str],
-    device: &str,
+    location: &Location,
     backup: Option<&Path>,
     no_backup: bool,
 ) -> String {
@@ -153,7 +157,7 @@ pub fn again(
     if let Some(folder) = origin.config_from.as_deref().or(own_blocks) {
         words.extend(["--config-from".to_owned(), shell::path(folder)]);
     }
-    words.extend(["--device".to_owned(), shell::word(device)]);
+    words.extend(["--device".to_owned(), shell::word(location.to_string())]);
     words.extend(options.iter().map(ToString::to_string));
     if no_backup {
         words.push("--no-backup".to_owned());
@@ -165,10 +169,10 @@ pub fn again(
 
 /// A run that stopped, and how to recover from it: the error that `flash` and `restore` return.
 #[derive(Debug, Display)]
-#[display("{device}: {error} (at: {during})")]
+#[display("{location}: {error} (at: {during})")]
 pub struct FlashFailure {
-    /// The port, as `--device` takes it.
-    pub device: String,
+    /// The unit's port.
+    pub location: Location,
     /// The error itself.
     pub error: FlashError,
     /// The step in which it happened.
@@ -185,7 +189,7 @@ impl FlashFailure {
     pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried, offers: &[Action]) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
-        let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), offers, gone);
+        let mut actions = actions(left, origin, carried, &report.location, report.backup.as_deref(), offers, gone);
         // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
         if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
             && at.0 != 0
@@ -195,7 +199,7 @@ impl FlashFailure {
             std::mem::swap(on, back);
             (on.purpose, back.purpose) = ("go back to what it was", "or go on");
         }
-        Self { device: report.device, error, during, left, actions }
+        Self { location: report.location, error, during, left, actions }
     }
 
     /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
@@ -268,9 +272,13 @@ mod tests {
         invoked(WritingCommand::Flash, "fw patched.bin")
     }
 
+    fn at(port: &str) -> Location {
+        port.parse().unwrap()
+    }
+
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), &[], true);
+        let actions = actions(left, origin, &carried, &at("1-2.3"), backup.map(Path::new), &[], true);
         actions.into_iter().filter_map(|a| a.command).collect()
     }
 
@@ -299,7 +307,7 @@ mod tests {
     fn the_commands_carry_what_keeps_them_from_being_refused() {
         let carried = Carried { again: vec!["--unproven"], back: Some(vec!["--unproven", "--other-line"]) };
         let words = |carried: &Carried| -> Vec<String> {
-            let actions = actions(Left::Incomplete, &flash(), carried, "1-2", Some(Path::new("b")), &[], false);
+            let actions = actions(Left::Incomplete, &flash(), carried, &at("1-2"), Some(Path::new("b")), &[], false);
             actions.into_iter().filter_map(|action| action.command).collect()
         };
         assert_eq!(
@@ -337,7 +345,7 @@ mod tests {
         let config = invoked(WritingCommand::Config, "product=GPU dock");
         let told = |origin: &InvokedCommand, question| {
             let offers = [offer(question)];
-            actions(Left::Incomplete, origin, &Carried::default(), "1-2", None, &offers, false)
+            actions(Left::Incomplete, origin, &Carried::default(), &at("1-2"), None, &offers, false)
         };
         // The known blocks are no way while a backup has the unit's own.
         assert_eq!(told(&flash(), None), [offer(None)]);
@@ -369,7 +377,7 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
-            let actions = actions(left, &flash(), &Carried::default(), "1-2", None, &[], true);
+            let actions = actions(left, &flash(), &Carried::default(), &at("1-2"), None, &[], true);
             assert_eq!(actions[0], REPLUG);
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
@@ -378,7 +386,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_is_listed_by_its_name() {
-        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], false);
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), &at("virtual:my unit"), None, &[], false);
         assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 

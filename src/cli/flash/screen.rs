@@ -65,13 +65,13 @@ impl Screen {
         step: FlashStep,
         interrupt: Interrupt<'_>,
     ) -> Result<Backup, AnyFailure> {
-        let (device, attached) = (port.device(), port.attached()?);
+        let (location, attached) = (port.location(), port.attached()?);
         let mut access = Access::open(port)?;
-        let screen = Self::start(context, false, vec![device.clone()]);
+        let screen = Self::start(context, false, vec![location.to_string()]);
         let mut bar = screen.unit(0);
         bar.event(FlashEvent::Total(backup::BACKUP_BYTES));
         bar.event(FlashEvent::Begin(step));
-        let found = backup::read(&mut access, device, &attached, &mut bar, interrupt);
+        let found = backup::read(&mut access, &location, &attached, &mut bar, interrupt);
         drop(bar);
         screen.finish();
         Ok(found?)

@@ -9,7 +9,7 @@ use std::time::Duration;
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Port, UnitInfo};
+use asm2464_host::bridge::{Location, Port, UnitInfo};
 use asmpatch_core::devices::Devices;
 use asmpatch_core::failure::{AnyFailure, fenced};
 use asmpatch_core::flash::backup_folder;
@@ -17,7 +17,7 @@ use asmpatch_core::flash::decide::{
     Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
 };
 use asmpatch_core::flash::fitting::{FittingBackup, fitting};
-use asmpatch_core::flash::observe::{Observation, is_virtual};
+use asmpatch_core::flash::observe::Observation;
 use asmpatch_core::flash::plan::{BlockSource, FlashPlan, is_readable};
 use asmpatch_core::flash::run::{FlashOptions, FlashReport};
 use asmpatch_core::patch::Library;
@@ -124,7 +124,7 @@ impl<'a> WritingSession<'a> {
         let recording = args.pcap.start()?;
         let capture = recording.capture();
         let backup_into = (!args.no_backup).then(|| args.backup_place.folder(context)).transpose()?;
-        let there = |port: Box<dyn Port>| (port.device(), Ok(port));
+        let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
             ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
@@ -239,13 +239,14 @@ impl<'a> WritingSession<'a> {
     /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
+        let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
         let (origin, options) = (&job.origin, &unit.carried.again);
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
-            let command = again(origin, options, &unit.device, None, true);
+            let command = again(origin, options, location, None, true);
             vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
         } else {
-            own_backup::offers(&unit.backups, origin, options, &unit.device, &job.library)
+            own_backup::offers(&unit.backups, origin, options, location, &job.library)
         };
         own_backup::with_options(actions, &self.args.ids.suffix())
     }
@@ -362,19 +363,19 @@ impl<'a> WritingSession<'a> {
         let screen = Screen::start(self.context, !self.args.json, devices);
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        let options = |device: &str| FlashOptions {
+        let options = |location: &Location| FlashOptions {
             backup_into: self.backup_into.as_deref().map(Path::to_owned),
             return_deadline: come_back,
             // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
-            replug_deadline: if is_attended && !is_virtual(device) { replug } else { Duration::ZERO },
+            replug_deadline: if is_attended && !location.is_virtual() { replug } else { Duration::ZERO },
             rewrite: self.args.force,
             budget: BUDGET,
         };
         let work = |(index, unit)| {
-            let PreparedUnit { device, port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
-            let ((_, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
-            let work = UnitWork { port, plan, options: options(device), progress: screen.unit(index) };
-            Some((work, UnitEnd { device, carried, backups, outcome }))
+            let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let ((Observation { location, .. }, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let work = UnitWork { port, plan, options: options(location), progress: screen.unit(index) };
+            Some((work, UnitEnd { location, carried, backups, outcome }))
         };
         let units = writing.into_iter().enumerate().filter_map(work).collect();
         let suffix = self.args.ids.suffix();

@@ -36,7 +36,11 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
     let Attached { usb_id, serial, .. } = &plan.attached;
     let firmware = &job.subject.firmware;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
-    outln!("{}: {} under {usb_id}{serial}", seen.device.shown(), seen.running.runs(&job.library).to_string().shown());
+    outln!(
+        "{}: {} under {usb_id}{serial}",
+        seen.location.to_string().shown(),
+        seen.running.runs(&job.library).to_string().shown()
+    );
     outln!("  image     {}", job.source);
     if !seen.is_disk_checked {
         outln!("  disk      {UNCHECKED_DISK}");
@@ -151,7 +155,7 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
     outln!(
         "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
          restarted since; `--force` writes it again",
-        seen.device,
+        seen.location,
         job.subject.firmware,
         seen.attached.usb_id
     );
@@ -161,26 +165,29 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
 pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix: &str) {
     let firmware = &job.subject.firmware;
     match &report.after {
-        Some(after) => outln!("{}: done: {firmware} under {}", report.device.shown(), after.usb_id),
+        Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.usb_id),
         None => {
             let readback = match &unit.seen {
                 Some((_, plan)) if plan.reads_back() => "is written and reads back right",
                 _ => "is written, and nothing is read back yet",
             };
-            outln!("{}: done: {firmware} {readback}", report.device.shown());
+            outln!("{}: done: {firmware} {readback}", report.location.to_string().shown());
         }
     }
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
     if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
-        outln!("  keep the backup: `{}{suffix}` brings back what was there", restore(folder, &report.device, options));
+        outln!(
+            "  keep the backup: `{}{suffix}` brings back what was there",
+            restore(folder, &report.location, options)
+        );
     }
     // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
     if (firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it {
-        outln!("  next: `asmpatch bench --device {}{suffix}` measures it", shell::word(&report.device));
+        outln!("  next: `asmpatch bench --device {}{suffix}` measures it", shell::word(report.location.to_string()));
     }
 }
 

@@ -19,7 +19,7 @@ const LEN: usize = PAGE_LEN;
 
 fn port(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(&format!("factory = \"open\"\n{scenario}")).unwrap();
-    VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
+    VirtualPort::new("unit", VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
 }
 
 fn flash(port: &mut VirtualPort) -> RegisterFlash<OpenBridge> {

@@ -251,14 +251,14 @@ impl Others<'_> {
     fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
         let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
         let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
-        such.map(|unit| unit.seen.device.clone()).collect()
+        such.map(|unit| unit.seen.location.to_string()).collect()
     }
 
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
         if let Neighbours::Listed(connected) = self.connected
-            && self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual())
+            && self.units.get(self.at).is_some_and(|unit| !unit.seen.location.is_virtual())
         {
             let connected = connected.iter().filter(|other| other.serial == serial);
             same.extend(connected.map(|other| other.device.clone()));
@@ -284,7 +284,7 @@ impl Candidate<'_> {
 
     fn decide(&self, subject: &Subject, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
         let seen = self.seen;
-        let device = || seen.device.clone();
+        let device = || seen.location.to_string();
         if let Rewritable::No(failed) = &subject.rewritable {
             return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
         }
@@ -318,7 +318,7 @@ impl Candidate<'_> {
             return Err(Refusal::OtherLine { device: device(), from, to });
         }
         let unknown_neighbours = match others.connected {
-            Neighbours::Unknown(why) if !seen.is_virtual() => Some(why.clone()),
+            Neighbours::Unknown(why) if !seen.location.is_virtual() => Some(why.clone()),
             _ => None,
         };
         if let Some(why) = &unknown_neighbours
@@ -365,7 +365,7 @@ impl Candidate<'_> {
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
-        let real = !self.seen.is_virtual();
+        let real = !self.seen.location.is_virtual();
         let mut why = Vec::new();
         let mut add = |holds: bool, reason| why.extend(holds.then_some(reason));
         add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
@@ -450,7 +450,8 @@ pub fn carried(
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
-    let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.is_virtual();
+    let practice =
+        image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.location.is_virtual();
     let back = options(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
 }

@@ -8,9 +8,7 @@ mod virtual_unit;
 
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_bridge::VirtualPort;
-use asm2464_host::bridge::{
-    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
-};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, TransportKind, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::{Selector, TransportChoice};
@@ -145,14 +143,13 @@ pub fn port(
 /// Fails if no unit is attached.
 pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     let attached = port.attached()?;
-    let device = port.device();
-    let path = device.parse::<PortPath>().ok();
+    let location = port.location();
     Ok(UnitInfo {
-        driver: path.as_ref().and_then(|path| usb::sysfs::Sysfs::system().driver(path)),
-        location: match path {
-            Some(path) => Location::Port(path),
-            None => Location::Virtual(device.strip_prefix("virtual:").unwrap_or(&device).into()),
+        driver: match &location {
+            Location::Port(path) => usb::sysfs::Sysfs::system().driver(path),
+            Location::Virtual(_) => None,
         },
+        location,
         id: attached.usb_id,
         state: attached.state,
         manufacturer: attached.manufacturer,

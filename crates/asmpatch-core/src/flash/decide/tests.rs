@@ -46,7 +46,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
     let running = Running { state, version, parts, e4_extension, behind: Behind::NoMedium };
-    Observation { device: device.to_owned(), attached, blocks, running, is_disk_checked: true }
+    Observation { location: device.parse().unwrap(), attached, blocks, running, is_disk_checked: true }
 }
 
 fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::Port;
+use asm2464_host::bridge::{Location, Port};
 
 use super::{FlashOptions, FlashReport, Run, Stopped};
 use crate::failure::fenced;
@@ -47,7 +47,7 @@ pub fn prepare<'a>(
     interrupt: Interrupt<'a>,
 ) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
     let report = FlashReport {
-        device: port.device(),
+        location: port.location(),
         before: plan.attached.clone(),
         after: None,
         version: None,
@@ -96,9 +96,9 @@ impl Opened<'_, Confirmed> {
 }
 
 impl<Phase> Opened<'_, Phase> {
-    /// The port, as in `--device`.
-    pub fn device(&self) -> &str {
-        &self.run.report.device
+    /// The unit's port.
+    pub fn location(&self) -> &Location {
+        &self.run.report.location
     }
 
     /// Gives the unit back to the system, unwritten.

@@ -91,7 +91,7 @@ impl Run<'_> {
         };
         self.report.after = Some(found.clone());
         // A retrained link may be on the connector's other port.
-        self.report.device = port.device();
+        self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader(found.usb_id));

@@ -213,8 +213,8 @@ impl Transport for Wire {
 }
 
 impl Port for FakePort {
-    fn device(&self) -> String {
-        "9-9".into()
+    fn location(&self) -> Location {
+        "9-9".parse().unwrap()
     }
 
     fn attached(&mut self) -> Result<Attached, PortError> {

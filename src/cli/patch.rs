@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
-use asmpatch_core::patch::{ConfigEdits, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+use asmpatch_core::patch::{ConfigEdits, Effect, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
 use asmpatch_core::shell;
 use asmpatch_files::atomic;
 use serde::Serialize;
@@ -131,6 +131,8 @@ pub(super) struct KnownPatchJson<'a> {
     purpose: &'a str,
     /// Whether it is applied unless the user names patches.
     default: bool,
+    /// What a patched image does differently, as far as asmpatch acts on it.
+    effects: &'a [Effect],
     /// The names of the images that it changes; empty if it fits any image because it changes only the configuration.
     images: Vec<&'a str>,
     /// The fields of configuration block 0 that flashing changes.
@@ -147,6 +149,7 @@ fn list(library: &Library, json: bool) {
             title: &patch.title,
             purpose: &patch.purpose,
             default: patch.default,
+            effects: &patch.effects,
             images: patch.images.iter().map(|image| image.name.as_str()).collect(),
             config: &patch.config,
         })

@@ -1,7 +1,7 @@
 //! `asmpatch verify --execute`: the checklist, executed on the image.
 
 use asm2464_chip::chip::checklist::{self, Checked, Expected};
-use asmpatch_core::patch::Verification;
+use asmpatch_core::patch::{Effect, Verification};
 use serde::Serialize;
 
 use crate::cli::table;
@@ -36,11 +36,11 @@ struct ExecutionCheck {
 impl Execution {
     /// Executes the list. The expected answers depend on the patches that were found in the image.
     pub(super) fn of(verification: &Verification<'_>) -> Self {
-        let has = |id: &str| verification.patches.iter().any(|patch| patch.id == id);
+        let has = |effect| verification.effects().any(|there| there == effect);
         let expected = Expected {
-            status_patch: has("status-0x2a12"),
-            e4_length_16: has("e4-length-16"),
-            read16_sram: has("read16-sram"),
+            status_patch: has(Effect::AnswersWrites),
+            e4_length_16: has(Effect::LongE4),
+            read16_sram: has(Effect::ReadsSram),
         };
         let checked = verification.image.as_ref().and_then(|image| checklist::run(image, expected));
         let check = |check: Checked| ExecutionCheck {

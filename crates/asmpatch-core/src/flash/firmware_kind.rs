@@ -11,12 +11,7 @@ use asm2464_chip::practice;
 use derive_more::Display;
 
 use super::open_image::OpenImage;
-use crate::patch::{Expectations, Library, verify};
-
-/// The patch that makes writes answered without an SSD behind the bridge.
-const STATUS_PATCH: &str = "status-0x2a12";
-/// The patch that lengthens E4.
-const E4_LENGTH_16: &str = "e4-length-16";
+use crate::patch::{Effect, Expectations, Library, verify};
 
 /// Base of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +32,7 @@ pub struct Firmware {
     base: Base,
     version: FirmwareVersion,
     patches: Vec<String>,
+    effects: Vec<Effect>,
 }
 
 impl Firmware {
@@ -52,7 +48,8 @@ impl Firmware {
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
-        Self { base, version: image.version(), patches }
+        let effects = verification.effects().collect();
+        Self { base, version: image.version(), patches, effects }
     }
 
     /// Whether the image is asmpatch's practice image, which has never run on silicon.
@@ -80,16 +77,16 @@ impl Firmware {
 
     /// Whether the image answers writes that no device behind the bridge completes.
     pub fn answers_writes(&self) -> bool {
-        self.has(STATUS_PATCH)
+        self.has(Effect::AnswersWrites)
     }
 
     /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
-        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(E4_LENGTH_16))
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(Effect::LongE4))
     }
 
-    fn has(&self, id: &str) -> bool {
-        self.patches.iter().any(|patch| patch == id)
+    fn has(&self, effect: Effect) -> bool {
+        self.effects.contains(&effect)
     }
 }
 
@@ -182,6 +179,22 @@ mod tests {
         let firmware = Firmware::of(&unknown, &library);
         assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
         assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn a_users_patch_counts_by_its_effect_and_not_by_its_id() {
+        let practice = practice::image();
+        let text = crate::tests::repository("patches").pop().unwrap().1;
+        let of = |text: &str| {
+            let library = Library::of(&[("mine.toml", text)]).unwrap();
+            let set = PatchSet::resolve(&library, &Selection::default(), &practice, Sha256Digest(practice.sha256()));
+            Firmware::of(&set.unwrap().apply().unwrap().image, &library)
+        };
+        let mine = text.replace("status-0x2a12", "mine");
+        assert!(of(&mine).answers_writes(), "{mine}");
+        let without = text.replace("effects = [\"answers-writes\"]", "");
+        assert_ne!(text, without);
+        assert!(!of(&without).answers_writes(), "an id alone has no effect");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, MAX_FILE_LEN};
 use asmpatch_files::toml_file::{self, TomlError};
 use derive_more::From;
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
@@ -28,6 +28,9 @@ pub struct Patch {
     pub source: String,
     /// Whether it is applied by default.
     pub default: bool,
+    /// What a patched image does differently, as far as asmpatch acts on it.
+    #[serde(default)]
+    pub effects: Vec<Effect>,
     /// The ids of the patches that it needs.
     #[serde(default)]
     pub requires: Vec<String>,
@@ -43,6 +46,19 @@ pub struct Patch {
     /// The file that it came from, for messages.
     #[serde(skip)]
     pub origin: String,
+}
+
+/// What a patch makes an image do. asmpatch decides by effects, never by a patch's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Over UAS, a WRITE(16) is answered before any device behind the bridge has taken it. An SSD loses writes.
+    AnswersWrites,
+    /// E4 takes a length of more than 255 bytes, from two bytes of its CDB.
+    LongE4,
+    /// READ(16) of an initialised bridge returns the SRAM, without a device behind the bridge.
+    ReadsSram,
 }
 
 /// A patch's changes to one image.

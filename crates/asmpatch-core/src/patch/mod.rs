@@ -14,7 +14,7 @@ mod verify;
 
 pub use apply::{Identified, Patched, identify, unpatch};
 pub use config_edits::{ConfigEdits, ConfigValue};
-pub use definition::{DefinitionError, Hunk, HunkAddress, Patch, PatchedImage};
+pub use definition::{DefinitionError, Effect, Hunk, HunkAddress, Patch, PatchedImage};
 pub use elf::{ElfError, hunks_from_elf};
 pub use instructions::Instructions;
 pub use library::{Library, LibraryError};

@@ -5,7 +5,7 @@ use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageErr
 use thiserror::Error;
 
 use super::apply::{Identified, identify, patches_in};
-use super::definition::{Hunk, HunkAddress, Patch};
+use super::definition::{Effect, Hunk, HunkAddress, Patch};
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};
@@ -48,6 +48,11 @@ impl Verification<'_> {
     /// Whether nothing is wrong.
     pub fn holds(&self) -> bool {
         self.findings.is_empty() && self.differences.is_empty()
+    }
+
+    /// What the patches in it make it do.
+    pub fn effects(&self) -> impl Iterator<Item = Effect> {
+        self.patches.iter().flat_map(|patch| patch.effects.iter().copied())
     }
 
     /// Whether the only finding is that the file comes from no known image.

@@ -6,6 +6,7 @@
 mod command;
 mod error;
 mod queue;
+mod recovery;
 #[cfg(test)]
 mod tests;
 mod tlp;

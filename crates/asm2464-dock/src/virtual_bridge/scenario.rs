@@ -43,14 +43,15 @@ pub enum PowerOnState {
     Absent,
 }
 
-/// Effect of a CPU reset (E8 with mode 0x50) on the code. Nobody has shown which one the chip has.
+/// Effect of a CPU reset (E8 with mode 0x50, or 1 in 0xCC31) on the code and on XDATA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuReset {
-    /// The code is loaded from flash again, as at power-on.
-    #[default]
+    /// The code is loaded from flash again, as at power-on. One source says so, without a measurement.
     LoadsCode,
-    /// The code in the code memory restarts. Its start-up code reads the configuration blocks again.
+    /// The code in the code memory restarts, and XDATA and SRAM stay. Its start-up code reads the configuration blocks
+    /// again. Source: the open firmware's register map and its boot stub, which hands over through XDATA.
+    #[default]
     KeepsCode,
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use asm2464::Simulated;
-use asm2464::firmware::{BridgeState, Image};
+use asm2464::firmware::BridgeState;
 use asm2464_chip::chip::{CLOCK_MHZ, ControlReply};
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;
@@ -61,8 +61,6 @@ pub struct VirtualBridge {
     presence: Presence,
     /// Time at which the scenario unplugs the unit.
     unplugged_at: Option<Instant>,
-    /// The image in the code memory; `None` if other code runs.
-    running: Option<Image>,
     /// The image boots, but its firmware answers no host.
     is_mute: bool,
     attachments: u64,
@@ -86,7 +84,6 @@ impl VirtualBridge {
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             presence: Presence::Away { back: None },
-            running: None,
             is_mute: false,
             attachments: 0,
             requests: None,
@@ -314,7 +311,7 @@ impl VirtualBridge {
         }
     }
 
-    /// The firmware's work since the unit came up; zero if no chip runs.
+    /// The firmware's work since power-on; zero if no chip runs.
     pub fn counts(&mut self) -> Counts {
         self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
     }

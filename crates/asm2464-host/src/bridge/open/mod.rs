@@ -6,6 +6,7 @@
 mod command;
 mod error;
 mod queue;
+mod recovery;
 mod registers;
 #[cfg(test)]
 mod tests;

@@ -55,26 +55,26 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",
         "asmpatch demo.".bold()
     );
-    begin(1, "Download", "An image counts only if its SHA-256 is the known one, wherever it came from.");
+    begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
     command(&format!("download {IMAGE_ID} --manifest-dir manifests -o stock.bin"));
     let stock = demo.download()?;
     downloaded(&stock);
 
-    begin(2, "Patch", "A patch names the bytes that it expects; only if all are there is anything written.");
+    begin(2, "Patch", "A patch names the bytes that it expects. Nothing is written unless all are there.");
     command("patch stock.bin -o patched.bin");
     let set = demo.patches(&library, &stock)?;
     let patched = demo.patch(&set)?;
     patches(&set, &patched);
 
-    begin(3, "Verify", "Checked as it lies on disk; with its patches undone it must be a known image.");
+    begin(3, "Verify", "Checks the file on disk: without its patches it must be a known image.");
     command("verify patched.bin");
     verified(&demo.verify(&library, &stock, &patched)?);
 
-    begin(4, "Attach", "A bridge in software, as `--device virtual:DIR` makes one: its SPI flash is a file.");
+    begin(4, "Attach", "A bridge in software, as `--device virtual:DIR` makes one. Its SPI flash is a file.");
     let (mut port, before) = demo.attach()?;
     done(&format!("{} ({}), serial {}, a GPU behind it", before.usb_id, before.state, before.serial));
 
-    begin(5, "Flash", "Backup first, then write, read back and compare, restart, and see that it comes back right.");
+    begin(5, "Flash", "Back up, write, read back and compare, restart, and check what comes back.");
     command("flash patched.bin --device virtual:unit");
     let (plan, report) = demo.flash(&mut port, &before, &set, &patched)?;
     flashed(&plan, &report);
@@ -132,7 +132,7 @@ fn patches(set: &PatchSet<'_>, patched: &Patched) {
 }
 
 fn verified(verified: &VerifyResult) {
-    done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
+    done(&format!("container, base image and receipt are valid; patches: {}", verified.patches.join(", ")));
     // Drop the detail after the comma.
     let reason = verified.refused_because.split(',').next().unwrap_or_default();
     done(&format!("a copy with one changed bit is refused: {reason}"));
@@ -155,7 +155,7 @@ fn folder_of(report: &flash_run::FlashReport) -> String {
 
 fn measured(report: &bench::BenchReport) {
     if let Some(integrity) = &report.integrity {
-        done("initialised as a GPU runtime does it, after READ CAPACITY and E6 have both said: no medium");
+        done("initialised as a GPU runtime does, after READ CAPACITY and E6 both said: no medium");
         if integrity.e4 == Some(Outcome::Same) {
             done("written through WRITE(16), read through E4 at 0xF000: every byte the same");
         }

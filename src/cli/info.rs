@@ -119,7 +119,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    outln!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
+    outln!("  container  {} bytes; length, magic, checksum and CRC-32 are valid", input.len);
     if let Some(version) = version {
         outln!("  version    {version}");
     }

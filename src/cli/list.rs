@@ -178,7 +178,7 @@ impl Look<'_> {
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
-            return Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment"));
+            return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
         let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
         let capture = self.capture.filter(|_| unit.is_virtual());
@@ -193,7 +193,7 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
     matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
-        BridgeState::Vendor => format!("the link is at {speed}: {reset} trains it anew"),
+        BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it"),
         _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
     })
 }
@@ -202,7 +202,7 @@ fn notes_on(behind: &Behind, reset: &str) -> impl Iterator<Item = String> {
     let ssd = matches!(behind, Behind::Ssd(_)).then(|| format!("the SSD {SSD_LOST}"));
     let initialised = behind.is_initialised().then(|| {
         format!(
-            "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: {reset} undoes the \
+            "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
              initialisation; docs/recovery.md says how to keep the driver off"
         )
     });

@@ -40,9 +40,7 @@ enum ResetError {
     #[error("{device}: the unit has not come back within {deadline:?}")]
     NotBack { device: String, deadline: Duration },
     /// Its flash holds no firmware.
-    #[error(
-        "{device}: the unit came back in its boot loader: its flash holds no firmware that passes the chip's checks"
-    )]
+    #[error("{device}: the unit came back in its boot loader: its flash has no firmware that passes the chip's checks")]
     BootLoader { device: String },
 }
 

@@ -143,7 +143,7 @@ fn problem(verdict: Verdict, problem: &Problem) -> Told {
 fn usb(speed: Speed, state: BridgeState, device: &str) -> Told {
     match speed {
         Speed::Super | Speed::SuperPlus => line(Good, speed.to_string()),
-        Speed::Unknown => line(Unknown, "the system does not tell the speed"),
+        Speed::Unknown => line(Unknown, "the system doesn't say the speed"),
         Speed::Low | Speed::Full | Speed::High => {
             let retrain = match state {
                 BridgeState::Vendor => format!("`asmpatch reset --device {device}` trains the link anew"),

@@ -16,7 +16,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::twice", BadInput,
         "programs disagree on which of them counts, so asmpatch takes neither; get the archive from another mirror";
     "asmpatch::archive::unsafe_name", BadInput,
-        "an archive with \"..\" or absolute names is made to overwrite files elsewhere; get it from another mirror";
+        "an archive with \"..\" or absolute names overwrites files elsewhere; get it from another mirror";
     "asmpatch::bug", Device, "please report it with the command and everything it printed";
     "asmpatch::cache::access", BadInput, "make it a folder that you may write to, or name another with `--cache-dir`";
     "asmpatch::cache::no_folder", BadInput, "set HOME, or name a folder with `--cache-dir`";
@@ -69,11 +69,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from FILE`";
     "asmpatch::fetch::nested", BadInput, "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors", BadInput,
-        "give a file or an address that holds it: `asmpatch download ID --from FILE`";
+        "give a file or an address that has it: `asmpatch download ID --from FILE`";
     "asmpatch::fetch::not_inside", BadInput,
         "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
     "asmpatch::fetch::offline", BadInput,
-        "run the command once without --offline, or give a file that holds the image: `asmpatch download ID --from \
+        "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
          FILE`";
     "asmpatch::fetch::offline_url", Usage, "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image", BadInput,
@@ -91,16 +91,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::irregular", Refused,
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
-    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "this is another kind of file; check the name";
+    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "check the name: this is another kind of file";
     "asmpatch::file::read", BadInput, "check the name, and that you may read it";
     "asmpatch::file::write", BadInput,
-        "nothing half-written is left; check that the folder exists, that you may write to it, and that the disk has \
-         room";
+        "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
     "asmpatch::http::connect", BadInput,
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
     "asmpatch::http::cut_off", BadInput, "run the command again, or use another mirror with `--from URL`";
     "asmpatch::http::deadline", BadInput,
-        "the connection is slow, or the server trickles: use another mirror with `--from URL`";
+        "the connection or the server is too slow: use another mirror with `--from URL`";
     "asmpatch::http::malformed", BadInput,
         "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
          another mirror with `--from URL`";
@@ -129,14 +128,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", BadInput, "this is not an ASM2464PD image: the largest known has 98,016 bytes";
     "asmpatch::image::short_body", BadInput, "the container is valid, but there is no ASM2464PD firmware in it";
-    "asmpatch::interrupted", Interrupted, "nothing half-written is left; run the command again";
+    "asmpatch::interrupted", Interrupted, "no partial file is left; run the command again";
     "asmpatch::log::file", BadInput, "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate", BadInput,
         "each image has one manifest; give the new one its own id and digest, or remove it";
     "asmpatch::manifest::read", BadInput, "`--manifest-dir` takes a readable folder with one .toml file per image";
     "asmpatch::manifest::unknown_image", Usage, "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value", BadInput,
-        "with this value no download could succeed; correct it: docs/formats.md describes every key";
+        "no download can succeed with this value; docs/formats.md describes every key";
     "asmpatch::patch::already_patched", BadInput,
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL";
     "asmpatch::patch::config_conflict", BadInput, "leave one of them out";
@@ -145,7 +144,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::empty", BadInput,
         "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md";
     "asmpatch::patch::hunk", BadInput,
-        "code does not move: a hunk replaces at least one byte by as many others; leave out what stays the same";
+        "a hunk replaces one byte or more with as many others; leave out the bytes that stay the same";
     "asmpatch::patch::hunks_overlap", BadInput, "the result would depend on their order; merge them into one hunk";
     "asmpatch::patch::image_twice", BadInput,
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
@@ -161,8 +160,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end", BadInput,
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
-    "asmpatch::patch::requires", Usage, "nobody tested the firmware with one alone; add the other with `--patch ID`";
-    "asmpatch::patch::unknown_id", Usage, "name a known patch, or add a folder with `--patch-dir`";
+    "asmpatch::patch::requires", Usage, "one without the other is untested; add the other with `--patch ID`";
+    "asmpatch::patch::unknown_id", Usage,
+        "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image", BadInput,
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
          image that has patches";
@@ -194,7 +194,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          inside with `--from`";
     "asmpatch::updater::not_pe", BadInput,
         "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`";
-    "asmpatch::verify::hunk", CheckFailed, "something else changed these bytes";
+    "asmpatch::verify::hunk", CheckFailed,
+        "something other than the patches changed these bytes; patch the original again";
     "asmpatch::verify::other_base", CheckFailed, "verify it against the image that it was made from";
     "asmpatch::verify::patch_digest", CheckFailed,
         "patch the original again, or verify with the version of asmpatch that the receipt names";
@@ -209,7 +210,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
-    "asmpatch::verify::unknown_patch", CheckFailed, "add the folder that holds it with `--patch-dir`";
+    "asmpatch::verify::unknown_patch", CheckFailed, "add the patch's folder with `--patch-dir`";
     "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";

@@ -16,7 +16,7 @@ const MOST: usize = 3;
 /// Purpose of writing the image with a backup's blocks.
 const WITH_OWN: &str = "write it with the unit's own configuration blocks";
 /// Purpose of writing the backup back.
-const BACK: &str = "go back to what this backup holds";
+const BACK: &str = "go back to this backup";
 
 /// Returns the whole commands for the backups that fit the unit there. `origin` is the command that was run or, for
 /// `flash`, would be; `options` are the options that it needs again.

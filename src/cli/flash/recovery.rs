@@ -235,12 +235,12 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
              needs: if it never erases there, only another flash chip helps",
         ),
         RegisterError::NotErased { .. } => Some(
-            "the flash may be worn out there. The sector holds what it held, and going back to the old firmware leaves \
-             it alone: do that while the unit has its power",
+            "the flash may be worn out there. That sector is unchanged, and going back to the old firmware doesn't \
+             touch it: do that while the unit still has power",
         ),
         RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
-            "the unit answers, but too slowly: end what keeps this host or its bus busy. Another cable or port costs it \
-             its power",
+            "the unit answers, but too slowly: stop whatever keeps this host or its bus busy. Don't move it to \
+             another cable or port: that cuts its power",
         ),
         _ => None,
     }

@@ -130,7 +130,7 @@ impl Progress<FlashEvent<'_>> for UnitProgress {
             FlashEvent::End(..) | FlashEvent::Trouble(..) => {}
             FlashEvent::Replug => self.send(|device, bar| {
                 let text = "unplug it, wait five seconds, plug it in again";
-                errln!("{device}: what was written starts with the unit's power: {text}");
+                errln!("{device}: the new firmware starts after a power cycle: {text}");
                 bar.set_message(text);
             }),
         }

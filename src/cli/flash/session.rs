@@ -335,7 +335,7 @@ impl<'a> WritingSession<'a> {
                 ask::confirm(&question, self.interrupt)?;
             }
             if let Some(why) = unit.terms.unknown_neighbours.as_ref().filter(|_| !self.args.clone_identity) {
-                let unknown = "it can't be checked whether another unit has the same serial number";
+                let unknown = "asmpatch couldn't check whether another unit has the same serial number";
                 ask::confirm(&format!("{}: {unknown} ({why}): go on?", unit.device), self.interrupt)?;
             }
             if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {

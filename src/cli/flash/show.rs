@@ -26,9 +26,10 @@ use crate::cli::print;
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
-    "no use seen; not checked whether another namespace or a virtual machine uses it, which takes root and its node"
+    "no use found, but asmpatch couldn't check whether another namespace or a virtual machine uses it: that takes root \
+     and the disk's node"
 } else {
-    "this system does not tell whether it is in use: eject it before you go on"
+    "this system doesn't say whether it is in use: eject it before you go on"
 };
 
 /// Prints what will be written to one unit.
@@ -62,7 +63,7 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
     };
     outln!("  firmware  {firmware_words}{} bytes", parts.join(" + "));
     if let Some(why) = &terms.unknown_neighbours {
-        outln!("  twins     not checked whether another unit has the same serial number: {why}");
+        outln!("  twins     couldn't check whether another unit has the same serial number: {why}");
     }
     if let Some((from, to)) = terms.other_line {
         outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
@@ -74,11 +75,14 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
         outln!("  clone     the unit gets {cloned}");
     }
     if let Some(backup) = terms.own_backups.first() {
-        outln!("  identity  the known one, which any unit gets. {} may have its own", backup.folder.shown());
+        outln!(
+            "  identity  the known one, the same for any unit, though {} may have the unit's own",
+            backup.folder.shown()
+        );
     }
     let order = match plan.attached.state {
         BridgeState::Vendor => "read back, restart",
-        BridgeState::OpenFirmware => "read back, have its power off and on",
+        BridgeState::OpenFirmware => "read back, power-cycle",
         BridgeState::BootLoader => "halt, be unplugged once",
     };
     outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
@@ -122,7 +126,7 @@ const OPEN_NOTES: [&str; 2] = [
 ];
 
 fn identity_words(usb_id: Option<UsbId>) -> String {
-    usb_id.map_or_else(|| "the chip's own identity".to_owned(), |id| id.to_string())
+    usb_id.map_or_else(|| "the chip's ROM identity".to_owned(), |id| id.to_string())
 }
 
 fn behind_words(behind: &Behind, firmware: &Firmware) -> String {
@@ -153,8 +157,8 @@ fn block_words(block: &BlockPlan) -> String {
 /// Prints that a unit already holds what is wanted.
 pub fn nothing(seen: &Observation, job: &WritingJob) {
     outln!(
-        "{}: nothing to do: flash and configuration already hold {} under {}. Unplug the unit once if it was not \
-         restarted since; `--force` writes it again",
+        "{}: nothing to do: flash and configuration already match {} under {}. If the unit has not restarted since, \
+         unplug it once; `--force` writes it again",
         seen.location,
         job.subject.firmware,
         seen.attached.usb_id
@@ -168,8 +172,8 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
         Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.usb_id),
         None => {
             let readback = match &unit.seen {
-                Some((_, plan)) if plan.reads_back() => "is written and reads back right",
-                _ => "is written, and nothing is read back yet",
+                Some((_, plan)) if plan.reads_back() => "is written and verified",
+                _ => "is written, but not read back yet",
             };
             outln!("{}: done: {firmware} {readback}", report.location.to_string().shown());
         }
@@ -194,11 +198,11 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
 /// Returns why the unit has to be unplugged; `None` if it need not be.
 fn power_words(report: &FlashReport) -> Option<&'static str> {
     report.needs_power.then_some(match report.runs {
-        Some(Runs::Before) => "unplug the unit once: it still runs what it had",
+        Some(Runs::Before) => "unplug the unit once: it still runs the old firmware",
         Some(Runs::Unknown | Runs::Written) => {
-            "unplug the unit once to be sure: what it does is the same before and after, so it can't be told what runs"
+            "unplug the unit once to be sure: old and new firmware behave alike, so asmpatch can't tell which one runs"
         }
-        None => "unplug the unit once, wait five seconds, plug it in again: then it starts what was written",
+        None => "unplug the unit once, wait five seconds, plug it in again: then it starts the new firmware",
     })
 }
 

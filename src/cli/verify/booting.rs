@@ -57,7 +57,7 @@ impl Booting {
 
     pub(super) fn print(&self) {
         let Some(instructions) = self.checks.iter().map(|check| check.instructions).max() else {
-            return outln!("  not booted: the file holds no image");
+            return outln!("  not booted: the file is no image");
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         if let Some(BootCheck { wire, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
@@ -68,7 +68,7 @@ impl Booting {
             };
             table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
         } else if self.ok {
-            outln!("  booted: {state}, {} checks hold, {instructions} instructions", self.checks.len());
+            outln!("  booted: {state}, {} checks passed, {instructions} instructions", self.checks.len());
         } else {
             outln!("  booted: {state}, which no image should enumerate as");
         }

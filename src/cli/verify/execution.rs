@@ -63,7 +63,7 @@ impl Execution {
         let all = self.checks.len();
         let held = self.checks.iter().filter(|check| check.ok).count();
         let instructions: u64 = self.checks.iter().map(|check| check.instructions).sum();
-        outln!("  executed: {held} of {all} commands as they must be, {instructions} instructions");
+        outln!("  executed: {held} of {all} commands behaved as required, {instructions} instructions");
         if self.ok {
             return;
         }

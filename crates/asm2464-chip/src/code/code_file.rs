@@ -42,7 +42,7 @@ impl CodeFormat {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CodeFileError {
     /// The file is an image already.
-    #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
+    #[error("this is an image already: length, magic, checksum and CRC-32 are valid")]
     IsImage,
     /// The ELF file can't be read.
     #[error(transparent)]

@@ -44,7 +44,7 @@ pub enum PipeError {
     #[error("no answer in time")]
     Timeout,
     /// The device sent more data than requested.
-    #[error("the device sent more than was asked for")]
+    #[error("the device sent more data than requested")]
     Overflow,
     /// The device is gone.
     #[error("the device is gone")]

@@ -82,7 +82,7 @@ pub enum SramReadError {
         expected: u8,
     },
     /// The method can't read this length.
-    #[error("{way} moves {limit}; {found} bytes were asked for")]
+    #[error("{way} moves {limit}, not {found} bytes")]
     Length {
         /// The method, in words.
         way: &'static str,

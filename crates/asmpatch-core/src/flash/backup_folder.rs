@@ -156,7 +156,7 @@ asm2464::coded!(BackupFolderError {
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
-#[display("{}{}", folder.display(), if *is_new { "" } else { " holds the same already" })]
+#[display("{}{}", folder.display(), if *is_new { "" } else { ", which has the same backup already" })]
 pub struct Saved {
     /// The folder.
     pub folder: PathBuf,

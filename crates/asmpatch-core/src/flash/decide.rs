@@ -78,8 +78,8 @@ pub enum Neighbours {
 pub enum Unproven {
     /// The image's code can't be executed.
     #[display(
-        "the image does not boot on the chip model, which may not know enough of its version: that the unit would take \
-         firmware again is not proven"
+        "the image does not boot on the chip model, which may not cover its version, so asmpatch couldn't prove that \
+         the unit would take firmware again"
     )]
     NotExecuted,
     /// The image is the practice image, and the port is real.
@@ -108,7 +108,7 @@ pub enum Refusal {
     #[error("{} units are named: {}", .0.len(), .0.join(", "))]
     SeveralUnits(Vec<String>),
     /// The unit can't be backed up.
-    #[error("{device}: the unit runs its {state}, which gives no backup")]
+    #[error("{device}: the unit runs its {state}, so asmpatch can't back it up")]
     NoBackup {
         /// The port.
         device: String,
@@ -158,7 +158,7 @@ pub enum Refusal {
         to: FirmwareVersion,
     },
     /// The units beside this one can't be listed, and nobody can be asked.
-    #[error("{device}: it can't be checked whether another unit has the same serial number: {why}")]
+    #[error("{device}: couldn't check whether another unit has the same serial number: {why}")]
     UnknownNeighbours {
         /// The port.
         device: String,

@@ -146,7 +146,7 @@ pub enum RunningFirmware {
     /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
     /// Another firmware than this one in the flash, which was written since the unit started.
-    #[display("other vendor firmware than its flash holds ({_0})")]
+    #[display("vendor firmware other than the one in its flash ({_0})")]
     OtherThanFlashed(Firmware),
     /// Vendor firmware of which at most the version is known.
     #[display("vendor firmware{}", _0.map(|version| format!(" {version}")).unwrap_or_default())]

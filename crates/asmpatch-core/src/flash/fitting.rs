@@ -51,7 +51,7 @@ pub enum Fit {
     #[display("it has this unit's serial number, but so have other units' backups")]
     SharedSerial,
     /// The port agrees, and nothing else does.
-    #[display("it was taken at this port, which is all that agrees")]
+    #[display("it was taken at this port; nothing else matches")]
     PortOnly,
 }
 

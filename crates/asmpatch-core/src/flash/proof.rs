@@ -130,10 +130,10 @@ pub enum Runs {
     #[display("it runs what was written")]
     Written,
     /// It still runs the code from before.
-    #[display("it still runs what it had")]
+    #[display("it still runs the old firmware")]
     Before,
     /// No available test can tell.
-    #[display("the same before and after, so it can't be told what runs")]
+    #[display("old and new firmware behave alike, so asmpatch can't tell which one runs")]
     Unknown,
 }
 

@@ -85,7 +85,7 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
             let value = match (kind, value) {
                 (FieldKind::Text, TomlValue::Text(text)) if !field.holds(&text) => {
                     return Err(format!(
-                        "`{name}` holds at most {len} printable ASCII characters, {text:?} does not fit"
+                        "`{name}` takes at most {len} printable ASCII characters, {text:?} does not fit"
                     ));
                 }
                 (FieldKind::Text, TomlValue::Text(text)) => Some(ConfigValue::Text(text)),

@@ -254,7 +254,7 @@ impl TransferQueue {
             self.came_back(reaped.transfer);
             match reaped.end {
                 _ if reaped.transfer != transfer => {
-                    Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
+                    Err(PipeError::Other("transfers completed out of order".to_owned()))
                 }
                 TransferEnd::Completed => Ok(reaped.moved),
                 TransferEnd::Cancelled => Err(PipeError::Timeout),

@@ -123,7 +123,7 @@ impl Run<'_> {
         self.observer.event(FlashEvent::Total(self.total()));
         self.interrupt.check()?;
         let mut access = self.open(port)?;
-        // Behaviour that the unit does not show can't differ.
+        // Behaviour that couldn't be read isn't compared.
         let before = match self.plan.attached.state {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
                 Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)

@@ -79,7 +79,7 @@ impl Run<'_> {
             }
             let waits = match restart {
                 Some(ResetMode::Halt) => "off the bus until it is unplugged and plugged in again",
-                None => "it runs what it had until it is unplugged and plugged in again",
+                None => "it runs the old firmware until it is unplugged and plugged in again",
                 Some(ResetMode::CpuReset) => {
                     return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
                 }

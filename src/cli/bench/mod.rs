@@ -40,7 +40,7 @@ asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
-    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out.
+    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out, f2-in.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 
@@ -94,9 +94,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Compare with the JSON of an earlier run.
+    /// Compare with the JSON of an earlier run. Fail with status 1 if a row that it measured has no figures now, or is
+    /// slower than --max-slower allows and outside both runs' spread.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
+
+    /// How much slower than the baseline a row may be, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "10", requires = "baseline", value_parser = parse_percent)]
+    max_slower: f64,
 
     #[command(flatten)]
     device: super::device::DeviceArgs,
@@ -125,6 +130,13 @@ fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("expected a percentage from 0 to 100".to_owned()),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -150,6 +162,8 @@ enum CheckFailed {
     Integrity { what: String },
     #[error("{path}: {found}, at least {floor} MB/s was asked for")]
     Floor { path: Path, found: String, floor: f64 },
+    #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
+    Worse { rows: usize, first: String },
 }
 
 asm2464::coded!(CheckFailed {
@@ -157,6 +171,7 @@ asm2464::coded!(CheckFailed {
     Failed => "asmpatch::bench::failed",
     Integrity => "asmpatch::bench::integrity",
     Floor => "asmpatch::bench::floor",
+    Worse => "asmpatch::bench::worse",
 });
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
@@ -165,7 +180,7 @@ asm2464::coded!(CheckFailed {
 pub(super) struct BenchJson<'a> {
     #[serde(flatten)]
     report: &'a BenchReport,
-    /// With --baseline: each row that both runs measured.
+    /// With --baseline: each row that the earlier run measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a [Change]>,
 }
@@ -233,17 +248,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         report.rows.iter_mut().for_each(Row::forget_prediction);
     }
 
-    let changes = before.map(|before| baseline::compare(&before, &report));
+    let changes = before.map(|before| baseline::compare(&before, &report, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
     } else {
-        table::show(&report, changes.as_deref());
+        table::show(&report, changes.as_deref(), args.sweep);
     }
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
     }
-    check(&report, args)?;
+    check(&report, changes.as_deref().unwrap_or_default(), args)?;
     Ok(Exit::Done)
 }
 
@@ -303,7 +318,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     }
 }
 
-fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
+fn check(report: &BenchReport, changes: &[Change], args: &Args) -> Result<(), CheckFailed> {
     if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
@@ -322,6 +337,11 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
             return Err(CheckFailed::Floor { path, found, floor });
         }
+    }
+    let worse: Vec<&Change> = changes.iter().filter(|change| change.is_worse).collect();
+    if let Some(change) = worse.first() {
+        let first = format!("{}: {change}", table::name(change.path, change.size, change.depth));
+        return Err(CheckFailed::Worse { rows: worse.len(), first });
     }
     Ok(())
 }

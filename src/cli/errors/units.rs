@@ -49,6 +49,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
          again. `--path e4-255` measures without writing";
+    "asmpatch::bench::worse", CheckFailed,
+        "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
         "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
     "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";

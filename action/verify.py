@@ -65,7 +65,7 @@ def options() -> list[str]:
     """Returns the options of `asmpatch verify` that all images share."""
     named = [("--image", os.environ.get("ASMPATCH_IMAGE")), ("--patch-dir", os.environ.get("ASMPATCH_PATCH_DIR"))]
     chosen = [f"{option}={value}" for option, value in named if value]
-    return chosen + [f"--{name.lower()}" for name in ("BOOT", "EXECUTE") if flag(name)]
+    return chosen + (["--boot"] if flag("BOOT") else [])
 
 
 def verify(file: str, chosen: list[str]) -> Image:
@@ -96,14 +96,12 @@ def problems(document: dict[str, Any]) -> list[Problem]:
     if document["ok"]:
         return []
     found = [Problem(finding["code"], finding["message"]) for finding in document["findings"]]
-    for part, option in (("booted", "--boot"), ("executed", "--execute")):
-        checks = document.get(part) or {"ok": True, "checks": []}
-        failed = [check for check in checks["checks"] if not check["ok"]]
-        for check in failed:
-            over = f" over {check['wire']}" if "wire" in check else ""
-            found.append(Problem(f"verify {option}", f"{check['what']}{over}: {check['found']}"))
-        if not checks["ok"] and not failed and not document["findings"]:
-            found.append(Problem(f"verify {option}", "nothing could be checked"))
+    boot = document.get("booted") or {"ok": True, "checks": []}
+    failed = [check for check in boot["checks"] if not check["ok"]]
+    for check in failed:
+        found.append(Problem("verify --boot", f"{check['what']} over {check['wire']}: {check['found']}"))
+    if not boot["ok"] and not failed and not document["findings"]:
+        found.append(Problem("verify --boot", "nothing could be checked"))
     return found or [Problem("asmpatch", "the image does not hold")]
 
 

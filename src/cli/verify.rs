@@ -1,7 +1,6 @@
 //! The `asmpatch verify` command: verifies images.
 
 mod booting;
-mod execution;
 mod unit;
 
 use std::path::{Path, PathBuf};
@@ -18,7 +17,6 @@ use asmpatch_core::unit::Selector;
 use serde::Serialize;
 
 use self::booting::Booting;
-use self::execution::Execution;
 use self::unit::Comparison;
 use super::device::UNIT;
 use super::harmless::causes;
@@ -65,13 +63,9 @@ pub struct Args {
     #[arg(long)]
     hunks: bool,
 
-    /// Execute a list of commands on each image's own code: what an unpatched image answers, and what one with its
-    /// patches must.
-    #[arg(long)]
-    execute: bool,
-
     /// Boot each image on a model of the chip: it must enumerate, answer, take new firmware and restart, over both
-    /// transports. Open firmware is checked by its control requests, and writes its flash through registers.
+    /// transports; a known image must answer a GPU runtime's commands too, and its patches do what they are for. Open
+    /// firmware is checked by its control requests, and writes its flash through registers.
     #[arg(long)]
     boot: bool,
 
@@ -111,9 +105,6 @@ pub(super) struct VerifyJson<'a> {
     findings: Vec<FindingJson>,
     /// The bytes that differ from what they should be, if an original is available.
     differences: Vec<DifferenceJson>,
-    /// With --execute: its answers to a list of commands.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    executed: Option<Execution>,
     /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<Booting>,
@@ -122,7 +113,9 @@ pub(super) struct VerifyJson<'a> {
     unit: Option<Comparison>,
 }
 
-impl print::Document for VerifyJson<'_> {}
+impl print::Document for VerifyJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -184,18 +177,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
-        let executed = args.execute.then(|| Execution::of(&verification));
         let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
         let ok = (verification.holds() || open.is_some())
             && booted.as_ref().is_none_or(|booted| booted.ok)
-            && executed.as_ref().is_none_or(|executed| executed.ok)
             && unit.as_ref().is_none_or(|unit| unit.holds);
         if !ok {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
             let report = json(path, &library, &verification, open.as_ref());
-            reports.push(VerifyJson { ok, executed, booted, unit, ..report });
+            reports.push(VerifyJson { ok, booted, unit, ..report });
             continue;
         }
         print(path, &library, &verification, open.as_ref(), ok, args.hunks || args.files.len() == 1);
@@ -204,7 +195,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
             None => {}
         }
-        executed.iter().for_each(Execution::print);
         unit.iter().for_each(Comparison::print);
     }
     if args.json {
@@ -343,7 +333,6 @@ fn json<'a>(
         // The only finding on open firmware is that it comes from no known image.
         findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),
         differences: verification.differences.iter().map(difference).collect(),
-        executed: None,
         booted: None,
         unit: None,
     }
@@ -365,7 +354,6 @@ impl VerifyJson<'_> {
                 message: causes(failure).fold(failure.to_string(), |text, cause| format!("{text}: {cause}")),
             }],
             differences: Vec::new(),
-            executed: None,
             booted: None,
             unit: None,
         }

@@ -2,8 +2,10 @@
 //! fail.
 
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
-use asm2464_chip::chip::FlashDefects;
-use asm2464_chip::chip::boot::{self, BootFault, Wire};
+use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects, Wire};
+use asm2464_chip::chip::{FlashDefects, ProofBudget};
+
+use crate::chip_images::with;
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
@@ -21,6 +23,35 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     assert!(report.holds(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
     assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
+}
+
+fn effects(image: &Image, effects: Effects) -> BootReport {
+    boot::check_effects(image, effects, &ProofBudget::default()).unwrap()
+}
+
+const ALL: Effects = Effects { answers_writes: true, e4_length_16: true, read16_sram: true };
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn the_vendors_image_shows_the_effects_of_the_patches_in_it() {
+    let status = Effects { answers_writes: true, ..Effects::default() };
+    let all = with(&["e4-length-16", "read16-sram"]);
+    for (image, expected) in [(vendor(), Effects::default()), (with(&[]), status), (all, ALL)] {
+        let report = effects(&image, expected);
+        assert!(report.holds(), "{report:#?}");
+    }
+}
+
+#[test]
+#[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
+fn a_patch_whose_effect_is_missing_fails() {
+    for (patch, what) in [
+        ("read16-sram", "reads more than 255 bytes of the SRAM (E4)"),
+        ("e4-length-16", "reads the SRAM with READ(16)"),
+    ] {
+        let report = effects(&with(&[patch]), ALL);
+        assert_eq!(report.failure().map(|(check, _)| check.what), Some(what), "{report:#?}");
+    }
 }
 
 /// docs/firmware.md, "What is assumed": then the first bytes of a configuration block are not those that were sent.

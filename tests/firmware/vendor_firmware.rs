@@ -7,7 +7,7 @@ use std::rc::Rc;
 use asm2464::firmware::{CodeAddress, FlashAddress, Image};
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
-use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot, checklist};
+use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot};
 use asm2464_chip::mcu::{MemoryFlash, Observer, SpiFlash, Step};
 
 use crate::chip_images::{patched, vendor};
@@ -388,15 +388,4 @@ fn before_any_e1_has_set_its_program_length_e3_never_ends() {
     unit.set_budget(1_000_000);
     let cdb = flash_length(0x50, 0xE3, 0x400);
     assert!(matches!(unit.command(&cdb, Data::Out(&[0; 0x400])), Err(Unanswered::Silent(Outcome::Budget))));
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_checklist_holds_for_the_stock_image_and_for_the_status_patched_one() {
-    for (image, status_patch) in [(vendor(), false), (patched(), true)] {
-        let expected = checklist::Expected { status_patch, e4_length_16: false, read16_sram: false };
-        let checked = checklist::run(&image, expected).unwrap();
-        let failed: Vec<_> = checked.iter().filter(|check| !check.holds()).collect();
-        assert!(failed.is_empty(), "{failed:#?}");
-    }
 }

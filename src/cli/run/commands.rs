@@ -120,27 +120,23 @@ impl PlannedCommand {
             Moves::Out(bytes) => (bytes.len() as u32, Direction::Out, bytes.as_slice()),
         };
         driver.begin(self.cdb.as_slice(), len, direction)?;
-        let answer = driver.finish(out)?;
+        let mut answer = driver.finish(out)?;
         let instructions = driver.chip.instructions() - begun;
-        let sense = match answer.ending {
-            Ending::Check(None) => driver.request_sense()?,
-            Ending::Check(sense) => sense,
-            _ => None,
-        };
-        let status = match answer.ending {
-            Ending::Good if driver.settle() == Outcome::Reset => "GOOD, then the CPU is reset".to_owned(),
-            Ending::Good if !driver.chip.is_on_bus() => "GOOD, then the unit leaves the bus".to_owned(),
-            Ending::Good => "GOOD".to_owned(),
-            Ending::Check(_) => sense
-                .map_or_else(|| "CHECK CONDITION without sense".to_owned(), |sense| format!("CHECK CONDITION {sense}")),
-            // bCSWStatus.
-            Ending::Other(bytes) if bytes == [2] => "phase error".to_owned(),
-            Ending::Other(bytes) => format!("neither GOOD nor CHECK CONDITION: {}", hex(&bytes)),
+        if answer.ending == Ending::Check(None) {
+            answer.ending = Ending::Check(driver.request_sense()?);
+        }
+        let after = match answer.ending {
+            Ending::Good if driver.settle() == Outcome::Reset => ", then the CPU is reset",
+            Ending::Good if !driver.chip.is_on_bus() => ", then the unit leaves the bus",
+            _ => "",
         };
         Ok(CommandReport {
             cdb: self.cdb.to_string(),
-            status,
-            sense: sense.map(|sense| format!("{:X}/{:02X}/{:02X}", sense.key.0, sense.asc, sense.ascq)),
+            status: format!("{}{after}", answer.ending),
+            sense: match answer.ending {
+                Ending::Check(Some(sense)) => Some(format!("{:X}/{:02X}/{:02X}", sense.key.0, sense.asc, sense.ascq)),
+                _ => None,
+            },
             residue: answer.residue,
             data: hex(&answer.data),
             instructions,

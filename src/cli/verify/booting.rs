@@ -2,7 +2,7 @@
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
-use asm2464_chip::chip::boot::{self, Check, Wire};
+use asm2464_chip::chip::boot::{self, Check, Effects, Wire};
 use asmpatch_core::patch::Verification;
 use serde::Serialize;
 
@@ -44,7 +44,11 @@ impl Booting {
         let Some(image) = &verification.image else {
             return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
-        let report = boot::check_within(image, &proof::budget(context))?;
+        let budget = proof::budget(context);
+        let report = match effects(verification) {
+            Some(effects) => boot::check_effects(image, effects, &budget)?,
+            None => boot::check_within(image, &budget)?,
+        };
         let check = |check: &Check| BootCheck {
             wire: check.wire,
             what: check.what,
@@ -73,6 +77,16 @@ impl Booting {
             outln!("  booted: {state}, which no image should enumerate as");
         }
     }
+}
+
+/// What the patches in a known image are for; `None` for any other image.
+fn effects(verification: &Verification<'_>) -> Option<Effects> {
+    let has = |id: &str| verification.patches.iter().any(|patch| patch.id == id);
+    verification.base.map(|_| Effects {
+        answers_writes: has("status-0x2a12"),
+        e4_length_16: has("e4-length-16"),
+        read16_sram: has("read16-sram"),
+    })
 }
 
 fn found(check: &Check) -> String {

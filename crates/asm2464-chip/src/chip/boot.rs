@@ -3,6 +3,7 @@
 //! A unit with an image that passes can be written again. The interface that the image enumerates with determines which
 //! commands it must answer: SCSI for the vendor's kind, control requests for the open firmware's.
 
+mod effects;
 mod fault;
 mod open;
 mod place;
@@ -15,6 +16,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 use derive_more::Display;
 
+pub use self::effects::Effects;
 pub use self::fault::BootFault;
 pub use self::place::CodePlace;
 use super::core::{Chip, Outcome};
@@ -106,7 +108,7 @@ pub fn check(image: &Image) -> BootReport {
 
 /// Boots `image` on a new chip with these defects and makes every check, within a budget of its own.
 pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
-    checked(image, defects, &ProofBudget::default())
+    checked(image, defects, None, &ProofBudget::default())
 }
 
 /// Boots `image` on a new chip and makes every check.
@@ -114,11 +116,21 @@ pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
 /// # Errors
 /// Ctrl-C.
 pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
-    let report = checked(image, FlashDefects::default(), budget);
+    let report = checked(image, FlashDefects::default(), None, budget);
     budget.check().map(|()| report)
 }
 
-fn checked(image: &Image, defects: FlashDefects, budget: &ProofBudget) -> BootReport {
+/// As [`check_within`]. Also checks what must hold of an image that is made from a known one: it answers a GPU runtime's
+/// commands, and its patches have these effects.
+///
+/// # Errors
+/// Ctrl-C.
+pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
+    let report = checked(image, FlashDefects::default(), Some(effects), budget);
+    budget.check().map(|()| report)
+}
+
+fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
     let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, defects, budget, &mut report.checks) else {
         return report;
@@ -130,11 +142,11 @@ fn checked(image: &Image, defects: FlashDefects, budget: &ProofBudget) -> BootRe
             let _ = unit.open_firmware();
         }
         BridgeState::Vendor | BridgeState::BootLoader => {
-            let _ = unit.vendor_firmware();
+            let _ = unit.vendor_firmware(effects);
             let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
             if !is_dead && let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, defects, budget, &mut report.checks)
             {
-                let _ = unit.vendor_firmware();
+                let _ = unit.vendor_firmware(effects);
             }
         }
     }
@@ -221,7 +233,7 @@ impl<'a> BootedUnit<'a> {
         }
     }
 
-    fn vendor_firmware(&mut self) -> Result<(), Failed> {
+    fn vendor_firmware(&mut self, effects: Option<Effects>) -> Result<(), Failed> {
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note(
             "answers INQUIRY",
@@ -246,7 +258,8 @@ impl<'a> BootedUnit<'a> {
             version.and_then(|found| same(&found, &expected.0)).map(|_| expected.to_string()),
         )?;
         self.rewrite(&file)?;
-        self.restart()
+        self.restart()?;
+        effects.map_or(Ok(()), |effects| self.effects(effects))
     }
 
     /// Writes another block 0 and the image itself with E1 and E3, then compares all that the firmware has to keep.
@@ -316,9 +329,7 @@ impl<'a> BootedUnit<'a> {
         let answer = self.driver.command(cdb.as_slice(), data).map_err(|why| self.fault(why))?;
         match answer.ending {
             Ending::Good => Ok(answer.data),
-            Ending::Check(Some(sense)) => Err(BootFault::Wrong(format!("CHECK CONDITION {sense}"))),
-            Ending::Check(None) => Err(BootFault::Wrong("CHECK CONDITION without sense".into())),
-            Ending::Other(status) => Err(BootFault::Wrong(format!("status {status:02x?}"))),
+            ending => Err(BootFault::Wrong(ending.to_string())),
         }
     }
 

@@ -3,6 +3,9 @@
 //! Tests, benchmarks and checks before a flash use it. It tolerates what a host's drivers tolerate: it recognises a CSW
 //! that arrives instead of data.
 
+use std::fmt;
+
+use asm2464::digest::to_hex;
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE, CSW_LEN, CSW_SIGNATURE, Direction};
 use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY, StatusIu};
 use asm2464::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
@@ -86,6 +89,19 @@ pub enum Ending {
     Check(Option<Sense>),
     /// Neither: the CSW's status byte, or the information unit.
     Other(Vec<u8>),
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Good => f.write_str("GOOD"),
+            Self::Check(Some(sense)) => write!(f, "CHECK CONDITION {sense}"),
+            Self::Check(None) => f.write_str("CHECK CONDITION without sense"),
+            // bCSWStatus.
+            Self::Other(status) if *status == [2] => f.write_str("phase error"),
+            Self::Other(status) => write!(f, "status {}", to_hex(status, " ")),
+        }
+    }
 }
 
 /// The answer to a SCSI command.

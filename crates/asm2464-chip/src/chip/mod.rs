@@ -24,7 +24,6 @@
 
 pub mod boot;
 mod bulk;
-pub mod checklist;
 mod core;
 mod dma;
 mod driver;

@@ -13,8 +13,6 @@ use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::{Completion, DataPhase};
 
-/// Address of the running firmware's version. Source: cyrozap's notes.
-const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 /// Maximum number of bytes that E2 reads in one command. Source: E2's handler in image 240417.
 const FLASH_READ_MAX: usize = 0x1_0000;
 /// Bytes in NVMe Identify Controller data.
@@ -188,7 +186,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`]; the boot loader refuses.
     pub fn firmware_version(&mut self) -> Result<FirmwareVersion, CommandError> {
         let mut version = [0; 6];
-        self.xdata_read(VERSION_AT, &mut version)?;
+        self.xdata_read(XdataAddress::VERSION, &mut version)?;
         Ok(FirmwareVersion(version))
     }
 

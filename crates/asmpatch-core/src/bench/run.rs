@@ -218,7 +218,7 @@ fn measure_all<T: Transport>(
     let completes = has_no_medium
         && kind == TransportKind::UasStreams
         && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, reads));
-    let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
+    let e4_extension = has_e4_extension(bridge, plan.effort.timeout)? == Some(true);
     let pattern = Pattern::new(plan.seed);
     let mut beyond = None;
     if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {

@@ -1,11 +1,12 @@
 //! The small GPU behind the bridge: its BARs, its results, its refusals.
 
 use asm2464::Bdf;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::chip::{DeviceSpec, Engine};
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
 use asm2464_dock::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_host::pcie::{Entry, Pcie, SRAM_ADDRESS, Scope};
+use asm2464_host::pcie::{Entry, Pcie, Scope};
 
 use super::{Counted, Direct, function};
 
@@ -83,7 +84,7 @@ fn a_cards_failure_is_reported_with_its_place() {
         "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
     assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
-    for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
+    for to in [0 + 0xFFD, u64::MAX - 2] {
         assert_eq!(told(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
     }
     let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };

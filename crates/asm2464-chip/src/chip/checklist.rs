@@ -27,7 +27,7 @@ pub struct Expected {
 
 /// What a command ended in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
-pub enum Reply {
+pub enum EndedIn {
     /// GOOD, without data for the host.
     #[display("GOOD")]
     Good,
@@ -59,9 +59,9 @@ pub struct Checked {
     /// The command.
     pub cdb: Cdb,
     /// What it must end in.
-    pub expected: Reply,
+    pub expected: EndedIn,
     /// What it ended in; data that is wrong counts as a failure too.
-    pub found: Result<Reply, BootFault>,
+    pub found: Result<EndedIn, BootFault>,
     /// Whether its data is what it must be.
     pub data_holds: bool,
     /// Instructions spent, interrupts and idling included.
@@ -75,8 +75,8 @@ impl Checked {
     }
 }
 
-const INVALID_FIELD: Reply = Reply::Check(Sense::INVALID_FIELD_IN_CDB);
-const INVALID_OPCODE: Reply = Reply::Check(Sense::INVALID_OPCODE);
+const INVALID_FIELD: EndedIn = EndedIn::Check(Sense::INVALID_FIELD_IN_CDB);
+const INVALID_OPCODE: EndedIn = EndedIn::Check(Sense::INVALID_OPCODE);
 
 /// Boots an image and sends it the list; `None` where nobody knows what it must answer: a version whose routines are
 /// not known. Of an image that does not boot, the list says no more than that.
@@ -114,7 +114,7 @@ impl List<'_> {
                 self.checked.push(Checked {
                     what,
                     cdb,
-                    expected: Reply::Good,
+                    expected: EndedIn::Good,
                     found,
                     data_holds: true,
                     instructions: 0,
@@ -131,7 +131,7 @@ impl List<'_> {
         self.read(expected.read16_sram)
     }
 
-    fn check(&mut self, unit: &mut CheckedUnit, what: &'static str, cdb: &[u8], expected: Reply, data: &[u8]) {
+    fn check(&mut self, unit: &mut CheckedUnit, what: &'static str, cdb: &[u8], expected: EndedIn, data: &[u8]) {
         let to_host = if data.is_empty() { Data::None } else { Data::In(data.len()) };
         self.check_with(unit, what, cdb, to_host, expected, data);
     }
@@ -142,7 +142,7 @@ impl List<'_> {
         what: &'static str,
         cdb: &[u8],
         moves: Data<'_>,
-        expected: Reply,
+        expected: EndedIn,
         data: &[u8],
     ) {
         if self.is_dead() {
@@ -153,9 +153,9 @@ impl List<'_> {
         padded[..cdb.len()].copy_from_slice(cdb);
         let (found, found_data) = match unit.command(cdb, moves) {
             Ok(answer) => (Ok(reply(unit, &answer)), answer.data),
-            Err(Unanswered::Silent(Outcome::Parked)) => (Ok(Reply::Silent), Vec::new()),
+            Err(Unanswered::Silent(Outcome::Parked)) => (Ok(EndedIn::Silent), Vec::new()),
             // The reset may come before the status.
-            Err(Unanswered::Silent(Outcome::Reset)) => (Ok(Reply::Reset), Vec::new()),
+            Err(Unanswered::Silent(Outcome::Reset)) => (Ok(EndedIn::Reset), Vec::new()),
             Err(why) => (Err(BootFault::located(why, &mut unit.chip)), Vec::new()),
         };
         let instructions = unit.chip.instructions() - before;
@@ -168,19 +168,19 @@ impl List<'_> {
         let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0xA5) as u8).collect();
         unit.chip.sram_mut()[..0x1000].copy_from_slice(&pattern);
         let e4 = |low, high| [0xE4, low, 0x50, 0xF0, 0x00, high];
-        self.check(unit, "E4 reads 255 bytes", &e4(0xFF, 0), Reply::Data, &pattern[..0xFF]);
-        self.check(unit, "E4 reads no bytes", &e4(0, 0), Reply::Good, &[]);
+        self.check(unit, "E4 reads 255 bytes", &e4(0xFF, 0), EndedIn::Data, &pattern[..0xFF]);
+        self.check(unit, "E4 reads no bytes", &e4(0, 0), EndedIn::Good, &[]);
         if e4_length_16 {
-            self.check(unit, "E4 reads 4,096 bytes", &e4(0x00, 0x10), Reply::Data, &pattern);
-            self.check(unit, "E4 reads 257 bytes", &e4(0x01, 0x01), Reply::Data, &pattern[..0x101]);
+            self.check(unit, "E4 reads 4,096 bytes", &e4(0x00, 0x10), EndedIn::Data, &pattern);
+            self.check(unit, "E4 reads 257 bytes", &e4(0x01, 0x01), EndedIn::Data, &pattern[..0x101]);
             self.check(unit, "E4 of 4,097 bytes is refused", &e4(0x01, 0x10), INVALID_FIELD, &[]);
         } else {
-            self.check(unit, "E4 ignores CDB byte 5", &e4(0x02, 0x10), Reply::Data, &pattern[..2]);
+            self.check(unit, "E4 ignores CDB byte 5", &e4(0x02, 0x10), EndedIn::Data, &pattern[..2]);
         }
-        self.check(unit, "E5 writes a byte", &[0xE5, 0x3C, 0x50, 0xF0, 0x07, 0], Reply::Good, &[]);
-        self.check(unit, "E4 reads what E5 wrote", &[0xE4, 1, 0x50, 0xF0, 0x07, 0], Reply::Data, &[0x3C]);
-        self.check(unit, "E5 writes the other page", &[0xE5, 0xC3, 0x51, 0x12, 0x34, 0], Reply::Good, &[]);
-        self.check(unit, "E4 reads the other page", &[0xE4, 1, 0x51, 0x12, 0x34, 0], Reply::Data, &[0xC3]);
+        self.check(unit, "E5 writes a byte", &[0xE5, 0x3C, 0x50, 0xF0, 0x07, 0], EndedIn::Good, &[]);
+        self.check(unit, "E4 reads what E5 wrote", &[0xE4, 1, 0x50, 0xF0, 0x07, 0], EndedIn::Data, &[0x3C]);
+        self.check(unit, "E5 writes the other page", &[0xE5, 0xC3, 0x51, 0x12, 0x34, 0], EndedIn::Good, &[]);
+        self.check(unit, "E4 reads the other page", &[0xE4, 1, 0x51, 0x12, 0x34, 0], EndedIn::Data, &[0xC3]);
         for (what, cdb, expected) in [
             ("E0 in a wrong mode", &[0xE0, 0x52, 0][..], INVALID_FIELD),
             ("E1 in a wrong mode", &[0xE1, 0x52, 0], INVALID_FIELD),
@@ -196,7 +196,7 @@ impl List<'_> {
         ] {
             self.check(unit, what, cdb, expected, &[]);
         }
-        self.check(unit, "E8 in mode 0x51", &[0xE8, 0x51], Reply::OffBus, &[]);
+        self.check(unit, "E8 in mode 0x51", &[0xE8, 0x51], EndedIn::OffBus, &[]);
         Some(())
     }
 
@@ -205,17 +205,17 @@ impl List<'_> {
         let block: Vec<u8> = (0..0x80).map(|at| at ^ 0x33).collect();
         let part: Vec<u8> = (0..0x900u32).map(|at| (at % 251) as u8).collect();
         for (number, writes) in [(0, "E1 writes block 0"), (1, "E1 writes block 1")] {
-            self.check_with(unit, writes, &[0xE1, 0x50, number], Data::Out(&block), Reply::Good, &[]);
+            self.check_with(unit, writes, &[0xE1, 0x50, number], Data::Out(&block), EndedIn::Good, &[]);
         }
         for (mode, writes, reads) in
             [(0x50, "E3 writes part 1", "E2 reads part 1"), (0xD0, "E3 writes part 2", "E2 reads part 2")]
         {
-            self.check_with(unit, writes, &[0xE3, mode, 0, 0, 9, 0], Data::Out(&part), Reply::Good, &[]);
-            self.check(unit, reads, &[0xE2, mode, 0, 0, 9, 0], Reply::Data, &part);
+            self.check_with(unit, writes, &[0xE3, mode, 0, 0, 9, 0], Data::Out(&part), EndedIn::Good, &[]);
+            self.check(unit, reads, &[0xE2, mode, 0, 0, 9, 0], EndedIn::Data, &part);
         }
-        self.check(unit, "E0 reads block 0", &[0xE0, 0x50, 0], Reply::Data, &block);
-        self.check(unit, "E0 reads block 1", &[0xE0, 0x50, 1], Reply::Data, &block);
-        self.check(unit, "E8 in mode 0x50", &[0xE8, 0x50], Reply::Reset, &[]);
+        self.check(unit, "E0 reads block 0", &[0xE0, 0x50, 0], EndedIn::Data, &block);
+        self.check(unit, "E0 reads block 1", &[0xE0, 0x50, 1], EndedIn::Data, &block);
+        self.check(unit, "E8 in mode 0x50", &[0xE8, 0x50], EndedIn::Reset, &[]);
         Some(())
     }
 
@@ -226,7 +226,7 @@ impl List<'_> {
         for (at, value) in INITIALISATION {
             let [high, low] = at.to_be_bytes();
             let what = "E5 writes what a GPU runtime begins with";
-            self.check(&mut unit, what, &[0xE5, value, 0x50, high, low, 0], Reply::Good, &[]);
+            self.check(&mut unit, what, &[0xE5, value, 0x50, high, low, 0], EndedIn::Good, &[]);
             last = self.checked.pop();
             if !last.as_ref().is_some_and(Checked::holds) {
                 break;
@@ -240,9 +240,9 @@ impl List<'_> {
         let unit = &mut self.initialised()?;
         let data = [0x5A; 0x1000];
         let (what, expected) = if status_patch {
-            ("WRITE(16) is answered at once", Reply::Good)
+            ("WRITE(16) is answered at once", EndedIn::Good)
         } else {
-            ("WRITE(16) waits for NVMe", Reply::Silent)
+            ("WRITE(16) waits for NVMe", EndedIn::Silent)
         };
         let cdb = Command::Write16 { lba: 0, blocks: 8 }.cdb();
         self.check_with(unit, what, cdb.as_slice(), Data::Out(&data), expected, &[]);
@@ -255,25 +255,25 @@ impl List<'_> {
         if read16_sram {
             let pattern: Vec<u8> = (0..0x1000u32).map(|at| (at ^ (at >> 8) ^ 0x5A) as u8).collect();
             unit.chip.sram_mut()[..0x1000].copy_from_slice(&pattern);
-            self.check(unit, "READ(16) returns the SRAM", read(8).as_slice(), Reply::Data, &pattern);
+            self.check(unit, "READ(16) returns the SRAM", read(8).as_slice(), EndedIn::Data, &pattern);
             let what = "READ(16) of 65 sectors is refused";
             self.check(unit, what, read(65).as_slice(), INVALID_FIELD, &[]);
         } else {
-            self.check(unit, "READ(16) waits for NVMe", read(8).as_slice(), Reply::Silent, &[]);
+            self.check(unit, "READ(16) waits for NVMe", read(8).as_slice(), EndedIn::Silent, &[]);
         }
         Some(())
     }
 }
 
 /// What an answer, and what the unit does after it, come to.
-fn reply(unit: &mut CheckedUnit, answer: &Answer) -> Reply {
+fn reply(unit: &mut CheckedUnit, answer: &Answer) -> EndedIn {
     match answer.ending {
-        Ending::Good if unit.settle() == Outcome::Reset => Reply::Reset,
-        Ending::Good if !unit.chip.is_on_bus() => Reply::OffBus,
-        Ending::Good if answer.data.is_empty() => Reply::Good,
-        Ending::Good => Reply::Data,
-        Ending::Check(Some(sense)) => Reply::Check(sense),
-        Ending::Check(None) | Ending::Other(_) => Reply::OtherStatus,
+        Ending::Good if unit.settle() == Outcome::Reset => EndedIn::Reset,
+        Ending::Good if !unit.chip.is_on_bus() => EndedIn::OffBus,
+        Ending::Good if answer.data.is_empty() => EndedIn::Good,
+        Ending::Good => EndedIn::Data,
+        Ending::Check(Some(sense)) => EndedIn::Check(sense),
+        Ending::Check(None) | Ending::Other(_) => EndedIn::OtherStatus,
     }
 }
 

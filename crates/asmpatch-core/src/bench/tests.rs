@@ -7,7 +7,7 @@ use std::time::Duration;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+    Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
 use super::measure::Effort;
@@ -80,9 +80,9 @@ impl Unit0 {
         }
     }
 
-    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
-        let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
-        let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
+    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<CommandEnd, TransportError> {
+        let good = |transferred| Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
+        let check = |sense| Ok(CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
         let silent =
             || Err(TransportErrorKind::Timeout { deadline: Duration::from_millis(1) }.during("a test command"));
         let bytes = cdb.padded();
@@ -155,7 +155,7 @@ impl Transport for Unit0 {
         4
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<CommandEnd, TransportError> {
         self.answer(cdb, data)
     }
 

@@ -18,6 +18,7 @@ mod disasm;
 mod doctor;
 mod download;
 pub mod errors;
+mod escape;
 mod exec;
 mod flash;
 mod harmless;

@@ -84,7 +84,7 @@ fn a_cards_failure_is_reported_with_its_place() {
         "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
     assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
-    for to in [0 + 0xFFD, u64::MAX - 2] {
+    for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
         assert_eq!(told(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
     }
     let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };

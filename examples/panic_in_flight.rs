@@ -11,7 +11,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use asm2464::scsi::{Command, XdataAddress};
-use asm2464_host::bridge::{Completion, Job, JobData, Transport, Workload};
+use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
 use asmpatch_core::unit::{self, Selector, TransportChoice};
 
 const LEN: u8 = 255;
@@ -32,7 +32,7 @@ impl Workload for Endless {
         Some(Job { cdb: command.cdb(), data: JobData::In(LEN.into()), id: 0 })
     }
 
-    fn complete(&mut self, _job: &Job, _completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, _job: &Job, _completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
         self.answers += 1;
         assert!(self.answers < 100, "a panic with commands in flight, as asked for");
         true

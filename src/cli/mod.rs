@@ -18,6 +18,7 @@ mod disasm;
 mod doctor;
 mod download;
 pub mod errors;
+mod escape;
 mod flash;
 mod harmless;
 mod info;

@@ -9,10 +9,9 @@ use std::io::{self, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use asm2464::escape;
 use serde::Serialize;
 
-use super::{log, terminal};
+use super::{escape, log, terminal};
 
 /// Prints a line to stdout.
 macro_rules! outln {

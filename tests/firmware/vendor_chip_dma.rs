@@ -3,25 +3,13 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
+use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{Data, Driver, MemoryFunction, Speed, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{cdb16, patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-/// Bytes that the GPU runtime writes first. Source: usbgpu.md, "Controller Initialization".
-const INITIALISATION: [(u16, u8); 10] = [
-    (0x054B, 0x20),
-    (0x054E, 0x04),
-    (0x05A8, 0x02),
-    (0x05F8, 0x04),
-    (0x07EC, 0x01),
-    (0x07ED, 0x00),
-    (0x07EE, 0x00),
-    (0x07EF, 0x00),
-    (0xC422, 0x02),
-    (0x0000, 0x33),
-];
 
 fn gpu() -> Box<MemoryFunction> {
     Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000))

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::SLOT_LEN;
+use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
-use asm2464_host::bridge::open::{CompletionStatus, SLOT_LEN, SramTransfer, Tlp};
+use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use asmpatch_core::bench::measure::Effort;
 use asmpatch_core::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Skip};

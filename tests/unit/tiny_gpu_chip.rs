@@ -8,12 +8,13 @@ mod kernels;
 
 use asm2464::Bdf;
 use asm2464::firmware::Image;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::CardFault;
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
-use asm2464_host::pcie::{NoTime, Pcie, SRAM_ADDRESS, Scope, TlpEngine, VendorTlp};
+use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 use kernels::packed_matmul;
 
 const CARD: &str = "behind = \"tiny-gpu\"";

@@ -14,7 +14,7 @@
 //! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
 //! let mut bridge = VirtualPort::new("unit", unit).open()?;
 //! let mut version = [0; 6];
-//! bridge.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+//! bridge.xdata_read(XdataAddress::VERSION, &mut version)?;
 //! assert_eq!(version, [0x26, 0x11, 0x21, 0x00, 0x00, 0x01]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -8,9 +8,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use asm2464::SRAM_LEN;
 use asm2464::firmware::UsbId;
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::SRAM_LEN;
 use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::OpenBridge;
 use asm2464_host::pcie::{NoTime, Pcie, Scope, class_name};
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
 
     let mut version = [0; 6];
-    unit.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+    unit.xdata_read(XdataAddress::VERSION, &mut version)?;
     println!("version {version:02x?}");
 
     for function in Pcie::new(&mut unit, &mut NoTime).survey(Scope::USUAL)?.functions {

@@ -8,7 +8,7 @@
 //! use asm2464::scsi::{Command, XdataAddress};
 //!
 //! // E4 reads memory of the 8051: here the version of the running firmware.
-//! let cdb = Command::XdataRead { from: XdataAddress::main(0x07F0), len: 6 }.cdb();
+//! let cdb = Command::XdataRead { from: XdataAddress::VERSION, len: 6 }.cdb();
 //! assert_eq!(cdb.as_slice(), [0xE4, 0x06, 0x50, 0x07, 0xF0, 0x00]);
 //! ```
 
@@ -24,11 +24,10 @@ pub mod progress;
 mod schema_types;
 pub mod scsi;
 mod serde_text;
+pub mod sram;
+pub mod tlp;
 mod work;
 
 pub use bdf::Bdf;
 pub use coded::{Coded, Quote};
 pub use work::{Simulated, Work};
-
-/// Bytes of SRAM, at PCIe 0x00200000. Source: tinygrad's hardware probing.
-pub const SRAM_LEN: usize = 0x8_0000;

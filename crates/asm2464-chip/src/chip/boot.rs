@@ -27,8 +27,6 @@ use super::rom::image_in;
 use super::usb::Speed;
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 
-/// Address of the running firmware's version. Source: cyrozap's notes.
-const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 /// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
 
@@ -251,7 +249,7 @@ impl<'a> BootedUnit<'a> {
             let found = self.data_in(Command::FlashRead { part, len: E2_LEN }.cdb(), expected.len());
             self.note("reads its flash (E2)", found.and_then(|found| same(&found, &expected)))?;
         }
-        let version = self.data_in(Command::XdataRead { from: VERSION_AT, len: 6 }.cdb(), 6);
+        let version = self.data_in(Command::XdataRead { from: XdataAddress::VERSION, len: 6 }.cdb(), 6);
         let expected = self.image.version();
         self.note(
             "reads XDATA (E4): the version",

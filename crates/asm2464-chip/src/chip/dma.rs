@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use asm2464::sram::SLOT_LEN;
+
 use super::map::Register;
 use super::sram::Sram;
 use crate::mcu::XdataMemory;
@@ -33,7 +35,7 @@ const CONTROL_2: u16 = 0xC42A;
 /// status; with no drain under way it halts every endpoint.
 const DRAINED: u16 = 0xC42C;
 /// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
-const BUSY: u16 = 0xC450;
+const BUSY: u16 = asm2464::sram::DMA_STATE.addr;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
 /// WRITE, uses it as the command's length right after it has written the sectors.
 const LENGTH: u16 = 0xC4CC;
@@ -66,8 +68,6 @@ const IN_A_ROW: u16 = 0xCE97;
 const TAKE: u16 = 0xCE6E;
 const FREE: u16 = 0xCE6F;
 
-/// Bytes of a slot. Slot n is at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
-pub(super) const SLOT_LEN: usize = 0x4000;
 const NO_QUEUE_SLOT: u8 = 0x3F;
 /// Maximum number of transfers: one for each queue slot.
 const MOST: usize = 64;

@@ -32,7 +32,7 @@ const EVENT_MASKS: u16 = 0x9303;
 /// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
-const PCIE_STATE: u16 = 0xB450;
+const PCIE_STATE: u16 = asm2464::tlp::LTSSM.addr;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
@@ -212,7 +212,7 @@ impl LinkBlock {
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
             LINK_STATE => 0x01,
-            PCIE_STATE if pcie_is_there => 0x78,
+            PCIE_STATE if pcie_is_there => asm2464::tlp::LINK_UP,
             PCIE_STATE => 0,
             START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,

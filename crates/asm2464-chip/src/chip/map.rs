@@ -1,7 +1,7 @@
 //! The register map as a table: the block that owns an XDATA address, and the register's name.
 
 use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
-use crate::mcu::XDATA_PAGE_LEN;
+use asm2464::scsi::XDATA_PAGE_LEN;
 
 /// The block that an XDATA address belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -33,5 +33,5 @@ pub use survey::Behind;
 pub use transport::{AnyTransport, Transport, TransportKind};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
-pub use workload::{Completion, DataPhase, Job, JobData, Workload};
+pub use workload::{CommandEnd, DataPhase, Job, JobData, Workload};
 pub use xdata_steps::XdataStep;

@@ -8,7 +8,7 @@ use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use super::client::Bridge;
 use super::command_error::CommandError;
 use super::transport::Transport;
-use super::workload::{Completion, Job, JobData, Workload};
+use super::workload::{CommandEnd, Job, JobData, Workload};
 
 /// One step of a sequence.
 #[derive(Debug)]
@@ -92,7 +92,7 @@ impl Workload for Script<'_, '_> {
         Some(Job { cdb: command.cdb(), data, id })
     }
 
-    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _: Duration) -> bool {
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], _: Duration) -> bool {
         if completion.status != ScsiStatus::Good {
             self.failure = Some(CommandError::of_status(&job.cdb, completion.status, completion.sense));
         } else if let Some(XdataStep::Read(_, buffer)) =

@@ -4,8 +4,8 @@ use asm2464::Simulated;
 use asm2464::scsi::XdataAddress;
 use thiserror::Error;
 
-use crate::bridge::open::{Completion, Tlp};
 use crate::bridge::{CommandError, ControlError, OpenBridge};
+use asm2464::tlp::{Completion, Tlp};
 
 /// Reasons a bridge did not carry a request. An error status from the PCIe side is not such an error.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -2,6 +2,8 @@
 //!
 //! Source: tinygrad's v0.13 client ("Controller Initialization"), executed on 240417 from its reset vector.
 
+use crate::sram::SLOT_LEN;
+
 /// The initialisation. Before it, 240417 answers WRITE(16) without an SSD with 2/3A; after it, 240417 accepts
 /// WRITE(16).
 ///
@@ -20,6 +22,11 @@ pub const INITIALISATION: [(u16, u8); 10] = [
     (0x0000, 0x33),
 ];
 
+/// The variables by which firmware tells that it is initialised, and the values that [`INITIALISATION`] leaves there. They
+/// are 0 before it. On an initialised unit E6 is never answered, and neither is any later command, until a power cycle.
+/// Source: executed on 240417 from its reset vector.
+pub const INITIALISED: [(u16, u8); 3] = [INITIALISATION[0], INITIALISATION[2], INITIALISATION[3]];
+
 /// Frees slot 0. A WRITE(16) takes the next free slot of the SRAM, whatever its LBA.
 const FREE_ONE: [(u16, u8); 5] = [(0x0171, 0xFF), (0x0172, 0xFF), (0x0173, 0xFF), (0xCE6E, 0x00), (0xCE6F, 0x00)];
 /// Clears the bitmap of used slots. A WRITE(16) that takes more than one slot sets several of its bits.
@@ -27,8 +34,6 @@ const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00)
 /// Clears counters that an early answer to WRITE(16) leaves at 1. Otherwise, the next READ(16) on such a queue slot
 /// never ends.
 pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
-/// Length of a slot in bytes.
-const SLOT_LEN: usize = 0x4000;
 
 /// Returns the writes of a GPU runtime after a WRITE(16) of `written` bytes, so that the next one goes to slot 0 again:
 /// XDATA addresses and values.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asm2464::scsi::{Command, ScsiStatus};
-use asm2464_host::bridge::{Bridge, CommandError, Completion, DataPhase, Transport};
+use asm2464_host::bridge::{Bridge, CommandEnd, CommandError, DataPhase, Transport};
 
 use super::error::{BenchError, Halt};
 use super::path::Path;
@@ -33,7 +33,7 @@ pub(super) fn exchange<T: Transport>(
 }
 
 /// Says how a command ended that was not GOOD.
-pub(super) fn refusal(completion: &Completion) -> String {
+pub(super) fn refusal(completion: &CommandEnd) -> String {
     match completion.sense {
         Some(sense) => format!("sense {sense}"),
         None => format!("status {:#04x}", u8::from(completion.status)),

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_host::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
+use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
 use asm2464_host::pcie::{NoTime, Pcie, VendorTlp};
 
 use super::error::BenchError;
@@ -95,7 +95,7 @@ impl Workload for Stream<'_> {
         Some(Job { cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
     }
 
-    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool {
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool {
         let Point { path, size, .. } = self.point;
         if completion.status != ScsiStatus::Good {
             self.trouble.get_or_insert(Outcome::Refused { reason: integrity::refusal(completion) });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+    Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
 use super::measure::Effort;
@@ -61,11 +61,14 @@ fn unit() -> Unit0 {
     }
 }
 
-const AS_BY_A_RUNTIME: [(u16, u8); 3] = [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04)];
-
 impl Unit0 {
+    fn e4_len(&self, bytes: &[u8], wanted: usize) -> usize {
+        let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
+        (long + usize::from(bytes[1])).min(wanted).min(self.e4_most)
+    }
+
     fn is_initialised(&self) -> bool {
-        AS_BY_A_RUNTIME.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
+        asm2464::scsi::runtime::INITIALISED.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
     }
 
     fn set_xdata(&mut self, at: u16, value: u8) {
@@ -77,9 +80,9 @@ impl Unit0 {
         }
     }
 
-    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
-        let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
-        let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
+    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<CommandEnd, TransportError> {
+        let good = |transferred| Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
+        let check = |sense| Ok(CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
         let silent =
             || Err(TransportErrorKind::Timeout { deadline: Duration::from_millis(1) }.during("a test command"));
         let bytes = cdb.padded();
@@ -124,16 +127,16 @@ impl Unit0 {
             }
             (0x88 | 0x8A, _) => silent(),
             (0xE4, DataPhase::In(data)) if bytes[3] < 0xF0 => {
-                data.fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
-                good(data.len())
+                let len = self.e4_len(bytes, data.len());
+                data[..len].fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
+                good(len)
             }
             (0xE5, _) => {
                 self.set_xdata(u16::from_be_bytes([bytes[3], bytes[4]]), bytes[1]);
                 good(0)
             }
             (0xE4, DataPhase::In(data)) => {
-                let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
-                let len = (long + usize::from(bytes[1])).min(data.len()).min(self.e4_most);
+                let len = self.e4_len(bytes, data.len());
                 let at = usize::from(u16::from_be_bytes([bytes[3], bytes[4]])) - 0xF000;
                 data[..len].copy_from_slice(&self.buffer[at..at + len]);
                 good(len)
@@ -152,7 +155,7 @@ impl Transport for Unit0 {
         4
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<CommandEnd, TransportError> {
         self.answer(cdb, data)
     }
 
@@ -246,10 +249,12 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
-    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&Path::SCSI));
+    let (report, unit0) =
+        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.identified), (0, 0));
-    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&[Path::E4Stock]));
+    let (report, unit0) =
+        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
     let report = report.unwrap();
     assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
     assert_eq!(unit0.identified, 0);

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
+use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::bridge::CommandError;
-use asm2464_host::bridge::open::{CompletionStatus, Tlp};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::beyond::{Beyond, Memory};

@@ -82,7 +82,7 @@ impl<T: Transport> Subject for Bridge<T> {
             && kind == TransportKind::UasStreams
             && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, &known));
         known.looks = known.completes || Self::PATHS.iter().any(|path| path.is_tlp() && runs(*path, &known));
-        known.e4_extension = has_e4_extension(self, plan.effort.timeout)?;
+        known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 

@@ -63,7 +63,7 @@ impl Running {
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let behind = survey::behind(bridge)?;
         let version = known(bridge, Bridge::firmware_version)?;
-        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?;
+        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?.flatten();
         let mut part = |part: Part| {
             let mut bytes = vec![0; part.max_len()];
             let read = known(bridge, |bridge| bridge.read_flash(part, &mut bytes))?;

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::escape;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asmpatch_files::toml_file::{self, TomlError};
 use serde::Deserialize;
@@ -135,13 +134,13 @@ impl Receipt {
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
-        writeln!(f, "format = {FORMAT}\ntool = {}", escape::toml(&self.tool))?;
+        writeln!(f, "format = {FORMAT}\ntool = {}", toml_file::string(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
         }
         for ReceiptPatch { id, digest } in &self.patches {
-            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", escape::toml(id))?;
+            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", toml_file::string(id))?;
         }
         if !self.config.is_empty() {
             writeln!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use asm2464::firmware::{FlashAddress, is_runtime_product};
 use asm2464::flash::{PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash};
-use asm2464::scsi::XdataAddress;
+use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 
 use super::{BootFault, BootedUnit, Failed, expect, same};
 use crate::chip::core::Outcome;
@@ -14,8 +14,6 @@ use crate::mcu::SpiFlash as _;
 
 /// Plain memory in the open firmware, to read back what E5 wrote.
 const SCRATCH_AT: u16 = 0x5FF0;
-/// Maximum number of bytes that one E4 returns at SuperSpeed.
-const E4_MAX: usize = 255;
 /// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
 /// Instructions of a microsecond, by the chip's own waits: see `timers`.
@@ -69,7 +67,7 @@ impl BootedUnit<'_> {
     }
 
     fn xdata_read(&mut self, from: u16, into: &mut [u8]) -> Result<(), BootFault> {
-        for (at, piece) in (from..).step_by(E4_MAX).zip(into.chunks_mut(E4_MAX)) {
+        for (at, piece) in (from..).step_by(XDATA_READ_MAX).zip(into.chunks_mut(XDATA_READ_MAX)) {
             let [low, high] = at.to_le_bytes();
             let found = self.control([0xC0, 0xE4, low, high, 0, 0, piece.len() as u8, 0], &[])?;
             if found.len() != piece.len() {

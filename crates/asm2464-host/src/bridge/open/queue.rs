@@ -8,10 +8,10 @@ use tracing::debug;
 
 use super::super::log;
 use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
-use super::SRAM_STATUS;
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
 use super::work::Requests;
+use asm2464::sram::DMA_STATE;
 
 /// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;
@@ -295,7 +295,7 @@ impl TransferQueue {
     /// Whether the unit answers a control request: a read of one byte of XDATA.
     fn answers(&mut self) -> bool {
         let armed_by = self.armed_by;
-        let ask = OpenCommand::XdataRead { from: SRAM_STATUS, len: 1 };
+        let ask = OpenCommand::XdataRead { from: DMA_STATE, len: 1 };
         let answers = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT).is_ok();
         self.armed_by = armed_by;
         answers

@@ -12,7 +12,7 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, 
 use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+    AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
@@ -132,13 +132,13 @@ impl Transport for Wire {
         1
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let mut unit = self.0.lock().unwrap();
         let opcode = cdb.opcode();
         unit.seen.push(opcode);
         let nth = unit.seen.iter().filter(|seen| **seen == opcode).count();
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
-        let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
+        let refused = |sense| CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
         match quirk {
             Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
             Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
@@ -200,7 +200,7 @@ impl Transport for Wire {
             }
             other => panic!("{other:?}"),
         };
-        Ok(Completion { transferred: moved, status: ScsiStatus::Good, sense: None })
+        Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
     }
 
     fn run(&mut self, _: &mut dyn Workload, _: usize, _: Duration) -> Result<(), TransportError> {

@@ -1,9 +1,10 @@
 //! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
 //! fail.
 
+use asm2464::TransportKind;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::FlashDefects;
-use asm2464_chip::chip::boot::{self, BootFault, Wire};
+use asm2464_chip::chip::boot::{self, BootFault};
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
@@ -20,7 +21,7 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     let report = boot::check(&vendor());
     assert!(report.holds(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
-    assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
+    assert!(report.checks.iter().any(|check| check.wire == TransportKind::Uas));
 }
 
 /// docs/firmware.md, "What is assumed": then the first bytes of a configuration block are not those that were sent.

@@ -23,10 +23,12 @@ pub mod progress;
 mod schema_types;
 pub mod scsi;
 mod serde_text;
+mod transport;
 mod work;
 
 pub use bdf::Bdf;
 pub use coded::{Coded, Quote};
+pub use transport::TransportKind;
 pub use work::{Simulated, Work};
 
 /// Bytes of SRAM, at PCIe 0x00200000. Source: tinygrad's hardware probing.

@@ -1,9 +1,10 @@
 //! The options that select a unit, shared by every command that talks to one.
 
+use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::Port;
 use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{self, Chosen, Selector, TransportChoice};
+use asmpatch_core::unit::{self, Chosen, Selector};
 use clap::ValueEnum;
 
 use super::known::KnownUnits;
@@ -73,12 +74,12 @@ pub enum TransportArg {
     Uas,
 }
 
-impl From<TransportArg> for TransportChoice {
+impl From<TransportArg> for Option<TransportKind> {
     fn from(wanted: TransportArg) -> Self {
         match wanted {
-            TransportArg::Auto => Self::Auto,
-            TransportArg::Bot => Self::Bot,
-            TransportArg::Uas => Self::Uas,
+            TransportArg::Auto => None,
+            TransportArg::Bot => Some(TransportKind::BulkOnly),
+            TransportArg::Uas => Some(TransportKind::Uas),
         }
     }
 }

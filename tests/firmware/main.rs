@@ -13,6 +13,7 @@ mod any_code;
 mod chip_flash;
 mod chip_wire;
 mod e4;
+mod document;
 mod fuzz_corpus;
 mod machine;
 mod open_chip;

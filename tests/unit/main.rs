@@ -16,6 +16,3 @@ mod vendor_bench;
 mod vendor_sram_reads;
 mod vendor_unit;
 mod vendor_whole;
-
-// The program of a matrix product names its crate's module of this name.
-use asm2464_dock::tiny_gpu;

@@ -12,7 +12,24 @@
 //! use asm2464_chip::practice;
 //!
 //! let stock = practice::image();
-//! let library = Library::of(&[("status.toml", include_str!("../../../patches/status-0x2a12.toml"))])?;
+//! let patch = r#"
+//!     id = "status"
+//!     title = "Answer the host at once when a write is queued"
+//!     purpose = "With a GPU behind the bridge no completion arrives."
+//!     source = "Executed on the chip model."
+//!     default = true
+//!
+//!     [[images]]
+//!     sha256 = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2"
+//!     name = "practice"
+//!
+//!     [[images.hunks]]
+//!     at = "c:0x2A0E"
+//!     expect = "0a"
+//!     new = "05"
+//!     note = "the operand of MOV R7,#0Ah"
+//! "#;
+//! let library = Library::of(&[("status.toml", patch)])?;
 //! let digest = Sha256Digest::of(&stock.to_file());
 //! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
 //! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));

@@ -1,5 +1,6 @@
 //! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
+use asm2464::TransportKind;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
@@ -8,7 +9,6 @@ use asm2464_host::bridge::{AnyTransport, Bridge, Speed};
 use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::unit::TransportChoice;
 use thiserror::Error;
 
 use super::Args;
@@ -60,7 +60,7 @@ pub(super) fn run(
     if let Some(why) = unfit(seen) {
         return Err(Refused::Unfit { why }.into());
     }
-    let mut unit = args.port.choose(capture)?.open(TransportChoice::Uas)?;
+    let mut unit = args.port.choose(capture)?.open(Some(TransportKind::Uas))?;
     if !unit.bridge.has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());

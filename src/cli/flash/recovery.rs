@@ -7,7 +7,7 @@ use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::RegisterError;
 use asm2464_host::bridge::{CommandError, ControlError, Location};
-use asmpatch_core::flash::decide::Carried;
+use asmpatch_core::flash::decide::{Carried, Permission};
 use asmpatch_core::flash::error::FlashError;
 use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::progress::FlashStep;
@@ -95,7 +95,7 @@ pub fn actions(
         offers.iter().cloned().partition(|offer| offer.question.is_none());
     let back = backup
         .zip(carried.back.as_ref())
-        .map(|(folder, options)| command(OR_BACK, restore(folder, location, options) + " --no-backup"));
+        .map(|(folder, permissions)| command(OR_BACK, restore(folder, location, permissions) + " --no-backup"));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);
@@ -130,15 +130,24 @@ pub fn actions(
     actions
 }
 
+/// The option that gives this permission.
+const fn option(permission: Permission) -> &'static str {
+    match permission {
+        Permission::Unproven => "--unproven",
+        Permission::CloneIdentity => "--clone-identity",
+        Permission::OtherLine => "--other-line",
+    }
+}
+
 /// The command that writes a backup back.
-pub fn restore(folder: &Path, location: &Location, options: &[&'static str]) -> String {
+pub fn restore(folder: &Path, location: &Location, permissions: &[Permission]) -> String {
     let mut words = vec![
         "asmpatch restore".to_owned(),
         shell::path(folder),
         "--device".to_owned(),
         shell::word(location.to_string()),
     ];
-    words.extend(options.iter().map(ToString::to_string));
+    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     words.join(" ")
 }
 
@@ -146,7 +155,7 @@ pub fn restore(folder: &Path, location: &Location, options: &[&'static str]) -> 
 /// loader, which provides neither a backup nor the unit's own configuration blocks.
 pub fn again(
     origin: &InvokedCommand,
-    options: &[&'static str],
+    permissions: &[Permission],
     location: &Location,
     backup: Option<&Path>,
     no_backup: bool,
@@ -158,7 +167,7 @@ pub fn again(
         words.extend(["--config-from".to_owned(), shell::path(folder)]);
     }
     words.extend(["--device".to_owned(), shell::word(location.to_string())]);
-    words.extend(options.iter().map(ToString::to_string));
+    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     if no_backup {
         words.push("--no-backup".to_owned());
     } else {
@@ -305,7 +314,10 @@ mod tests {
 
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
-        let carried = Carried { again: vec!["--unproven"], back: Some(vec!["--unproven", "--other-line"]) };
+        let carried = Carried {
+            again: vec![Permission::Unproven],
+            back: Some(vec![Permission::Unproven, Permission::OtherLine]),
+        };
         let words = |carried: &Carried| -> Vec<String> {
             let actions = actions(Left::Incomplete, &flash(), carried, &at("1-2"), Some(Path::new("b")), &[], false);
             actions.into_iter().filter_map(|action| action.command).collect()

@@ -240,13 +240,13 @@ impl<'a> WritingSession<'a> {
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
         let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
-        let (origin, options) = (&job.origin, &unit.carried.again);
+        let (origin, permissions) = (&job.origin, &unit.carried.again);
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
-            let command = again(origin, options, location, None, true);
+            let command = again(origin, permissions, location, None, true);
             vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
         } else {
-            own_backup::offers(&unit.backups, origin, options, location, &job.library)
+            own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
         };
         own_backup::with_options(actions, &self.args.ids.suffix())
     }

@@ -181,10 +181,10 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
+    if let (Some(folder), Some(permissions)) = (&report.backup, &unit.carried.back) {
         outln!(
             "  keep the backup: `{}{suffix}` brings back what was there",
-            restore(folder, &report.location, options)
+            restore(folder, &report.location, permissions)
         );
     }
     // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.

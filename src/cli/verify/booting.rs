@@ -1,8 +1,9 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
+use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
-use asm2464_chip::chip::boot::{self, Check, Effects, Wire};
+use asm2464_chip::chip::boot::{self, Check, Effects};
 use asmpatch_core::patch::Verification;
 use serde::Serialize;
 
@@ -24,7 +25,7 @@ pub(super) struct Booting {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BootCheck {
     /// The transport on which the check ran.
-    wire: Wire,
+    wire: TransportKind,
     /// What was checked.
     what: &'static str,
     /// Whether the check passes.

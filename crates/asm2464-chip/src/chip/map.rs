@@ -157,15 +157,6 @@ mod tests {
     }
 
     #[test]
-    fn the_document_has_a_row_for_every_register() {
-        let document = include_str!("../../../../docs/chip.md");
-        for (_, register) in registers() {
-            let name = register.name.trim_end_matches(|last: char| last.is_ascii_digit());
-            assert!(document.contains(name), "{}", register.name);
-        }
-    }
-
-    #[test]
     fn memory_has_no_name_and_a_register_has_one() {
         assert_eq!(register_name(0x0100), None);
         assert_eq!(register_name(0x9091), Some("EP0_EVENTS"));

@@ -3,38 +3,12 @@
 
 use std::time::Duration;
 
-use asm2464::Simulated;
 use asm2464::scsi::Cdb;
+use asm2464::{Simulated, TransportKind};
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;
 use super::workload::{CommandEnd, DataPhase, Job, JobData, Workload};
-
-/// Wire protocol of a transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TransportKind {
-    /// Bulk-Only: one command at a time.
-    #[display("Bulk-Only")]
-    BulkOnly,
-    /// UAS with bulk streams: many tags in flight.
-    #[display("UAS with streams")]
-    UasStreams,
-    /// UAS at high speed, without streams.
-    #[display("UAS without streams")]
-    Uas,
-}
-
-impl TransportKind {
-    /// The protocol's name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BulkOnly => "bulk-only",
-            Self::UasStreams => "uas-streams",
-            Self::Uas => "uas",
-        }
-    }
-}
 
 /// Carries commands to a bridge.
 pub trait Transport {
@@ -48,7 +22,7 @@ pub trait Transport {
         self.pipes()?.simulated()
     }
 
-    /// The protocol.
+    /// What it is: [`TransportKind::Uas`] has no streams.
     fn kind(&self) -> TransportKind;
 
     /// Maximum number of commands in flight.

@@ -59,7 +59,7 @@ pub struct Entry {
 #[derive(Debug, Error)]
 pub enum SramReadError {
     /// The transport does not support this method.
-    #[error("{way} needs UAS with streams; the unit is on {kind}")]
+    #[error("{way} needs bulk streams; the unit is on {kind} without them")]
     Transport {
         /// The method, in words.
         way: &'static str,

@@ -73,7 +73,18 @@ pub enum Neighbours {
     Unknown(String),
 }
 
-/// Reasons a write needs `--unproven`.
+/// A permission of [`Allowed`] that a command after a run may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// [`Allowed::unproven`].
+    Unproven,
+    /// [`Allowed::clone_identity`].
+    CloneIdentity,
+    /// [`Allowed::other_line`].
+    OtherLine,
+}
+
+/// Reasons a write needs [`Permission::Unproven`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Unproven {
     /// The image's code can't be executed.
@@ -173,7 +184,7 @@ pub enum Refusal {
         /// The ID.
         id: UsbId,
     },
-    /// Another unit was refused, and `--all-or-none` is set.
+    /// Another unit was refused, and all or none are to be written.
     #[error("{device}: not written, because {because} is not")]
     AllOrNone {
         /// The port.
@@ -411,16 +422,16 @@ impl Candidate<'_> {
     }
 }
 
-/// Options that the commands after a run need, so that they are not refused.
+/// Permissions that the commands after a run need, so that they are not refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Options of the same command, run again.
-    pub again: Vec<&'static str>,
-    /// Options of `restore` with this run's backup; `None` if it would be refused anyway.
-    pub back: Option<Vec<&'static str>>,
+    /// For the same run, once more.
+    pub again: Vec<Permission>,
+    /// For writing this run's backup back; `None` if that would be refused anyway.
+    pub back: Option<Vec<Permission>>,
 }
 
-/// Finds the options that the commands after the run of unit `at` need.
+/// Finds the permissions that the commands after the run of unit `at` need.
 pub fn carried(
     units: &[Candidate<'_>],
     at: usize,
@@ -438,12 +449,16 @@ pub fn carried(
             || !others.with_usb4(identity, planned).is_empty()
     };
     let other_line = unit.other_line().is_some();
-    let options = |unproven, clone_identity, other_line| {
-        let all = [("--unproven", unproven), ("--clone-identity", clone_identity), ("--other-line", other_line)];
-        all.into_iter().filter(|(_, needed)| *needed).map(|(option, _)| option).collect::<Vec<_>>()
+    let permissions = |unproven, clone_identity, other_line| {
+        let all = [
+            (Permission::Unproven, unproven),
+            (Permission::CloneIdentity, clone_identity),
+            (Permission::OtherLine, other_line),
+        ];
+        all.into_iter().filter(|(_, needed)| *needed).map(|(permission, _)| permission).collect::<Vec<_>>()
     };
     let again =
-        options(allowed.unproven, allowed.clone_identity || has_twins(&planned), allowed.other_line || other_line);
+        permissions(allowed.unproven, allowed.clone_identity || has_twins(&planned), allowed.other_line || other_line);
     let image = unit.seen.running.image();
     let unproven = match image.as_ref().map(Rewritable::of) {
         Some(Rewritable::No(_)) => return Carried { again, back: None },
@@ -452,7 +467,7 @@ pub fn carried(
     };
     let practice =
         image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.location.is_virtual();
-    let back = options(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
+    let back = permissions(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
 }
 

@@ -6,12 +6,13 @@ mod error;
 mod selector;
 mod virtual_unit;
 
+use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_bridge::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, TransportKind, UnitInfo};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
-pub use selector::{Selector, TransportChoice};
+pub use selector::Selector;
 
 use std::sync::Arc;
 
@@ -68,15 +69,16 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// Opens the unit for SCSI commands.
+    /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
+    /// UAS with streams where the unit has them.
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
-    pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
+    pub fn open(self, wanted: Option<TransportKind>) -> Result<Unit, OpenError> {
         let Self { info, port } = self;
         let transport = match port {
-            ChosenPort::Virtual(mut port) => virtual_unit::open(&mut port, &info, choice),
-            ChosenPort::Usb(found) => open_found(&found, choice),
+            ChosenPort::Virtual(mut port) => virtual_unit::open(&mut port, &info, wanted),
+            ChosenPort::Usb(found) => open_found(&found, wanted),
         }?;
         let (kind, depth) = (transport.kind(), transport.max_depth());
         info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
@@ -185,15 +187,22 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
     }
 }
 
-fn open_found(found: &Found, choice: TransportChoice) -> Result<AnyTransport, OpenError> {
+fn wants_uas(wanted: Option<TransportKind>) -> bool {
+    matches!(wanted, Some(TransportKind::Uas | TransportKind::UasStreams))
+}
+
+fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
     let location = || found.info.location.clone();
-    if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
+    let wants_uas = wants_uas(wanted);
+    if let Ok(Layout { uas: Err(fault), .. }) = &found.layout
+        && wants_uas
+    {
         return Err(OpenError::NoUas { location: location(), fault: *fault });
     }
-    let transport = usb::transport(found, choice != TransportChoice::Bot)?;
-    if choice == TransportChoice::Uas && transport.kind() == TransportKind::BulkOnly {
+    let transport = usb::transport(found, wanted != Some(TransportKind::BulkOnly))?;
+    if wants_uas && transport.kind() == TransportKind::BulkOnly {
         return Err(OpenError::NoStreams { location: location() });
     }
     Ok(transport)

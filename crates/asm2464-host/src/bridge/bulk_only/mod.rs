@@ -18,8 +18,8 @@ use tracing::{debug, info};
 use super::error::{TransportError, TransportErrorKind};
 use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
-use super::transport::{Transport, TransportKind};
 use super::workload::{CommandEnd, JobData, Workload};
+use super::{Transport, TransportKind};
 use flight::{TransferLane, TransferPurpose};
 
 /// Time limit of the class reset, a control request without data.

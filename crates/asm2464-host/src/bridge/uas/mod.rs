@@ -17,8 +17,8 @@ use tracing::debug;
 
 use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use super::transport::{Transport, TransportKind};
 use super::workload::{DataPhase, Job, Workload};
+use super::{Transport, TransportKind};
 use slot::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.

@@ -204,8 +204,8 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     // The commands that restore the kept unit would meet its twin.
     let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[] }];
     let carried = carried(&candidates, 0, Allowed::default(), &connected, &Library::of_repository().unwrap());
-    assert_eq!(carried.again, ["--clone-identity"]);
-    assert_eq!(carried.back.unwrap(), ["--unproven", "--clone-identity"]);
+    assert_eq!(carried.again, [Permission::CloneIdentity]);
+    assert_eq!(carried.back.unwrap(), [Permission::Unproven, Permission::CloneIdentity]);
 }
 
 #[test]
@@ -299,7 +299,7 @@ proptest! {
             .iter()
             .enumerate()
             .map(|(at, (own, ..))| {
-                let port = format!("1-{at}");
+                let port = format!("1-{}", at + 1);
                 match own {
                     Some(serial) => observed(&port, blocks(serial), Some(&another())),
                     None => observed(&port, [None, None], None),

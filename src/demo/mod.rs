@@ -200,7 +200,10 @@ impl<'a> Demo<'a> {
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
         let folder = self.folder.join("unit");
         file::make_folder(&folder).map_err(setup("make the virtual bridge's folder"))?;
-        atomic::write(&folder.join("bridge.toml"), b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\n")?;
+        atomic::write(
+            &folder.join("bridge.toml"),
+            b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\nport-power = true\n",
+        )?;
         let mut port = VirtualPort::open_dir(&folder)?;
         let attached = port.attached()?;
         Ok((port, attached))

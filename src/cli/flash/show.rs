@@ -81,8 +81,7 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
         );
     }
     let order = match plan.attached.state {
-        BridgeState::Vendor => "read back, restart",
-        BridgeState::OpenFirmware => "read back, power-cycle",
+        BridgeState::Vendor | BridgeState::OpenFirmware => "read back, restart",
         BridgeState::BootLoader => "halt, be unplugged once",
     };
     outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
@@ -168,7 +167,7 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
 /// Prints a successful outcome and what comes next. `suffix` is appended to each command that is printed.
 pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix: &str) {
     let firmware = &job.subject.firmware;
-    match &report.after {
+    match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
         Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.usb_id),
         None => {
             let readback = match &unit.seen {

@@ -57,8 +57,9 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
         (units[0]["runs"].clone(), units[0]["needs"].clone(), units[0]["after"].is_null())
     };
     assert_eq!(flash("factory = 'erased'\n", false, &["--no-backup"]), (json!(null), json!("power"), true));
-    assert_eq!(flash("", true, &[]), (json!("written"), json!(null), false));
-    assert_eq!(flash("cpu-reset = 'keeps-code'\n", true, &[]), (json!("before"), json!("power"), false));
+    assert_eq!(flash("cpu-reset = 'loads-code'\n", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("port-power = true\n", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("", true, &[]), (json!("before"), json!("power"), false));
     assert_eq!(flash("", false, &[]), (json!("unknown"), json!("power"), false));
 }
 

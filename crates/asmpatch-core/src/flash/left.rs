@@ -32,7 +32,7 @@ pub enum Left {
     /// Everything was written and read back; the unit has not been restarted.
     #[display("the new firmware is written and verified: the unit runs the old one until its next restart")]
     Verified,
-    /// Everything was written and E8 was sent; the unit has not been seen since.
+    /// Everything was written and the unit was told to restart; it has not been seen since.
     #[display("everything was written, and the unit was told to restart; it hasn't come back")]
     Restarted,
     /// The unit came back in its boot loader.

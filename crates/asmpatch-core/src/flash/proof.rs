@@ -1,6 +1,6 @@
 //! Proof of what a unit runs, by its behaviour.
 //!
-//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again.
+//! A CPU reset proves nothing by itself: on silicon the code seems to stay, and one source says that it is loaded again.
 //! Nor does the version, which is the same for stock and patched firmware. Only behaviour in which the old and the
 //! written code differ is a proof, if it can be tested without harm.
 

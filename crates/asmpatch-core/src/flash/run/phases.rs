@@ -156,19 +156,11 @@ impl Run<'_> {
     }
 
     fn write(&mut self, port: &mut dyn Port, access: Access, before: &Behaviour) -> Result<(), FlashError> {
-        let mut access = match access {
+        let access = match access {
             Access::Commands(bridge) => Some(self.write_by_commands(bridge)?),
             Access::Registers(flash) => self.write_through_registers(flash, port)?,
         };
         self.interrupt.check()?;
-        let restart = self.restart(access.as_mut())?;
-        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
-        // its unanswered requests delay the whole host controller.
-        let back = self.come_back(port, restart);
-        drop(access);
-        match back? {
-            Some(is_replugged) => self.prove(port, is_replugged, before),
-            None => Ok(()),
-        }
+        self.start(port, access, before)
     }
 }

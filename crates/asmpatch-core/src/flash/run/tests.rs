@@ -64,6 +64,8 @@ enum Returns {
     AsBefore,
     /// Only after a replug.
     AfterReplug,
+    /// With the old code, until a replug.
+    WithOldCode,
 }
 
 #[derive(Clone)]
@@ -73,6 +75,8 @@ struct FakePort {
     before: Attached,
     /// Whether its hub switches its power.
     has_switch: bool,
+    /// Number of times that it did.
+    cycles: usize,
 }
 
 fn own_block(id: UsbId) -> ConfigBlock {
@@ -235,6 +239,11 @@ impl Port for FakePort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
+        let mut unit = self.unit.lock().unwrap();
+        if self.has_switch && unit.returns.is_some() {
+            unit.boot();
+        }
+        self.cycles += usize::from(self.has_switch);
         Ok(self.has_switch)
     }
 
@@ -245,8 +254,11 @@ impl Port for FakePort {
             unit.boot();
             return Ok(Some(unit.identity()));
         }
+        if unit.returns == Some(Returns::WithOldCode) && self.waits > 1 {
+            unit.boot();
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured) if !unit.halted => Some(unit.identity()),
+            Some(Returns::AsConfigured | Returns::WithOldCode) if !unit.halted => Some(unit.identity()),
             Some(Returns::AsBefore) => Some(self.before.clone()),
             _ => None,
         })
@@ -294,7 +306,7 @@ fn rig(running: Option<Image>) -> Rig {
         budget: BUDGET,
     };
     Rig {
-        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false },
+        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false, cycles: 0 },
         plan,
         options,
         interrupt,

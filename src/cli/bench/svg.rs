@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 
 use asm2464::escape::Escape as _;
-use asmpatch_core::bench::{BenchReport, Path, Row};
+use asmpatch_core::bench::soak::SoakReport;
+use asmpatch_core::bench::{BenchReport, BenchUnit, Path, Row};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use thiserror::Error;
+
+use super::table::figure;
 
 /// Size of the image: wide enough for a README, and tall enough for both panels.
 const SIZE: (u32, u32) = (960, 720);
@@ -47,16 +50,66 @@ pub fn draw(report: &BenchReport) -> Result<String, SvgError> {
     if over_size.is_empty() {
         return Err(SvgError::Nothing);
     }
-    let mut svg = String::new();
-    let drawn = (|| -> Result<(), Box<dyn std::error::Error>> {
-        let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        root.fill(&WHITE)?;
-        let kind = if report.unit.is_virtual { " (a virtual bridge: the figures measure the host)" } else { "" };
-        let title = format!("asmpatch bench: {} over {}{kind}", report.unit.device.shown(), report.unit.transport);
-        let root = root.titled(&title, ("sans-serif", 18))?;
+    picture(&report.unit, "bench", SIZE.1, |root| {
         let (upper, lower) = root.split_vertically(SIZE.1 / 2 - 16);
         panel(&upper, "bytes a command", "greatest depth", &over_size)?;
-        panel(&lower, "commands in flight", "greatest size", &over_depth)?;
+        panel(&lower, "commands in flight", "greatest size", &over_depth)
+    })
+}
+
+/// Draws a soak: throughput over time, and the errors.
+///
+/// # Errors
+/// [`SvgError::Draw`].
+pub fn draw_soak(report: &SoakReport) -> Result<String, SvgError> {
+    picture(&report.unit, "bench --soak", SIZE.1 / 2, |root| {
+        let slices = &report.over_time;
+        let most = slices.iter().map(|slice| slice.mb_per_s).fold(1e-3, f64::max) * 1.1;
+        let (end, unit) = match report.elapsed_s {
+            ..120.0 => (1.0, "seconds"),
+            ..7200.0 => (60.0, "minutes"),
+            _ => (3600.0, "hours"),
+        };
+        let errors = format!("{} errors, {} an hour", report.error_count, figure(report.errors_per_hour));
+        let mut chart = ChartBuilder::on(root)
+            .caption(format!("throughput over time; {errors}, in red"), ("sans-serif", 14))
+            .margin(10)
+            .x_label_area_size(36)
+            .y_label_area_size(60)
+            .build_cartesian_2d(0.0..report.elapsed_s / end, 0.0..most)?;
+        chart.configure_mesh().x_desc(unit).y_desc("MB/s").light_line_style(WHITE).draw()?;
+        for slice in slices.iter().filter(|slice| slice.errors > 0) {
+            let at = slice.at_s / end;
+            chart.draw_series(LineSeries::new([(at, 0.0), (at, most)], RED.mix(0.4)))?;
+            let style = TextStyle::from(("sans-serif", 11)).color(&RED);
+            chart.draw_series([Text::new(slice.errors.to_string(), (at, most), style)])?;
+        }
+        let style = colour(Path::Read16).stroke_width(2);
+        // Each slice as a step: its throughput is that of the whole slice.
+        let ends = slices.iter().skip(1).map(|slice| slice.at_s).chain([report.elapsed_s]);
+        let steps = slices.iter().zip(ends).flat_map(|(slice, to)| [slice.at_s, to].map(|at| (at / end, slice.mb_per_s)));
+        chart.draw_series(LineSeries::new(steps, style))?;
+        Ok(())
+    })
+}
+
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+/// Draws a picture of this height below a title that names the unit.
+fn picture(
+    unit: &BenchUnit,
+    what: &str,
+    height: u32,
+    draw: impl FnOnce(&DrawingArea<SVGBackend<'_>, Shift>) -> Drawn,
+) -> Result<String, SvgError> {
+    let mut svg = String::new();
+    let drawn = (|| -> Drawn {
+        let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
+        root.fill(&WHITE)?;
+        let kind = if unit.is_virtual { " (a virtual bridge: the figures measure the host)" } else { "" };
+        let title = format!("asmpatch {what}: {} over {}{kind}", unit.device.shown(), unit.transport);
+        let root = root.titled(&title, ("sans-serif", 18))?;
+        draw(&root)?;
         root.present()?;
         Ok(())
     })();
@@ -101,7 +154,7 @@ fn panel<DB: DrawingBackend>(
     x_label: &str,
     held: &str,
     lines: &BTreeMap<Path, Vec<PlotPoint>>,
-) -> Result<(), Box<dyn std::error::Error>>
+) -> Drawn
 where
     DB::ErrorType: 'static,
 {
@@ -144,7 +197,7 @@ fn names<DB: DrawingBackend>(
     area: &DrawingArea<DB, Shift>,
     chart: &ChartContext<'_, DB, Cartesian2d<LogCoord<f64>, LogCoord<f64>>>,
     lines: &BTreeMap<Path, Vec<PlotPoint>>,
-) -> Result<(), Box<dyn std::error::Error>>
+) -> Drawn
 where
     DB::ErrorType: 'static,
 {

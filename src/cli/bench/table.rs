@@ -147,14 +147,14 @@ fn best_of_each(rows: &[Row]) -> Vec<&Row> {
 }
 
 /// Returns a table without lines, so that a row of figures fits 80 columns.
-fn plain() -> Table {
+pub(super) fn plain() -> Table {
     let mut table = table::new();
     table.load_style(presets::NOTHING);
     table
 }
 
 /// Aligns all columns but the first to the right.
-fn aligned(mut table: Table) -> Table {
+pub(super) fn aligned(mut table: Table) -> Table {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
         if index > 0 {
@@ -203,7 +203,7 @@ pub(super) fn name(path: Path, size: usize, depth: usize) -> String {
 }
 
 /// Formats a value with three significant digits.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
-use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
 use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
-use asm2464_host::pcie::{NoTime, Pcie, VendorTlp};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 
 use super::error::BenchError;
 use super::integrity;
@@ -175,10 +175,7 @@ pub(super) fn measure_completed<T: Transport>(
     repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
-            let tell = |bridge: &mut Bridge<T>, entry| {
-                // A card that has its address is ready.
-                card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
-            };
+            let tell = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
             match path {
                 Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?,
                 _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell)?,
@@ -190,4 +187,14 @@ pub(super) fn measure_completed<T: Transport>(
         }
         Ok(())
     })
+}
+
+/// Lets the card write a completion entry.
+pub(super) fn complete<T: Transport>(
+    bridge: &mut Bridge<T>,
+    card: TinyGpu,
+    entry: Entry,
+) -> Result<(), TinyGpuError> {
+    // A card that has its address is ready.
+    card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
 }

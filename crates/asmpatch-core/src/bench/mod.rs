@@ -15,6 +15,7 @@ mod pattern;
 mod predict;
 mod report;
 mod run;
+pub mod soak;
 mod tally;
 mod tlp;
 mod vendor;

@@ -47,6 +47,7 @@ impl Subject for OpenBridge {
     const PATHS: [Path; 8] = Path::OPEN;
     const FILLS_SRAM: Path = Path::F2Out;
     const MEMORY_LEN: usize = PATTERN_LEN;
+    const MEMORY_PATHS: ([Path; 2], usize) = ([Path::F0Write, Path::F0Read], 0x4000);
 
     fn protocol(&mut self) -> &'static str {
         "control"
@@ -91,6 +92,15 @@ impl Subject for OpenBridge {
 
     fn read_window(&mut self, buffer: &mut [u8], _: Duration) -> Result<(), Halt> {
         Ok(self.xdata_read(XdataAddress::SRAM_WINDOW, buffer)?)
+    }
+
+    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, _: Duration) -> (Path, Option<Result<usize, Halt>>) {
+        let read = known.card().map(|card| {
+            let tell = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
+            Self::sram_read(self, SLOT, buffer, tell)?;
+            Ok(buffer.len())
+        });
+        (Path::F2In, read)
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
@@ -142,7 +152,10 @@ impl Subject for OpenBridge {
 
     /// The queue has cancelled its transfers and cleared its halts when it reported the failure.
     fn recover(&mut self) -> Result<(), EngineError> {
-        Ok(())
+        match self.link_state() {
+            Err(ControlError::Disconnected { .. }) | Ok(_) => Ok(()),
+            Err(_) => Ok(self.reset_port()?),
+        }
     }
 }
 

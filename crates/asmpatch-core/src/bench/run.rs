@@ -98,6 +98,15 @@ pub enum BenchEvent {
         /// The point that the row measures.
         point: Point,
     },
+    /// A soak goes on.
+    Soaking {
+        /// Time since the soak began.
+        elapsed: Duration,
+        /// Bytes that the unit has moved.
+        bytes: u64,
+        /// Errors so far.
+        errors: u64,
+    },
 }
 
 /// What a bench needs of a unit: the part that depends on its firmware.
@@ -112,6 +121,8 @@ pub(super) trait Subject {
     const FILLS_SRAM: Path;
     /// Bytes of a GPU's memory that the rows change.
     const MEMORY_LEN: usize;
+    /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
+    const MEMORY_PATHS: ([Path; 2], usize);
 
     /// The wire protocol's name in JSON.
     fn protocol(&mut self) -> &'static str;
@@ -144,11 +155,20 @@ pub(super) trait Subject {
     /// Sends requests to PCIe.
     fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R;
 
-    /// Writes to the start of the SRAM, at most as much as the window shows.
+    /// Writes to the start of the SRAM.
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
 
     /// Reads the start of the SRAM through the window.
     fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM by the path that moves the most, in `buffer`'s length or less. Returns the path and
+    /// the number of bytes; `None` if this unit has no such path.
+    fn read_sram(
+        &mut self,
+        buffer: &mut [u8],
+        known: &Known,
+        timeout: Duration,
+    ) -> (Path, Option<Result<usize, Halt>>);
 
     /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
@@ -228,36 +248,51 @@ pub(super) struct Task<'a> {
 /// [`BenchError`].
 pub(super) fn run<S: Subject>(
     subject: &mut S,
-    unit: BenchUnit,
+    mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<BenchReport, BenchError> {
     let mut saved = None;
-    let outcome = measure_all(subject, unit, plan, interrupt, progress, &mut saved);
-    if let Some((memory, before)) = saved {
-        // The failure that ended the rows may have left the unit to be recovered.
-        let restored = subject.write_memory(memory, &before).or_else(|_| {
-            subject.recover()?;
-            subject.write_memory(memory, &before)
-        });
-        // A failure of the rows themselves is more useful.
-        if outcome.is_ok() {
-            restored.map_err(PcieError::from)?;
-        }
-    }
-    outcome
+    let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
+        .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
+    let restored = restore(subject, saved);
+    // A failure of the rows themselves is more useful.
+    let report = outcome?;
+    restored?;
+    Ok(report)
 }
 
-/// Runs the plan. Puts into `saved` what was in the GPU's memory before this changes it.
-fn measure_all<S: Subject>(
+/// A GPU's memory, and what was in it.
+pub(super) type Saved = Option<(Memory, Vec<u8>)>;
+
+/// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
+pub(super) fn restore<S: Subject>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
+    let Some((memory, before)) = saved else { return Ok(()) };
+    subject.write_memory(memory, &before).or_else(|_| {
+        subject.recover()?;
+        subject.write_memory(memory, &before)
+    })?;
+    Ok(())
+}
+
+/// A unit that is surveyed, initialised and checked.
+pub(super) struct Prepared {
+    pub(super) known: Known,
+    pub(super) pattern: Pattern,
+    pub(super) checked: Integrity,
+}
+
+/// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Puts into `saved` what
+/// was in the GPU's memory before this changes it.
+pub(super) fn prepare<S: Subject>(
     subject: &mut S,
-    mut unit: BenchUnit,
+    unit: &mut BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-    saved: &mut Option<(Memory, Vec<u8>)>,
-) -> Result<BenchReport, BenchError> {
+    saved: &mut Saved,
+) -> Result<Prepared, BenchError> {
     progress.event(BenchEvent::Checking);
     subject.protocol().clone_into(&mut unit.transport);
     S::FIRMWARE.clone_into(&mut unit.firmware);
@@ -284,10 +319,21 @@ fn measure_all<S: Subject>(
         checked.e4 = read;
     }
     interrupt.check()?;
+    Ok(Prepared { known, pattern, checked })
+}
 
+/// Measures each point of the plan on a prepared unit.
+fn measure_all<S: Subject>(
+    subject: &mut S,
+    unit: BenchUnit,
+    plan: &BenchPlan,
+    Prepared { known, pattern, checked }: &Prepared,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<BenchReport, BenchError> {
     let task = Task {
-        known: &known,
-        pattern: &pattern,
+        known,
+        pattern,
         window_holds: checked.e4 == Some(Outcome::Same),
         memory_holds: checked.memory == Some(Outcome::Same),
         effort: plan.effort,
@@ -296,7 +342,7 @@ fn measure_all<S: Subject>(
     let (most, usual) = subject.depths();
     let mut points: Vec<Point> = Vec::new();
     for mut point in plan.points(&S::PATHS, most, &usual) {
-        if subject.limit(&mut point, &known) && !points.contains(&point) {
+        if subject.limit(&mut point, known) && !points.contains(&point) {
             points.push(point);
         }
     }
@@ -304,7 +350,7 @@ fn measure_all<S: Subject>(
     for (index, &point) in points.iter().enumerate() {
         interrupt.check()?;
         progress.event(BenchEvent::Row { index, of: points.len(), point });
-        let outcome = match obstacle(subject, point.path, plan, &known, &checked, &rows) {
+        let outcome = match obstacle(subject, point.path, plan, known, checked, &rows) {
             Some(outcome) => outcome,
             None => measure(subject, point, plan, &task)?,
         };
@@ -316,7 +362,7 @@ fn measure_all<S: Subject>(
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
-        integrity: Some(checked).filter(|checked| checked.outcomes().next().is_some()),
+        integrity: Some(checked).filter(|checked| checked.outcomes().next().is_some()).cloned(),
         e4_extension: known.e4_extension,
         read16_sram: known.read16_sram,
         rows,

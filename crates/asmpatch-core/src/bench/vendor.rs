@@ -14,8 +14,9 @@ use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 use super::beyond::Memory;
 use super::error::{BenchError, Halt};
 use super::integrity::{exchange, recover};
-use super::measure::{Point, measure, measure_completed};
+use super::measure::{Point, complete, measure, measure_completed};
 use super::path::Path;
+use super::pattern::PATTERN_LEN;
 use super::report::{BenchReport, BenchUnit, Outcome, Skip};
 use super::run::{self, BenchEvent, BenchPlan, Known, Subject, Task};
 use super::tlp;
@@ -50,6 +51,7 @@ impl<T: Transport> Subject for Bridge<T> {
     const PATHS: [Path; 8] = Path::VENDOR;
     const FILLS_SRAM: Path = Path::Write16;
     const MEMORY_LEN: usize = tlp::REACH;
+    const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
 
     fn protocol(&mut self) -> &'static str {
         self.transport_mut().kind().name()
@@ -145,6 +147,26 @@ impl<T: Transport> Subject for Bridge<T> {
         Ok(())
     }
 
+    fn read_sram(
+        &mut self,
+        buffer: &mut [u8],
+        known: &Known,
+        timeout: Duration,
+    ) -> (Path, Option<Result<usize, Halt>>) {
+        if known.read16_sram {
+            let buffer = &mut buffer[..READ16_SRAM_MAX];
+            let (command, len) = (Command::Read16 { lba: 0, blocks: (READ16_SRAM_MAX / BLOCK_LEN) as u32 }, buffer.len());
+            let read = exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout);
+            return (Path::Read16, Some(read.map(|()| len)));
+        }
+        let read = known.card().map(|card| {
+            let tell = |bridge: &mut Self, entry| complete(bridge, card, entry);
+            self.read_sram_by_dma(0, buffer, timeout, tell)?;
+            Ok(buffer.len())
+        });
+        (Path::E5Dma, read)
+    }
+
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
         tlp::write(&mut VendorTlp::new(self), memory, bytes)
     }
@@ -168,6 +190,8 @@ impl<T: Transport> Subject for Bridge<T> {
     fn after_silence(&mut self, known: &Known) -> Result<(), BenchError> {
         if known.is_initialised {
             self.initialise()?;
+            // A WRITE(16) that failed may have left some in use.
+            self.free_slots(PATTERN_LEN)?;
         }
         Ok(())
     }

@@ -7,11 +7,12 @@
 use std::time::Duration;
 
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::DMA_STATE;
 use tracing::info;
 
 use super::super::pipes::Endpoint;
 use super::queue::OpenRequest;
-use super::{ControlError, OpenBridge, SRAM_STATUS};
+use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.
 const SRAM_BUSY: u8 = 2;
@@ -50,7 +51,7 @@ impl OpenBridge {
 
     fn check_bulk_in_time(&mut self) -> Result<(), ControlError> {
         let mut status = [0];
-        self.xdata_read(SRAM_STATUS, &mut status)?;
+        self.xdata_read(DMA_STATE, &mut status)?;
         if status == [SRAM_BUSY] {
             return Err(ControlError::SramBusy { deadline: Duration::ZERO, status: SRAM_BUSY });
         }

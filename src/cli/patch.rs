@@ -9,7 +9,7 @@ use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::{ImageFile, InFile};
-use super::known::PatchDirs;
+use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
 use super::{AnyFailure, Context, Exit, print, table};
@@ -95,7 +95,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
     let named = || InFile::<PatchError>::named(file);
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
-    let patched = set.apply().map_err(named())?;
+    let mut patched = set.apply().map_err(named())?;
+    patched.receipt.files = known::own_files(&set.patches)?;
 
     let written = match &args.output {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
@@ -114,7 +115,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        print(file, args.dry_run, &image, &set, &patched, &written, context);
+        print(args, file, &image, &set, &patched, &written, context);
     }
     Ok(Exit::Done)
 }
@@ -177,8 +178,8 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
 }
 
 fn print(
+    args: &Args,
     file: &Path,
-    dry_run: bool,
     image: &str,
     set: &PatchSet<'_>,
     patched: &Patched,
@@ -190,7 +191,7 @@ fn print(
     for patch in &set.patches {
         outln!("  {}: {}", patch.id.shown(), patch.title.shown());
     }
-    if dry_run {
+    if args.dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);
         if !set.config.is_empty() {
             let fields = set.config.iter();
@@ -202,6 +203,6 @@ fn print(
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
-        outln!("next: asmpatch flash {}", shell::path(image));
+        outln!("next: asmpatch flash {}{}", shell::path(image), args.patches.suffix());
     }
 }

@@ -8,7 +8,7 @@ use asmpatch_core::patch::{self, Patch, PatchError};
 use asmpatch_files::atomic;
 use serde::Serialize;
 
-use super::input::{ImageFile, InFile};
+use super::input::{self, ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
 use super::{AnyFailure, Context, Exit, print};
@@ -61,7 +61,9 @@ impl print::Document for UnpatchJson<'_> {}
 /// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
+    // The image's own digest tells whether the patches are right; a receipt only helps to find them.
+    let receipt = input::receipt_of(&args.file, None).ok().flatten();
+    let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
     let undone =
         patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;

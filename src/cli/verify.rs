@@ -148,7 +148,13 @@ struct DifferenceJson {
 /// can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
-    let library = args.patches.load(&manifests)?;
+    let mut library = args.patches.load(&manifests)?;
+    for path in &args.files {
+        // A receipt that can't be read is reported below, with its image.
+        if let Ok(Some(receipt)) = input::receipt_of(path, args.receipt.as_deref()) {
+            known::add_named(&mut library, &receipt, args.receipt.as_deref().unwrap_or(path))?;
+        }
+    }
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);

@@ -137,7 +137,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::manifest::value", BadInput,
         "no download can succeed with this value; docs/formats.md describes every key";
     "asmpatch::patch::already_patched", BadInput,
-        "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL";
+        "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
+         your own; then patch ORIGINAL";
     "asmpatch::patch::config_conflict", BadInput, "leave one of them out";
     "asmpatch::patch::conflicts", Usage, "leave one of them out; with `--no-defaults` the set starts empty";
     "asmpatch::patch::duplicate_id", BadInput, "receipts name patches by id, so each needs its own; rename the new one";
@@ -165,7 +166,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image", BadInput,
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
-         image that has patches";
+         image that has patches, and `--patch-dir` adds patches of your own";
     "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
@@ -210,7 +211,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
-    "asmpatch::verify::unknown_patch", CheckFailed, "add the patch's folder with `--patch-dir`";
+    "asmpatch::verify::unknown_patch", CheckFailed,
+        "add the folder that holds its file with `--patch-dir`, or put the file beside the receipt";
     "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
@@ -219,4 +221,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          make-patch`";
     "asmpatch::wrap::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
+    "asmpatch::wrap::text", BadInput,
+        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md), and \
+         `objcopy -I srec -O ihex` makes Intel HEX from S-records";
 ];

@@ -164,7 +164,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `--no-backup` writes the unit without a backup";
     "asmpatch::flash::unverified", Refused,
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
-         receipt with `--receipt`, or make it with `asmpatch patch`. Nothing was written";
+         receipt with `--receipt`, and the folder of your own patches with `--patch-dir`, or make it with `asmpatch \
+         patch`. Nothing was written";
     "asmpatch::pcie::abort", Device, "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
         "check the card's seat, and its link with `asmpatch pcie`";

@@ -35,7 +35,7 @@ impl ImageToWrite {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
         let receipt = input::receipt_of(file, args.receipt.as_deref())?;
-        let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
+        let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let firmware = Firmware::of(&read.image, &library);

@@ -7,6 +7,7 @@ use asm2464::firmware::CodeAddress;
 use i8051::{Cpu, Instruction, Register};
 
 use super::code_space::CodeSpace;
+use super::disasm::assembly;
 
 /// The state before one instruction.
 pub struct Step<'a> {
@@ -129,7 +130,7 @@ impl fmt::Display for TraceLine {
              R={r0:02X}{r1:02X}{r2:02X}{r3:02X}{r4:02X}{r5:02X}{r6:02X}{r7:02X}",
             self.number,
             self.at.to_string(),
-            self.instruction.as_string(),
+            assembly(&self.instruction),
             self.a,
             self.dptr,
             self.sp,

@@ -1,11 +1,12 @@
 //! The receipt beside a patched image: what was done to which bytes, and what remains to be done to the unit.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asmpatch_files::toml_file::{self, TomlError};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
@@ -66,6 +67,17 @@ pub struct Receipt {
     /// The fields of configuration block 0 that flashing changes.
     #[serde(default)]
     pub config: ConfigEdits,
+    /// The files of the user's own patches, by id: names without a folder. They may lie beside the receipt.
+    #[serde(default, deserialize_with = "file_names")]
+    pub files: BTreeMap<String, String>,
+}
+
+fn file_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let files = BTreeMap::<String, String>::deserialize(deserializer)?;
+    match files.values().find(|name| name.contains(['/', '\\', ':']) || matches!(name.as_str(), "" | "." | "..")) {
+        Some(name) => Err(de::Error::custom(format!("{name:?} is not the name of a file in this folder"))),
+        None => Ok(files),
+    }
 }
 
 /// One of a receipt's two images.
@@ -113,6 +125,7 @@ impl Receipt {
             output: ReceiptImage::of(output),
             patches: set.patches.iter().map(entry).collect(),
             config: set.config.clone(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -151,6 +164,12 @@ impl fmt::Display for Receipt {
                 writeln!(f, "{} = {value}", field.name())?;
             }
         }
+        if !self.files.is_empty() {
+            writeln!(f, "\n# Files of your own patches. They are found beside this file.\n[files]")?;
+            for (id, name) in &self.files {
+                writeln!(f, "{} = {}", escape::toml(id), escape::toml(name))?;
+            }
+        }
         Ok(())
     }
 }
@@ -172,6 +191,7 @@ mod tests {
             output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },
             patches: vec![ReceiptPatch { id: "a".to_owned(), digest: Sha256Digest([1; 32]) }],
             config: toml::from_str("vendor-id = 0xADD1\nproduct = \"a\\\"b\"").unwrap(),
+            files: BTreeMap::from([("a".to_owned(), "a \"b\".toml".to_owned())]),
         }
     }
 
@@ -179,7 +199,7 @@ mod tests {
     fn a_receipt_reads_back_what_was_written() {
         let receipt = sample();
         assert_eq!(Receipt::parse("r", &receipt.to_string()).unwrap(), receipt);
-        let bare = Receipt { patches: Vec::new(), config: ConfigEdits::default(), ..receipt };
+        let bare = Receipt { patches: Vec::new(), config: ConfigEdits::default(), files: BTreeMap::new(), ..receipt };
         assert_eq!(Receipt::parse("r", &bare.to_string()).unwrap(), bare);
     }
 
@@ -193,6 +213,7 @@ mod tests {
             ("digest = ", "sha256 = ", "unknown field `sha256`"),
             ("vendor-id", "vendor", "unknown field `vendor`"),
             ("cdcd\"", "cdc\"", "odd number of hexadecimal digits"),
+            ("a \\\"b\\\".toml", "../a.toml", "is not the name of a file in this folder"),
             ("[output]", "[outputs]", "unknown field `outputs`"),
         ] {
             assert!(text.contains(from), "{from}");

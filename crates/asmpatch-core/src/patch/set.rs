@@ -82,7 +82,7 @@ pub enum PatchError {
         field: &'static str,
     },
     /// No patch is made for the image.
-    #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
+    #[error("no patch is made for this image: {}, SHA-256 {sha256}; there are patches for {known}", version.words())]
     UnknownImage {
         /// The digest.
         sha256: Sha256Digest,

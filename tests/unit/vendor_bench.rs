@@ -14,7 +14,7 @@ use asm2464_host::bridge::{
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch_core::bench::measure::Effort;
 use asmpatch_core::bench::{
-    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction,
+    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction, Skip,
 };
 
 fn vendor() -> Image {
@@ -94,7 +94,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
         let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((figures.mismatches, figures.compared), (0, row.path == Path::E4Stock), "{row:?}");
     }
-    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+    assert_eq!(outcome(&report, Path::Read16), &Outcome::NotRun { reason: Skip::NoCompleter });
 
     assert!(is_initialised(&mut bridge));
     bridge.reset(ResetMode::CpuReset).unwrap();
@@ -142,7 +142,7 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
     for path in [Path::E5Dma, Path::Read16] {
         let mut port = port_of(&patched(), "");
         let report = run(&mut uas(&mut port), &plan(&[Path::E4Stock, path], vec![31])).0;
-        assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: "no device that completes".to_owned() });
+        assert_eq!(outcome(&report, path), &Outcome::NotRun { reason: Skip::NoCompleter });
         let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
         let report = run(&mut port.open().unwrap(), &plan(&[Path::E4Stock, path], Vec::new())).0;
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "over Bulk-Only");

@@ -28,6 +28,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::corrupt", CheckFailed,
         "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
          again";
+    "asmpatch::bench::errors", CheckFailed,
+        "try another cable and port, without a hub, and soak again: errors by kind and time show which of them helps. \
+         docs/bench.md says what each kind points to";
     "asmpatch::bench::failed", CheckFailed,
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
          port, and power-cycle the unit";
@@ -49,6 +52,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
          again. `--path e4-255` measures without writing";
+    "asmpatch::bench::vanished", Device,
+        "the report shows what was measured until then. Unplug the unit, wait five seconds, plug it in again, and see \
+         what `asmpatch list` shows; then try another cable and port";
+    "asmpatch::bench::worse", CheckFailed,
+        "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
         "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
     "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";

@@ -26,7 +26,7 @@ pub(super) fn with_engine(
     work: &mut dyn FnMut(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.pcap.start()?;
-    let chosen = args.choose(recording.capture())?;
+    let mut chosen = args.choose(recording.capture())?;
     let (state, device) = (chosen.info.state, chosen.info.location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     let interrupt = patience.interrupt;

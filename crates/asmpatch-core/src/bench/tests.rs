@@ -193,7 +193,7 @@ fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Uni
     let mut bridge = Bridge::new(unit);
     let who = BenchUnit {
         device: "test".to_owned(),
-        is_virtual: true,
+        is_virtual: false,
         usb_id: "ADD1:0001".to_owned(),
         serial: "1".to_owned(),
         firmware: String::new(),
@@ -210,7 +210,7 @@ fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
     let report = report.unwrap();
     assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
     let (read, rows) = report.rows.split_last().unwrap();
-    assert_eq!(read.outcome, Outcome::NotRun { reason: "no device that completes".to_owned() });
+    assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
     assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
     for row in rows {
         let figures = row.figures().unwrap();
@@ -331,7 +331,7 @@ fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
     let who = BenchUnit {
         device: String::new(),
-        is_virtual: true,
+        is_virtual: false,
         usb_id: String::new(),
         serial: String::new(),
         firmware: String::new(),
@@ -343,11 +343,30 @@ fn ctrl_c_ends_the_bench() {
 }
 
 #[test]
-fn a_baseline_is_compared_row_by_row() {
-    let (before, _) = bench(unit(), &plan(&Path::SCSI));
-    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::SCSI)).0.unwrap());
-    before.rows.retain(|row| row.path == Path::E4Stock);
-    let changes = baseline::compare(&before, &now);
-    assert_eq!(changes.iter().map(|change| change.path).collect::<Vec<_>>(), [Path::E4Stock]);
+fn a_row_is_worse_than_its_baseline_only_beyond_the_threshold_and_the_spread_or_without_figures() {
+    let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
+    let mut before = before.unwrap();
+    let set = |row: &mut Row, [min, median, max]: [f64; 3]| match &mut row.outcome {
+        Outcome::Measured(figures) => figures.mb_per_s = Spread { median, min, max },
+        other => panic!("{other:?}"),
+    };
+    let mut now = before.clone();
+    set(&mut before.rows[0], [9.0, 10.0, 11.0]);
+    let mut compared = |figures: Option<[f64; 3]>, max_slower| {
+        match figures {
+            Some(figures) => set(&mut now.rows[0], figures),
+            None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
+        }
+        let change = baseline::compare(&before, &now, max_slower).remove(0);
+        (change.to_string(), change.is_worse)
+    };
+    assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
+    assert_eq!(compared(Some([7.0, 8.0, 8.9]), 30.0), ("-20.0%".to_owned(), false));
+    assert_eq!(compared(Some([7.0, 8.0, 9.5]), 10.0), ("-20.0% (within spread)".to_owned(), false));
+    assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
+    assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
+    before.rows.retain(|row| row.path == Path::Write16);
+    let paths = baseline::compare(&before, &now, 10.0).into_iter().map(|change| change.path);
+    assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
     assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
 }

@@ -74,26 +74,45 @@ impl Chosen {
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
-    pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
-        let Self { info, port } = self;
-        let transport = match port {
-            ChosenPort::Virtual(mut port) => virtual_unit::open(&mut port, &info, choice),
-            ChosenPort::Usb(found) => open_found(&found, choice),
+    pub fn open(&mut self, choice: TransportChoice) -> Result<Unit, OpenError> {
+        let info = self.info.clone();
+        let transport = match &mut self.port {
+            ChosenPort::Virtual(port) => virtual_unit::open(port, &info, choice),
+            ChosenPort::Usb(found) => open_found(found, choice),
         }?;
         let (kind, depth) = (transport.kind(), transport.max_depth());
         info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
         Ok(Unit { info, bridge: Bridge::new(transport) })
     }
 
+    /// Finds the unit again after it has left the bus: at its port, or by its identity at another one. Then it can be
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`OpenError::None`] while it is away.
+    pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), OpenError> {
+        let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
+        let mut found = usb::discover(&known.known_units())?;
+        let same = |other: &UnitInfo| (other.id, &other.serial) == (self.info.id, &self.info.serial);
+        let at_its_port = found.iter().position(|other| other.info.location == self.info.location);
+        let index = at_its_port.or_else(|| {
+            let mut others = (0..found.len()).filter(|index| same(&found[*index].info));
+            others.next().filter(|_| others.next().is_none())
+        });
+        **lost = found.swap_remove(index.ok_or(OpenError::None)?);
+        self.info = lost.info.clone();
+        Ok(())
+    }
+
     /// Opens the unit for the open firmware's control requests.
     ///
     /// # Errors
     /// [`OpenError`]. Sends nothing to a unit that runs anything else.
-    pub fn open_control(self) -> Result<OpenUnit, OpenError> {
-        let Self { info, port } = self;
-        let bridge = match port {
-            ChosenPort::Virtual(mut port) => port.control()?,
-            ChosenPort::Usb(found) => usb::control(&found)?,
+    pub fn open_control(&mut self) -> Result<OpenUnit, OpenError> {
+        let info = self.info.clone();
+        let bridge = match &mut self.port {
+            ChosenPort::Virtual(port) => port.control()?,
+            ChosenPort::Usb(found) => usb::control(found)?,
         };
         info!("{}: opened for control requests ({})", info.location, info.state);
         Ok(Unit { info, bridge })

@@ -167,7 +167,7 @@ impl fmt::Display for Receipt {
         if !self.files.is_empty() {
             writeln!(f, "\n# Files of your own patches. They are found beside this file.\n[files]")?;
             for (id, name) in &self.files {
-                writeln!(f, "{} = {}", escape::toml(id), escape::toml(name))?;
+                writeln!(f, "{} = {}", toml_file::string(id), toml_file::string(name))?;
             }
         }
         Ok(())

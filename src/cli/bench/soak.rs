@@ -76,7 +76,7 @@ pub(super) fn run(
     bar: &ProgressBar,
 ) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let known = args.device.ids.load()?;
+    let known = args.device.port.ids.load()?;
     let is_virtual = chosen.info.is_virtual();
     let plan = SoakPlan { duration, timeout: args.timeout, seed: seed() };
     let mut is_initialised = false;

@@ -107,7 +107,7 @@ fn picture(
     let drawn = (|| -> Drawn {
         let root = SVGBackend::with_string(&mut svg, (SIZE.0, height)).into_drawing_area();
         root.fill(&WHITE)?;
-        let kind = if unit.is_virtual { " (a virtual bridge: the figures measure the host)" } else { "" };
+        let kind = if unit.is_virtual { " (a virtual unit: the figures measure the host)" } else { "" };
         let title = format!("asmpatch {what}: {} over {}{kind}", unit.device.shown(), unit.transport);
         let root = root.titled(&title, ("sans-serif", 18))?;
         draw(&root)?;

@@ -44,7 +44,7 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
     outln!("{} {} (serial {}), {}", unit.device.shown().bold(), unit.usb_id.shown(), serial.shown(), unit.transport);
     wrapped("  behind it: ", "    ", &unit.behind.shown().to_string());
     if unit.is_virtual {
-        let note = "This is a virtual bridge: the figures measure this machine, not a bridge.";
+        let note = "This is a virtual unit: the figures measure this machine, not a bridge.";
         outln!("{}", note.yellow());
     }
 }

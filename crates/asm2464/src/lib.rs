@@ -44,8 +44,6 @@ pub mod scsi;
 mod serde_text;
 pub mod sram;
 pub mod tlp;
-mod work;
 
 pub use bdf::Bdf;
 pub use coded::{Coded, Quote};
-pub use work::{Simulated, Work};

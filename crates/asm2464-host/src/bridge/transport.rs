@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use asm2464::Simulated;
 use asm2464::scsi::Cdb;
 
 use super::error::{TransportError, TransportErrorKind};
@@ -41,11 +40,6 @@ pub trait Transport {
     /// The pipes below, if there are any.
     fn pipes(&mut self) -> Option<&mut dyn Pipes> {
         None
-    }
-
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&mut self) -> Option<Simulated> {
-        self.pipes()?.simulated()
     }
 
     /// The protocol.

@@ -7,7 +7,7 @@ mod selector;
 mod virtual_unit;
 
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::VirtualPort;
+use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
 use asm2464_host::bridge::{
     AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
 };
@@ -70,6 +70,14 @@ enum ChosenPort {
 }
 
 impl Chosen {
+    /// The unit itself, if it is one in software.
+    pub fn model(&self) -> Option<SharedBridge> {
+        match &self.port {
+            ChosenPort::Virtual(port) => Some(port.unit().clone()),
+            ChosenPort::Usb(_) => None,
+        }
+    }
+
     /// Opens the unit for SCSI commands.
     ///
     /// # Errors

@@ -45,9 +45,7 @@ mod serde_text;
 pub mod sram;
 pub mod tlp;
 mod transport;
-mod work;
 
 pub use bdf::Bdf;
 pub use coded::{Coded, Quote};
 pub use transport::TransportKind;
-pub use work::{Simulated, Work};

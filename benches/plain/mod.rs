@@ -1,7 +1,7 @@
 //! The plain responder: a unit without firmware that answers every command at a fixed cost, to measure a host's engine
 //! alone.
 //!
-//! It is a virtual bridge on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
+//! It is a virtual unit on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
 //! GPU runtime looks for: a disk of 32 MiB that discards writes and reads as zeros. The benchmarks run it in their own
 //! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command has it.
 

@@ -1,4 +1,4 @@
-//! The `asmpatch demo` command: shows the whole trip on a virtual bridge.
+//! The `asmpatch demo` command: shows the whole trip on a virtual unit.
 
 use std::path::{Path, PathBuf};
 
@@ -21,13 +21,13 @@ use crate::interrupt;
 
 /// Show the whole trip with nothing attached and no network.
 ///
-/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual bridge,
-/// measures the bridge, and multiplies matrices on a GPU behind it. Each step names its purpose and the command that
+/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual unit,
+/// measures it, and multiplies matrices on a GPU behind it. Each step names its purpose and the command that
 /// does it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo")]
 pub struct Args {
-    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual bridge.
+    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual unit.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -53,7 +53,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let library = crate::embedded::patches()?;
 
     outln!(
-        "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",
+        "{} The whole trip on a virtual unit: nothing is attached, nothing leaves this machine.",
         "asmpatch demo.".bold()
     );
     begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
@@ -71,7 +71,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     command("verify patched.bin");
     verified(&demo.verify(&library, &stock, &patched)?);
 
-    begin(4, "Attach", "A bridge in software, as `--device virtual:DIR` makes one. Its SPI flash is a file.");
+    begin(4, "Attach", "A unit in software, as `--device virtual:DIR` makes one. Its SPI flash is a file.");
     let (mut port, before) = demo.attach()?;
     done(&format!("{} ({}), serial {}, a GPU behind it", before.usb_id, before.state, before.serial));
 
@@ -175,7 +175,7 @@ fn measured(report: &bench::BenchReport) {
             ));
         }
     }
-    remark("these figures measure this machine and a virtual bridge, not a chip");
+    remark("these figures measure this machine and a virtual unit, not a chip");
 }
 
 fn computed(computed: &Computed) {
@@ -199,9 +199,9 @@ fn computed(computed: &Computed) {
 
 fn next(kept: Option<&Path>) {
     if let Some(folder) = kept {
-        outln!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.shown());
+        outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
     }
-    outln!("\n{}", "With a real enclosure the same trip is:".bold());
+    outln!("\n{}", "With a real dock the same trip is:".bold());
     for (line, what_for) in [
         ("download -o stock.bin", "the vendor's image 240417"),
         ("patch stock.bin -o patched.bin", "and a receipt"),

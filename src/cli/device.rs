@@ -17,7 +17,7 @@ pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
 /// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
     /// it can be left out.
     #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Option<Selector>,

@@ -1,4 +1,4 @@
-//! The `asmpatch list` command: lists every bridge on the system.
+//! The `asmpatch list` command: lists every unit on the system.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ use super::{Context, print};
 use crate::cli::errors::{Exit, help};
 use crate::interrupt;
 
-/// List every bridge on the system: firmware, maker, link, and what is behind it.
+/// List every unit on the system: firmware, maker, link, and what is behind it.
 ///
 /// Disturbs nothing that is in use. Asks a unit what it runs, and what is behind it, only if no kernel driver holds it
 /// or, with --probe, if nothing uses its disk. Neither lists nor opens a device with an unknown USB ID: --usb-id adds
@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
     known: bool,
 
-    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
+    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder, which is listed
     /// only if you name it. May be given more than once.
     #[arg(long = "device", value_name = UNIT)]
     devices: Vec<Selector>,

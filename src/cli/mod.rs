@@ -70,7 +70,7 @@ use crate::cli::errors::Exit;
 ///
 /// The whole trip: download the vendor's image and verify it, patch it, flash it over USB with a backup and a
 /// readback, and measure that the bridge does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
-/// bridge, with nothing attached.
+/// unit, with nothing attached.
 #[derive(Debug, Parser)]
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = EXIT_STATUSES)]

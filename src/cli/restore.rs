@@ -1,4 +1,4 @@
-//! The `asmpatch restore` command: writes a backup back to a bridge.
+//! The `asmpatch restore` command: writes a backup back to a unit.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 
-/// Write a backup back to a bridge, byte for byte.
+/// Write a backup back to a unit, byte for byte.
 ///
 /// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
 /// the unit can't be read, it needs --no-backup.

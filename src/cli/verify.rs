@@ -70,7 +70,7 @@ pub struct Args {
     boot: bool,
 
     /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a
-    /// virtual bridge in a folder.
+    /// virtual unit in a folder.
     #[arg(long, value_name = UNIT)]
     device: Option<Selector>,
 

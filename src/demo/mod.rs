@@ -1,5 +1,5 @@
 //! The demonstration, with nothing attached and no network: downloads the practice image from a local mirror, patches,
-//! verifies and flashes it to a virtual bridge, and measures the bridge, with the same calls as the commands.
+//! verifies and flashes it to a virtual unit, and measures the bridge, with the same calls as the commands.
 
 mod mirror;
 
@@ -193,13 +193,13 @@ impl<'a> Demo<'a> {
         Ok(VerifyResult { patches, refused_because: refused.to_string() })
     }
 
-    /// Creates a virtual bridge as its maker sells it, with a GPU behind it.
+    /// Creates a virtual unit as its maker sells it, with a GPU behind it.
     ///
     /// # Errors
     /// Fails if its folder can't be used.
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
         let folder = self.folder.join("unit");
-        file::make_folder(&folder).map_err(setup("make the virtual bridge's folder"))?;
+        file::make_folder(&folder).map_err(setup("make the virtual unit's folder"))?;
         atomic::write(
             &folder.join("bridge.toml"),
             b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\nport-power = true\n",

@@ -32,7 +32,7 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     Recorded { _dir: dir, path }
 }
 
-/// Records a virtual bridge in this process: a read, a write, a refused command, and one without data.
+/// Records a virtual unit in this process: a read, a write, a refused command, and one without data.
 fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
     recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit("behind = { ssd = { bytes = 1048576 } }"));

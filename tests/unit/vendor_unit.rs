@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched by its own code.
+//! The vendor's image on a virtual unit: it runs there, and is flashed and patched by its own code.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge where only its code answers: flashed, measured, hung and reset.
+//! The vendor's image on a virtual unit where only its code answers: flashed, measured, hung and reset.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The `asmpatch bench` command: measures a bridge after proving that its data are right.
+//! The `asmpatch bench` command: measures a unit after proving that its data are right.
 
 pub(super) mod soak;
 mod svg;
@@ -24,7 +24,7 @@ use super::{Context, input, output, print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 
-/// Measure a bridge, after proving that its data are right.
+/// Measure a unit, after proving that its data are right.
 ///
 /// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands per
 /// second, latency percentiles. If a path does not answer, it is timed out, the unit is recovered, and the path's row
@@ -80,7 +80,7 @@ pub struct Args {
     check: bool,
 
     /// Also predict what silicon should reach, from the clock cycles that the firmware took on the chip model. Virtual
-    /// bridges only.
+    /// units only.
     #[arg(long)]
     predict: bool,
 
@@ -171,7 +171,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// `--predict` was given for a real unit.
 #[derive(Debug, Error)]
-#[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
+#[error("--predict counts the clock cycles of the chip model, which runs virtual units alone")]
 struct NoModel;
 
 asm2464::coded!(NoModel => "asmpatch::bench::no_model");

@@ -44,7 +44,7 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
     outln!("{} {} (serial {}), {}", unit.device.shown().bold(), unit.usb_id.shown(), serial.shown(), unit.transport);
     wrapped("  behind it: ", "    ", &unit.behind.shown().to_string());
     if unit.is_virtual {
-        let note = "This is a virtual bridge: the figures measure this machine, not a bridge.";
+        let note = "This is a virtual unit: the figures measure this machine, not a bridge.";
         outln!("{}", note.yellow());
     }
 }
@@ -338,8 +338,7 @@ mod tests {
         let lines = chart(&rows.iter().collect::<Vec<_>>());
         assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
         let depths = [1, 2, 4, 8, 16, 31];
-        let sweep: Vec<Row> =
-            rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
+        let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
         let text = swept(&sweep).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 1 + rows.len(), "a line for each path and size: {text}");

@@ -41,7 +41,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
          `asmpatch patch`";
     "asmpatch::bench::no_model", Usage,
-        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual bridge: --device \
+        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual unit: --device \
          virtual:DIR";
     "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
     "asmpatch::bench::recovery", Device,
@@ -147,7 +147,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
+        "the last three bytes name the chip maker's line (85.00.00) or a dock maker's, and it is not known \
          whether one fits the other's board: add `--other-line` to write it. Nothing was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \

@@ -1,4 +1,4 @@
-//! The `asmpatch flash` command: writes an image to one or more bridges.
+//! The `asmpatch flash` command: writes an image to one or more units.
 
 pub(super) mod ask;
 mod at_once;
@@ -33,7 +33,7 @@ pub use screen::Screen;
 pub use session::{Choice, PreparedUnit, UnitOutcome, WritingJob, WritingSession};
 pub use show::SSD_LOST;
 
-/// Write an image to a bridge, with a backup before and a readback after.
+/// Write an image to a unit, with a backup before and a readback after.
 ///
 /// Shows what it will write, and asks. The image must be known, or have the receipt of `asmpatch patch`. Keeps the
 /// unit's own configuration blocks, except the fields that the patches name. Writing begins with an erase of the whole
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected bridges at once, or all that you name with --device. A refused unit doesn't stop the others.
+    /// Write all connected units at once, or all that you name with --device. A refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 
@@ -69,7 +69,7 @@ pub struct Args {
     serial: Option<String>,
 
     /// Give the unit the chip maker's IDs and names again (174C:2464), instead of those that the patches name. Only a
-    /// backup has an enclosure maker's own: `asmpatch restore`.
+    /// backup has a dock maker's own: `asmpatch restore`.
     #[arg(long)]
     stock_identity: bool,
 
@@ -83,7 +83,7 @@ pub struct Args {
 /// Options of every command that writes a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WritingArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
     /// it can be left out. May be given more than once with --all.
     #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,

@@ -86,7 +86,7 @@ pub fn actions(
     gone: bool,
 ) -> Vec<Action> {
     let command = |purpose, command| Action { purpose, question: None, command: Some(command) };
-    // A virtual bridge is listed only if it is named.
+    // A virtual unit is listed only if it is named.
     let named =
         if location.is_virtual() { format!(" --device {}", shell::word(location.to_string())) } else { String::new() };
     let list = |purpose| command(purpose, format!("asmpatch list{named}"));

@@ -394,7 +394,7 @@ impl<'a> WritingSession<'a> {
         let options = |location: &Location| FlashOptions {
             backup_into: self.backup_into.as_deref().map(Path::to_owned),
             return_deadline: come_back,
-            // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
+            // Nobody can plug in a virtual unit again, and nobody who sees no messages will plug in a real one.
             replug_deadline: if is_attended && !location.is_virtual() { replug } else { Duration::ZERO },
             rewrite: self.args.force,
             budget: BUDGET,

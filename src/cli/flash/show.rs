@@ -37,7 +37,11 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String {
     let Attached { usb_id, serial, .. } = &plan.attached;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
-    format!("{}: {} under {usb_id}{serial}", seen.location.to_string().shown(), seen.running.runs(&job.library).to_string().shown())
+    format!(
+        "{}: {} under {usb_id}{serial}",
+        seen.location.to_string().shown(),
+        seen.running.runs(&job.library).to_string().shown()
+    )
 }
 
 /// Returns the lines that say what will be written to a unit.

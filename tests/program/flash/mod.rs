@@ -1,4 +1,4 @@
-//! Backup, flash and restore on a virtual bridge, with every fault that it supports.
+//! Backup, flash and restore on a virtual unit, with every fault that it supports.
 
 mod cases;
 mod config;

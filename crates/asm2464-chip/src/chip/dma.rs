@@ -278,7 +278,8 @@ impl Dma {
                 return true;
             }
             CONTROL_2 => {
-                let is_out = value & CONTROL_2_OUT == CONTROL_2_OUT && memory.main()[usize::from(CONTROL_3)] & 0x01 != 0;
+                let is_out =
+                    value & CONTROL_2_OUT == CONTROL_2_OUT && memory.main()[usize::from(CONTROL_3)] & 0x01 != 0;
                 let is_all = value & CONTROL_2_ALL == CONTROL_2_ALL;
                 return self.end(is_out, is_all);
             }

@@ -1,4 +1,4 @@
-//! A transport's pipes to a virtual bridge in this process.
+//! A transport's pipes to a virtual unit in this process.
 
 use std::collections::VecDeque;
 use std::sync::MutexGuard;

@@ -1,4 +1,4 @@
-//! A virtual bridge that `--device` names: a port that stays while the unit comes and goes.
+//! A virtual unit that `--device` names: a port that stays while the unit comes and goes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,23 +19,23 @@ use crate::pcap::{Bus, Capture};
 /// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Reasons a virtual bridge was not opened.
+/// Reasons a virtual unit was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unopened {
     /// The unit has no power, or has left the bus.
-    #[error("the virtual bridge {location} is not on the bus")]
+    #[error("the virtual unit {location} is not on the bus")]
     Absent {
         /// The unit.
         location: Location,
     },
     /// The firmware in the unit's flash answers no host.
-    #[error("the virtual bridge {location} is not on the bus: the firmware in its flash does not enumerate")]
+    #[error("the virtual unit {location} is not on the bus: the firmware in its flash does not enumerate")]
     Mute {
         /// The unit.
         location: Location,
     },
     /// The unit's firmware speaks another protocol.
-    #[error("the virtual bridge {location} runs its {state}, which takes none of the open firmware's requests")]
+    #[error("the virtual unit {location} runs its {state}, which takes none of the open firmware's requests")]
     OtherProtocol {
         /// The unit.
         location: Location,
@@ -50,7 +50,7 @@ asm2464::coded!(Unopened {
     OtherProtocol => "asmpatch::virtual_bridge::other_protocol",
 });
 
-/// A port with a virtual bridge.
+/// A port with a virtual unit.
 #[derive(Debug)]
 pub struct VirtualPort {
     location: Location,

@@ -1,4 +1,4 @@
-//! The scenario of a virtual bridge: what is behind it, its state, its timing and the faults to inject.
+//! The scenario of a virtual unit: what is behind it, its state, its timing and the faults to inject.
 //!
 //! The TOML is documented in docs/virtual-bridge.md.
 
@@ -124,7 +124,7 @@ pub struct Timing {
     pub reenumerate_ms: u64,
 }
 
-/// The scenario of a virtual bridge: its `bridge.toml`.
+/// The scenario of a virtual unit: its `bridge.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Scenario {

@@ -1,4 +1,4 @@
-//! UAS against the virtual bridge, which follows the protocol, and against a device that does not.
+//! UAS against the virtual unit, which follows the protocol, and against a device that does not.
 
 mod liar;
 

@@ -63,7 +63,7 @@ impl Coded for PortError {
     }
 }
 
-/// A USB port with a bridge, or a virtual bridge's folder: what `--device` names.
+/// A USB port with a bridge, or a virtual unit's folder: what `--device` names.
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
 pub trait Port: Send {

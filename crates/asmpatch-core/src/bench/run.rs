@@ -163,12 +163,8 @@ pub(super) trait Subject {
 
     /// Reads the start of the SRAM by the path that moves the most, in `buffer`'s length or less. Returns the path and
     /// the number of bytes; `None` if this unit has no such path.
-    fn read_sram(
-        &mut self,
-        buffer: &mut [u8],
-        known: &Known,
-        timeout: Duration,
-    ) -> (Path, Option<Result<usize, Halt>>);
+    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
+    -> (Path, Option<Result<usize, Halt>>);
 
     /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;

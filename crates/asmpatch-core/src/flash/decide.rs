@@ -414,7 +414,7 @@ impl Candidate<'_> {
     }
 
     /// Returns the change of the version's line, if there is one. The version's last bytes name the line: the chip
-    /// maker's own, or an enclosure maker's. The practice image has none.
+    /// maker's own, or a dock maker's. The practice image has none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
         let (from, to) = (self.seen.running.version?, self.plan.version?);

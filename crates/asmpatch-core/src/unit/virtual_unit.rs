@@ -1,4 +1,4 @@
-//! A virtual bridge as a unit, in the folder that `--device virtual:DIR` names.
+//! A virtual unit as a unit, in the folder that `--device virtual:DIR` names.
 
 use std::path::PathBuf;
 

@@ -130,7 +130,11 @@ mod tests {
     fn an_effect_that_is_claimed_and_not_there_fails() {
         let none = Effects::default();
         for (effects, what, wire) in [
-            (Effects { e4_length_16: true, ..none }, "reads more than 255 bytes of the SRAM (E4)", TransportKind::BulkOnly),
+            (
+                Effects { e4_length_16: true, ..none },
+                "reads more than 255 bytes of the SRAM (E4)",
+                TransportKind::BulkOnly,
+            ),
             (Effects { read16_sram: true, ..none }, "reads the SRAM with READ(16)", TransportKind::BulkOnly),
             (Effects { answers_writes: true, ..none }, "answers WRITE(16) without an SSD", TransportKind::Uas),
         ] {

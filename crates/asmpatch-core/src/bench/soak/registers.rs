@@ -26,7 +26,10 @@ pub(super) fn read<S: Subject>(subject: &mut S, known: &Known) -> Vec<PcieErrors
 /// Puts the registers' values after the soak beside those before it.
 pub(super) fn join(before: Vec<PcieErrors>, after: &[PcieErrors]) -> Vec<PcieErrors> {
     let joined = before.into_iter().map(|function| PcieErrors {
-        after: after.iter().find(|other| (other.at, &other.id) == (function.at, &function.id)).map(|other| other.before),
+        after: after
+            .iter()
+            .find(|other| (other.at, &other.id) == (function.at, &function.id))
+            .map(|other| other.before),
         ..function
     });
     joined.collect()

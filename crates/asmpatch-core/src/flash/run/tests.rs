@@ -1,4 +1,4 @@
-//! Runs against a unit in memory, for behaviour that a virtual bridge does not have: flash that loses what is written,
+//! Runs against a unit in memory, for behaviour that a virtual unit does not have: flash that loses what is written,
 //! and a unit that comes back late, as another, or not at all.
 
 mod phases;

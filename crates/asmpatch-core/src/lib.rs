@@ -12,7 +12,9 @@
 //! use asm2464_chip::practice;
 //!
 //! let stock = practice::image();
-//! let patch = r#"
+//! let digest = Sha256Digest::of(&stock.to_file());
+//! let patch = format!(
+//!     r#"
 //!     id = "status"
 //!     title = "Answer the host at once when a write is queued"
 //!     purpose = "With a GPU behind the bridge no completion arrives."
@@ -20,7 +22,7 @@
 //!     default = true
 //!
 //!     [[images]]
-//!     sha256 = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2"
+//!     sha256 = "{digest}"
 //!     name = "practice"
 //!
 //!     [[images.hunks]]
@@ -28,9 +30,9 @@
 //!     expect = "0a"
 //!     new = "05"
 //!     note = "the operand of MOV R7,#0Ah"
-//! "#;
-//! let library = Library::of(&[("status.toml", patch)])?;
-//! let digest = Sha256Digest::of(&stock.to_file());
+//!     "#
+//! );
+//! let library = Library::of(&[("status.toml", &patch)])?;
 //! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
 //! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -70,7 +70,7 @@ fn kept(seen: &Observation, image: &Image) -> FlashPlan {
 
 fn subject() -> Subject {
     let firmware = Firmware::of(&sample_image(0), &Library::of_repository().unwrap());
-    Subject { firmware, rewritable: Rewritable::Yes, from_virtual: false, serial_given: false }
+    Subject { firmware, rewritable: Rewritable::Yes, is_unknown: false, from_virtual: false, serial_given: false }
 }
 
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
@@ -254,6 +254,33 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let decision = decide_alone(&seen, &plan, &subject(), unasked);
     assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })));
     written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..unasked }));
+}
+
+#[test]
+fn a_line_whose_first_byte_differs_needs_consent_in_advance_even_on_a_terminal() {
+    let image = sample_image(0);
+    let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
+    let [a, b, c, series, ..] = image.version().0;
+    seen.running.version = Some(FirmwareVersion([a, b, c, series ^ 1, 0, 0]));
+    let plan = kept(&seen, &image);
+    let decision = decide_alone(&seen, &plan, &subject(), Allowed::default());
+    assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })), "{decision:?}");
+    written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..Allowed::default() }));
+}
+
+#[test]
+fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
+    let image = sample_image(0);
+    let unknown = Subject { is_unknown: true, ..subject() };
+    for device in ["1-1", "virtual:x"] {
+        let seen = observed(device, blocks("A"), Some(&sample_image(1)));
+        let plan = kept(&seen, &image);
+        let decision = decide_alone(&seen, &plan, &unknown, Allowed::default());
+        let expected = [Unproven::UnknownImage];
+        assert!(matches!(decision, Decision::Refused(Refusal::Unproven { why, .. }) if why == expected));
+        let terms = written(decide_alone(&seen, &plan, &unknown, Allowed { unproven: true, ..Allowed::default() }));
+        assert_eq!(terms.unproven, expected);
+    }
 }
 
 #[test]

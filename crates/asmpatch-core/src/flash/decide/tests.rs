@@ -100,7 +100,10 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
     let seen = observed("1-1", blocks("A"), Some(&image));
     let plan = kept(&seen, &image);
     let contradictions: [fn(&mut Observation); 4] = [
-        |seen| seen.running.version = Some(FirmwareVersion([1; 6])),
+        |seen| {
+            let [_, b, c, line @ ..] = sample_image(0).version().0;
+            seen.running.version = Some(FirmwareVersion([1, b, c, line[0], line[1], line[2]]));
+        },
         |seen| seen.attached.usb_id = UsbId::PATCHED,
         |seen| seen.attached.serial = "B".to_owned(),
         |seen| seen.running.parts = None,
@@ -244,8 +247,8 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
 fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let image = sample_image(0);
     let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
-    let [a, b, c, ..] = image.version().0;
-    let makers = FirmwareVersion([a, b, c, 0x85, 0x4F, 0x05]);
+    let [a, b, c, series, ..] = image.version().0;
+    let makers = FirmwareVersion([a, b, c, series, 0x4F, 0x05]);
     seen.running.version = Some(makers);
     let plan = kept(&seen, &image);
     let asked = written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
@@ -273,7 +276,7 @@ fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
     let image = sample_image(0);
     let unknown = Subject { is_unknown: true, ..subject() };
     for device in ["1-1", "virtual:x"] {
-        let seen = observed(device, blocks("A"), Some(&sample_image(1)));
+        let seen = observed(device, blocks("A"), Some(&another()));
         let plan = kept(&seen, &image);
         let decision = decide_alone(&seen, &plan, &unknown, Allowed::default());
         let expected = [Unproven::UnknownImage];

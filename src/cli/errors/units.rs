@@ -147,8 +147,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the chip maker's line (85.00.00) or a dock maker's, and it is not known \
-         whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+        "the last three bytes name the line: 85.00.00 is the chip maker's, others are enclosure makers' or of another \
+         series (84), and it is not known whether one fits the other's board: add `--other-line` to write it. Nothing \
+         was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
@@ -158,7 +159,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
     "asmpatch::flash::unproven", Refused,
-        "the unit may never take firmware again: add `--unproven` if that is what you want. Nothing was written";
+        "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
+         written";
     "asmpatch::flash::unusable_backup", Refused,
         "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
          `--no-backup` writes the unit without a backup";

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
+use asm2464::scsi::runtime::{INITIALISATION, initialisation};
 use asmpatch_core::patch::{
     ConfigEdits, EarlyAnswer, Effect, Library, NotProven, PatchError, PatchSet, Patched, Readiness, ReceiptImage,
     Selection, early_answer,
@@ -196,8 +197,10 @@ pub(super) struct KnownPatchJson<'a> {
     default: bool,
     /// What a patched image does differently, as far as asmpatch acts on it.
     effects: &'a [Effect],
-    /// The names of the images that it changes; empty if it fits any image because it changes only the configuration.
+    /// The names of the images that it has hunks for; empty if it fits any image because it changes only the configuration.
     images: Vec<&'a str>,
+    /// Whether it can find its place in other images by signature.
+    by_signature: bool,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
 }
@@ -214,6 +217,7 @@ fn list(library: &Library, json: bool) {
             default: patch.default,
             effects: &patch.effects,
             images: patch.images.iter().map(|image| image.name.as_str()).collect(),
+            by_signature: !patch.signatures.is_empty(),
             config: &patch.config,
         })
         .collect();
@@ -224,7 +228,8 @@ fn list(library: &Library, json: bool) {
         let images = if patch.images.is_empty() { "any known image".to_owned() } else { patch.images.join(", ") };
         let when = if patch.default { "by default" } else { "with --patch" };
         outln!("{}: {}", patch.id.shown(), patch.title.shown());
-        outln!("  {when}, for {}", images.shown());
+        let others = if patch.by_signature { "; others by signature" } else { "" };
+        outln!("  {when}, for {}{others}", images.shown());
     }
 }
 
@@ -272,6 +277,13 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
                  and {sectors:#06x} to 0x20"
             );
         }
+    }
+    let answers = set.patches.iter().any(|patch| patch.effects.contains(&Effect::AnswersWrites));
+    if proof.is_none() && answers && initialisation(set.base.version()) != INITIALISATION {
+        outln!(
+            "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does"
+        );
+        outln!("  not know this image gets 2/3A (no medium) for each WRITE(16): docs/firmware.md, \"Other versions\"");
     }
     if dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);

@@ -30,7 +30,7 @@ pub struct PatchSet<'a> {
     pub patches: Vec<&'a Patch>,
     /// The changes that all patches together make to configuration block 0.
     pub config: ConfigEdits,
-    /// Every hunk with its patch, ascending.
+    /// Every hunk with its patch.
     hunks: Vec<(&'a Patch, Hunk)>,
 }
 
@@ -244,7 +244,11 @@ impl<'a> PatchSet<'a> {
             }
             if !patch.is_for(&digest) {
                 let made_for = patch.images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");
-                return Err(PatchError::NotForImage { id: id(patch), image: library.image_name(&digest), made_for });
+                return Err(PatchError::NotForImage {
+                    id: id(patch),
+                    image: library.image_words(&digest, base.version()),
+                    made_for,
+                });
             }
         }
         let mut hunks: Vec<(&'a Patch, Hunk)> = Vec::new();
@@ -258,9 +262,10 @@ impl<'a> PatchSet<'a> {
         if !is_known && library.knows_version(base.version()) {
             return Err(PatchError::ModifiedImage { sha256: digest, version: base.version() });
         }
-        hunks.sort_by_key(|(_, hunk)| hunk.range().start);
-        for pair in hunks.windows(2) {
-            let ((first, lower), (second, higher)) = (&pair[0], &pair[1]);
+        let mut ascending: Vec<&(&Patch, Hunk)> = hunks.iter().collect();
+        ascending.sort_by_key(|(_, hunk)| hunk.range().start);
+        for pair in ascending.windows(2) {
+            let ((first, lower), (second, higher)) = (pair[0], pair[1]);
             if lower.range().end > higher.range().start {
                 return Err(PatchError::Overlap { first: id(first), second: id(second), at: higher.at });
             }

@@ -281,8 +281,7 @@ fn vendor_firmware(
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     let mut port = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
-    let state = port.attached()?.state;
-    super::reset::restart(&mut *port, state, interrupt).map(drop)
+    super::reset::restart(&mut *port, interrupt)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {

@@ -338,8 +338,7 @@ fn leave(args: &Args, capture: Option<&Capture>, is_initialised: bool) {
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     let mut port = args.device.port.port(capture)?;
-    let state = port.attached()?.state;
-    super::reset::restart(&mut *port, state, interrupt).map(drop)
+    super::reset::restart(&mut *port, interrupt)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {

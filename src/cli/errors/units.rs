@@ -213,10 +213,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware", Refused,
-        "nothing was sent to it. Only a power cycle restarts it: unplug it, wait five seconds, plug it in again; \
-         docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or unplug it, wait five seconds, \
+         plug it in again; docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::reset::no_such_level", Refused,
+        "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
+         `--level` out, and asmpatch takes what fits";
     "asmpatch::reset::not_back", Device,
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
+    "asmpatch::reset::not_done", Device,
+        "leave `--level` out, and asmpatch tries what else can help; or unplug the unit and its supply, wait five \
+         seconds, plug both in again";
+    "asmpatch::reset::not_helped", Device,
+        "without `--level` asmpatch tries all levels; where they don't help, unplug the unit and its supply, wait five \
+         seconds, plug both in again";
     "asmpatch::sense::flash", Device,
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,

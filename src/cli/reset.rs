@@ -7,7 +7,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, Port, Speed};
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
@@ -244,7 +243,7 @@ fn judge(device: String, report: &RestartReport, only: Option<Level>, deadline: 
 
 /// Resets the CPU and waits until the unit is back.
 pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let (device, come_back) = (port.device(), Deadlines::of_this_run().come_back);
+    let (device, come_back) = (port.location().to_string(), Deadlines::of_this_run().come_back);
     let state = port.attached()?.state;
     if !Level::Cpu.fits(Some(state)) {
         return Err(ResetError::NoFirmware { device, state }.into());

@@ -328,7 +328,7 @@ impl Step<'_, '_> {
             Ok(()) | Err(CommandError::Transport(_)) => {}
             Err(refused) => return Ok(Err(refused.to_string())),
         }
-        info!("{}: CPU reset sent", self.port.device());
+        info!("{}: CPU reset sent", self.port.location());
         // Release the port only after the unit has left the bus: see `flash`.
         let outcome = self.wait(self.options.come_back, "CPU reset");
         drop(bridge);

@@ -87,7 +87,8 @@ pub fn draw_soak(report: &SoakReport) -> Result<String, SvgError> {
         let style = colour(Path::Read16).stroke_width(2);
         // Each slice as a step: its throughput is that of the whole slice.
         let ends = slices.iter().skip(1).map(|slice| slice.at_s).chain([report.elapsed_s]);
-        let steps = slices.iter().zip(ends).flat_map(|(slice, to)| [slice.at_s, to].map(|at| (at / end, slice.mb_per_s)));
+        let steps =
+            slices.iter().zip(ends).flat_map(|(slice, to)| [slice.at_s, to].map(|at| (at / end, slice.mb_per_s)));
         chart.draw_series(LineSeries::new(steps, style))?;
         Ok(())
     })
@@ -202,11 +203,14 @@ where
     DB::ErrorType: 'static,
 {
     let plot = chart.plotting_area();
-    let ((left, top), (right, bottom)) = (plot.get_base_pixel(), (plot.get_pixel_range().0.end, plot.get_pixel_range().1.end));
+    let ((left, top), (right, bottom)) =
+        (plot.get_base_pixel(), (plot.get_pixel_range().0.end, plot.get_pixel_range().1.end));
     let (origin_x, origin_y) = area.get_base_pixel();
     let mut ends: Vec<(i32, Path, (i32, i32))> = lines
         .iter()
-        .filter_map(|(path, line)| line.last().map(|(x, y)| plot.map_coordinate(&(*x, y[1]))).map(|at| (at.1, *path, at)))
+        .filter_map(|(path, line)| {
+            line.last().map(|(x, y)| plot.map_coordinate(&(*x, y[1]))).map(|at| (at.1, *path, at))
+        })
         .collect();
     ends.sort_unstable();
     let heights = spaced(ends.iter().map(|end| end.0).collect(), top, bottom);

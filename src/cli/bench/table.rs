@@ -338,8 +338,7 @@ mod tests {
         let lines = chart(&rows.iter().collect::<Vec<_>>());
         assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
         let depths = [1, 2, 4, 8, 16, 31];
-        let sweep: Vec<Row> =
-            rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
+        let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
         let text = swept(&sweep).trim_fmt();
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert_eq!(text.lines().count(), 1 + rows.len(), "a line for each path and size: {text}");

@@ -190,11 +190,7 @@ pub(super) fn measure_completed<T: Transport>(
 }
 
 /// Lets the card write a completion entry.
-pub(super) fn complete<T: Transport>(
-    bridge: &mut Bridge<T>,
-    card: TinyGpu,
-    entry: Entry,
-) -> Result<(), TinyGpuError> {
+pub(super) fn complete<T: Transport>(bridge: &mut Bridge<T>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
     // A card that has its address is ready.
     card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
 }

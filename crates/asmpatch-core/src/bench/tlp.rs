@@ -29,20 +29,26 @@ pub(super) fn measure(
     interrupt: Interrupt<'_>,
 ) -> Result<Outcome, BenchError> {
     let mut number = 0;
-    repeat(engine, |engine| engine.simulated(), effort, interrupt, |engine, tally, until| {
-        while Instant::now() < until && !interrupt.is_requested() {
-            let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
-            number += 1;
-            let begun = Instant::now();
-            let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
-            tally.count(point.size, begun.elapsed());
-            let mut statuses = completions.iter().flatten().map(|completion| completion.status);
-            if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
-                return Err(Outcome::Refused { reason: status.to_string() }.into());
+    repeat(
+        engine,
+        |engine| engine.simulated(),
+        effort,
+        interrupt,
+        |engine, tally, until| {
+            while Instant::now() < until && !interrupt.is_requested() {
+                let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
+                number += 1;
+                let begun = Instant::now();
+                let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
+                tally.count(point.size, begun.elapsed());
+                let mut statuses = completions.iter().flatten().map(|completion| completion.status);
+                if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
+                    return Err(Outcome::Refused { reason: status.to_string() }.into());
+                }
             }
-        }
-        Ok(())
-    })
+            Ok(())
+        },
+    )
 }
 
 /// The `number`th batch.

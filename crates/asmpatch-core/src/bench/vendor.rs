@@ -155,7 +155,8 @@ impl<T: Transport> Subject for Bridge<T> {
     ) -> (Path, Option<Result<usize, Halt>>) {
         if known.read16_sram {
             let buffer = &mut buffer[..READ16_SRAM_MAX];
-            let (command, len) = (Command::Read16 { lba: 0, blocks: (READ16_SRAM_MAX / BLOCK_LEN) as u32 }, buffer.len());
+            let (command, len) =
+                (Command::Read16 { lba: 0, blocks: (READ16_SRAM_MAX / BLOCK_LEN) as u32 }, buffer.len());
             let read = exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout);
             return (Path::Read16, Some(read.map(|()| len)));
         }

@@ -49,10 +49,10 @@ impl From<BenchError> for Failure {
                 ErrorKind::Short
             }
             "asmpatch::bridge::check_condition" | "asmpatch::control::stalled" => ErrorKind::Refused,
-            code if code.starts_with("asmpatch::sense::") || code.starts_with("asmpatch::bench::") => {
-                ErrorKind::Refused
-            }
-            _ => ErrorKind::Wire,
+            code => match code.split("::").nth(1) {
+                Some("sense" | "bench") => ErrorKind::Refused,
+                _ => ErrorKind::Wire,
+            },
         };
         Self { kind, what: error.to_string() }
     }
@@ -137,8 +137,12 @@ impl SoakTally {
         let whole = self.slice;
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
-        let count = |(kind, (count, first, what)): (ErrorKind, (u64, Duration, String))| {
-            ErrorCount { kind, count, per_hour: per_hour(count), first_s: first.as_secs_f64(), first: what }
+        let count = |(kind, (count, first, what)): (ErrorKind, (u64, Duration, String))| ErrorCount {
+            kind,
+            count,
+            per_hour: per_hour(count),
+            first_s: first.as_secs_f64(),
+            first: what,
         };
         let slice = |(index, (bytes, errors)): (usize, &(u64, u64))| {
             let at = whole * index as u32;

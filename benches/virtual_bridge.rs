@@ -100,7 +100,7 @@ fn engines(criterion: &mut Criterion) {
     let responder = Some(plain::responder(0).expect("a responder"));
     for (who, unit, is_chip) in [("plain", responder, false), ("chip", chip(), true)] {
         let Some(unit) = unit else { continue };
-        let mut port = VirtualPort::new(format!("virtual:{who}"), unit);
+        let mut port = VirtualPort::new(who, unit);
         let mut group = criterion.benchmark_group(format!("engines_{who}"));
         for (name, uas, kind, bytes, depth, firmware_takes_it) in ROWS {
             if is_chip && !firmware_takes_it {

@@ -15,7 +15,9 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use asm2464::scsi::XdataAddress;
-use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SECTOR_LEN, SramTransfer, Tlp};
+use asm2464::sram::{SECTOR_LEN, SRAM_LEN};
+use asm2464::tlp::Tlp;
+use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SramTransfer};
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge};
 use asmpatch_core::unit::{self, Selector};
 
@@ -24,7 +26,6 @@ const BAR0: u16 = 0x10;
 const BAR: u64 = 0x1000_0000;
 const WINDOW_LEN: usize = 0x1000;
 /// The most data that one F2 moves.
-const SRAM_LEN: usize = 0x8_0000;
 /// Long, because the emulated guest of a busy machine is slow.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Shortest time to measure.

@@ -10,9 +10,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use asm2464::TransportKind;
 use asm2464::scsi::{Command, XdataAddress};
-use asm2464_host::bridge::{Completion, Job, JobData, Transport, Workload};
-use asmpatch_core::unit::{self, Selector, TransportChoice};
+use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
+use asmpatch_core::unit::{self, Selector};
 
 const LEN: u8 = 255;
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -32,7 +33,7 @@ impl Workload for Endless {
         Some(Job { cdb: command.cdb(), data: JobData::In(LEN.into()), id: 0 })
     }
 
-    fn complete(&mut self, _job: &Job, _completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, _job: &Job, _completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
         self.answers += 1;
         assert!(self.answers < 100, "a panic with commands in flight, as asked for");
         true
@@ -45,12 +46,12 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: panic_in_flight PORT bot|uas".into());
     };
     let choice = match transport.as_str() {
-        "bot" => TransportChoice::Bot,
-        "uas" => TransportChoice::Uas,
+        "bot" => TransportKind::BulkOnly,
+        "uas" => TransportKind::Uas,
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(choice)?;
+    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(Some(choice))?;
     let transport = unit.bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

@@ -19,9 +19,10 @@ mod plain;
 use std::error::Error;
 use std::time::{Duration, Instant};
 
+use asm2464::TransportKind;
 use asm2464::scsi::ResetMode;
 use asm2464_host::bridge::Transport;
-use asmpatch_core::unit::{self, Selector, TransportChoice};
+use asmpatch_core::unit::{self, Selector};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -34,8 +35,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: rate PORT bot|uas e4|read|write|runtime-write BYTES DEPTH COMMANDS".into());
     };
     let choice = match transport.as_str() {
-        "bot" => TransportChoice::Bot,
-        "uas" => TransportChoice::Uas,
+        "bot" => TransportKind::BulkOnly,
+        "uas" => TransportKind::Uas,
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let kind = match kind.as_str() {
@@ -56,7 +57,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(choice)?;
+    let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open(Some(choice))?;
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }

@@ -1,7 +1,7 @@
 //! The plain responder: a unit without firmware that answers every command at a fixed cost, to measure a host's engine
 //! alone.
 //!
-//! It is a virtual bridge on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
+//! It is a virtual unit on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
 //! GPU runtime looks for: a disk of 32 MiB that discards writes and reads as zeros. The benchmarks run it in their own
 //! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command has it.
 
@@ -19,7 +19,7 @@ use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_bridge::{Factory, Identity, Scenario, VirtualBridge};
-use asm2464_host::bridge::{Completion, Job, JobData, Workload};
+use asm2464_host::bridge::{CommandEnd, Job, JobData, Workload};
 use responder::PlainResponder;
 use target::Target;
 
@@ -78,7 +78,7 @@ pub struct Stream {
     next: usize,
     freeing: VecDeque<(u16, u8)>,
     /// The first command that failed.
-    pub failed: Option<Completion>,
+    pub failed: Option<CommandEnd>,
 }
 
 impl Stream {
@@ -123,7 +123,7 @@ impl Workload for Stream {
         Some(Job { cdb: command.cdb(), data, id: lba })
     }
 
-    fn complete(&mut self, job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
         let expected = if job.id == FREEING { 0 } else { self.bytes };
         if completion.status != ScsiStatus::Good || completion.transferred != expected {
             self.failed.get_or_insert(*completion);

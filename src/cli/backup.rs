@@ -21,7 +21,7 @@ use super::{Context, print};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 
-/// Save a bridge's configuration blocks and firmware, with digests.
+/// Save a unit's configuration blocks and firmware, with digests.
 ///
 /// Reads everything and writes nothing to the unit. A unit in its boot loader can't be read.
 #[derive(Debug, clap::Args)]

@@ -39,13 +39,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 #[derive(Debug, Error)]
 enum ConfigError {
     /// The unit returns no such block.
-    #[error("{device}: the unit gives no configuration block {}: it runs its {state}", index.number())]
+    #[error("{device}: can't read configuration block {}: the unit runs its {state}", index.number())]
     NoBlock { device: String, index: BlockIndex, state: BridgeState },
     /// The block is damaged, so the chip ignores it.
     #[error("{device}: {cause}")]
     Damaged { device: String, cause: ConfigBlockError },
     /// The flash holds no valid firmware to write again together with the block.
-    #[error("{device}: the unit's flash holds no firmware that passes the chip's checks")]
+    #[error("{device}: the unit's flash has no firmware that passes the chip's checks")]
     NoFirmware { device: String },
 }
 

@@ -1,4 +1,4 @@
-//! The `asmpatch demo` command: shows the whole trip on a virtual bridge.
+//! The `asmpatch demo` command: shows the whole trip on a virtual unit.
 
 use std::path::{Path, PathBuf};
 
@@ -14,19 +14,20 @@ use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
 use super::Context;
+use super::context::short;
 use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
 use crate::interrupt;
 
 /// Show the whole trip with nothing attached and no network.
 ///
-/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual bridge,
-/// measures the bridge, and multiplies matrices on a GPU behind it. Each step names its purpose and the command that
+/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual unit,
+/// measures it, and multiplies matrices on a GPU behind it. Each step names its purpose and the command that
 /// does it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo")]
 pub struct Args {
-    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual bridge.
+    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual unit.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -52,29 +53,29 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let library = crate::embedded::patches()?;
 
     outln!(
-        "{} The whole trip on a virtual bridge: nothing is attached, nothing leaves this machine.",
+        "{} The whole trip on a virtual unit: nothing is attached, nothing leaves this machine.",
         "asmpatch demo.".bold()
     );
-    begin(1, "Download", "An image counts only if its SHA-256 is the known one, wherever it came from.");
+    begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
     command(&format!("download {IMAGE_ID} --manifest-dir manifests -o stock.bin"));
     let stock = demo.download()?;
     downloaded(&stock);
 
-    begin(2, "Patch", "A patch names the bytes that it expects; only if all are there is anything written.");
+    begin(2, "Patch", "A patch names the bytes that it expects. Nothing is written unless all are there.");
     command("patch stock.bin -o patched.bin");
     let set = demo.patches(&library, &stock)?;
     let patched = demo.patch(&set)?;
     patches(&set, &patched);
 
-    begin(3, "Verify", "Checked as it lies on disk; with its patches undone it must be a known image.");
+    begin(3, "Verify", "Checks the file on disk: without its patches it must be a known image.");
     command("verify patched.bin");
     verified(&demo.verify(&library, &stock, &patched)?);
 
-    begin(4, "Attach", "A bridge in software, as `--device virtual:DIR` makes one: its SPI flash is a file.");
+    begin(4, "Attach", "A unit in software, as `--device virtual:DIR` makes one. Its SPI flash is a file.");
     let (mut port, before) = demo.attach()?;
     done(&format!("{} ({}), serial {}, a GPU behind it", before.usb_id, before.state, before.serial));
 
-    begin(5, "Flash", "Backup first, then write, read back and compare, restart, and see that it comes back right.");
+    begin(5, "Flash", "Back up, write, read back and compare, restart, and check what comes back.");
     command("flash patched.bin --device virtual:unit");
     let (plan, report) = demo.flash(&mut port, &before, &set, &patched)?;
     flashed(&plan, &report);
@@ -132,7 +133,7 @@ fn patches(set: &PatchSet<'_>, patched: &Patched) {
 }
 
 fn verified(verified: &VerifyResult) {
-    done(&format!("container, base image and receipt hold; patches in it: {}", verified.patches.join(", ")));
+    done(&format!("container, base image and receipt are valid; patches: {}", verified.patches.join(", ")));
     // Drop the detail after the comma.
     let reason = verified.refused_because.split(',').next().unwrap_or_default();
     done(&format!("a copy with one changed bit is refused: {reason}"));
@@ -155,7 +156,7 @@ fn folder_of(report: &flash_run::FlashReport) -> String {
 
 fn measured(report: &bench::BenchReport) {
     if let Some(integrity) = &report.integrity {
-        done("initialised as a GPU runtime does it, after READ CAPACITY and E6 have both said: no medium");
+        done("initialised as a GPU runtime does, after READ CAPACITY and E6 both said: no medium");
         if integrity.e4 == Some(Outcome::Same) {
             done("written through WRITE(16), read through E4 at 0xF000: every byte the same");
         }
@@ -174,7 +175,7 @@ fn measured(report: &bench::BenchReport) {
             ));
         }
     }
-    remark("these figures measure this machine and a virtual bridge, not a chip");
+    remark("these figures measure this machine and a virtual unit, not a chip");
 }
 
 fn computed(computed: &Computed) {
@@ -198,9 +199,9 @@ fn computed(computed: &Computed) {
 
 fn next(kept: Option<&Path>) {
     if let Some(folder) = kept {
-        outln!("\nEverything is in {}; the bridge there is --device virtual:{0}/unit", folder.shown());
+        outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
     }
-    outln!("\n{}", "With a real enclosure the same trip is:".bold());
+    outln!("\n{}", "With a real dock the same trip is:".bold());
     for (line, what_for) in [
         ("download -o stock.bin", "the vendor's image 240417"),
         ("patch stock.bin -o patched.bin", "and a receipt"),
@@ -212,11 +213,6 @@ fn next(kept: Option<&Path>) {
         outln!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
     }
     outln!("A stopped flash can be finished or undone: docs/recovery.md");
-}
-
-/// Shortens a digest to a recognisable length.
-fn short(digest: &str) -> String {
-    format!("{}…", digest.get(..16).unwrap_or(digest))
 }
 
 fn thousands(number: usize) -> String {

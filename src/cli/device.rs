@@ -1,28 +1,34 @@
 //! The options that select a unit, shared by every command that talks to one.
 
+use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::Port;
 use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{self, Chosen, Selector, TransportChoice};
+use asmpatch_core::unit::{self, Chosen, Selector};
 use clap::ValueEnum;
 
 use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
 use crate::interrupt;
 
-/// Selects a unit, for commands that open its port themselves.
+/// The value of each `--device`.
+pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
+
+/// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
     /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    pub device: Option<Selector>,
 
     #[command(flatten)]
-    ids: KnownUnits,
+    /// The IDs that are taken for units.
+    pub ids: KnownUnits,
 
     #[command(flatten)]
-    pcap: PcapArgs,
+    /// Where its traffic is recorded.
+    pub pcap: PcapArgs,
 }
 
 impl PortArgs {
@@ -33,8 +39,26 @@ impl PortArgs {
     /// [`unit::OpenError`]; also fails if a device file is wrong or the capture can't be written.
     pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
         let recording = self.pcap.start()?;
-        let port = unit::port(&self.ids.load()?, self.device.as_ref(), recording.capture())?;
+        let port = self.port(recording.capture())?;
         Ok((recording, port))
+    }
+
+    /// Opens the unit's port; `capture` records a virtual one.
+    ///
+    /// # Errors
+    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
+        Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
+    }
+
+    /// Selects the unit; `capture` records a virtual one. From here on Ctrl-C only sets a flag, so that the unit is
+    /// always released.
+    ///
+    /// # Errors
+    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
+        interrupt::install();
+        Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
 }
 
@@ -50,12 +74,12 @@ pub enum TransportArg {
     Uas,
 }
 
-impl From<TransportArg> for TransportChoice {
+impl From<TransportArg> for Option<TransportKind> {
     fn from(wanted: TransportArg) -> Self {
         match wanted {
-            TransportArg::Auto => Self::Auto,
-            TransportArg::Bot => Self::Bot,
-            TransportArg::Uas => Self::Uas,
+            TransportArg::Auto => None,
+            TransportArg::Bot => Some(TransportKind::BulkOnly),
+            TransportArg::Uas => Some(TransportKind::Uas),
         }
     }
 }
@@ -64,32 +88,11 @@ impl From<TransportArg> for TransportChoice {
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct DeviceArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    pub device: Option<Selector>,
+    #[command(flatten)]
+    /// The unit.
+    pub port: PortArgs,
 
     /// How commands are carried.
     #[arg(long, value_enum, default_value_t)]
     pub transport: TransportArg,
-
-    #[command(flatten)]
-    /// The IDs that are taken for units.
-    pub ids: KnownUnits,
-
-    #[command(flatten)]
-    /// Where its traffic is recorded.
-    pub pcap: PcapArgs,
-}
-
-impl DeviceArgs {
-    /// Selects the unit; `capture` records a virtual one. From here on Ctrl-C only sets a flag, so that the unit is
-    /// always released.
-    ///
-    /// # Errors
-    /// [`unit::OpenError`]; also fails if a device file is wrong.
-    pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
-        interrupt::install();
-        Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)
-    }
 }

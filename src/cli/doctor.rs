@@ -14,15 +14,15 @@ use asm2464_host::bridge::UnitInfo;
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, examine};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::shell;
-use asmpatch_core::unit::{self, Selector};
+use asmpatch_core::unit;
 use asmpatch_files::atomic;
 use serde::Serialize;
 
 use self::diagnose::{Diagnosis, diagnose};
 use self::recovery::Recovery;
+use super::device::PortArgs;
 use super::flash::recovery::Action;
-use super::known::{KnownUnits, PatchDirs};
-use super::pcap::PcapArgs;
+use super::known::PatchDirs;
 use super::{Context, output, print};
 use crate::cli::errors::Exit;
 use crate::interrupt;
@@ -37,11 +37,6 @@ use crate::interrupt;
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json"
 )]
 pub struct Args {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
-    device: Option<Selector>,
-
     /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM.
     #[arg(long)]
     write: bool,
@@ -66,10 +61,7 @@ pub struct Args {
     yes: bool,
 
     #[command(flatten)]
-    ids: KnownUnits,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
+    port: PortArgs,
 
     /// Print JSON.
     #[arg(long)]
@@ -107,16 +99,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.experiments {
         experiments::refuse_unasked(args)?;
     }
-    let recording = args.pcap.start()?;
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), recording.capture())?;
-    let device = port.device();
+    let (recording, mut port) = args.port.open()?;
+    let device = port.location().to_string();
     let info = unit::of_port(&mut *port)?;
     let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let mut diagnosis = diagnose(&seen, &device);
-    let recovery = Recovery::of(&seen.unit, &library, &args.ids.suffix(), context);
+    let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix(), context);
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }

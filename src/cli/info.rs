@@ -99,6 +99,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let identified = patch::identify(&library, &input.image, input.sha256);
     let open = if identified.is_none() { OpenImage::of(&input.image) } else { None };
     let version = Some(input.image.version()).filter(|version| open.is_none() && version.has_date());
+    let base_name = identified.as_ref().map(|identified| library.image_words(&identified.base, input.image.version()));
     let md5 = Md5Digest::of(&input.image.to_file());
     let map = input.image.map(MIN_FREE);
     if args.json {
@@ -111,7 +112,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             sha256: input.sha256,
             md5,
             version,
-            image: identified.as_ref().map(|identified| library.image_name(&identified.base)),
+            image: base_name.clone(),
             open: open.clone(),
             patches,
             map: map.iter().map(area_json).collect(),
@@ -120,7 +121,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    outln!("  container  {} bytes; length, magic, checksum and CRC-32 hold", input.len);
+    outln!("  container  {} bytes; length, magic, checksum and CRC-32 are valid", input.len);
     if let Some(version) = version {
         outln!("  version    {version}");
     }
@@ -133,8 +134,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     match &identified {
         None if open.is_some() => {}
         None => outln!("  image      unknown: not a known image, with or without the known patches"),
-        Some(Identified { base, patches, .. }) => {
-            outln!("  image      {}", library.image_name(base).shown());
+        Some(Identified { patches, .. }) => {
+            outln!("  image      {}", base_name.unwrap_or_default().shown());
             if patches.is_empty() {
                 outln!("  patches    none");
             }

@@ -6,7 +6,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::UsbId;
+use asm2464_chip::practice;
 use asmpatch_core::devices::Devices;
 use asmpatch_core::fetch::{Cache, CacheError, Manifests};
 use asmpatch_core::patch::{Library, Patch, Receipt};
@@ -30,8 +32,10 @@ impl PatchDirs {
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
-            library.know(manifest.sha256, &manifest.id);
+            library.know(manifest.sha256, &manifest.id, manifest.version);
         }
+        let practice = practice::image();
+        library.know(Sha256Digest(practice.sha256()), "practice", practice.version());
         for (origin, text) in input::read_toml_files(&self.dirs)? {
             // Patched images and their receipts may be in the same folder.
             if Receipt::parse(&origin, &text).is_err() {

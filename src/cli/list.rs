@@ -1,9 +1,9 @@
-//! The `asmpatch list` command: lists every bridge on the system.
+//! The `asmpatch list` command: lists every unit on the system.
 
 use std::sync::Arc;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, open_build};
+use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, Speed, UnitInfo};
 use asmpatch_core::devices::{Devices, KnownDevice};
@@ -16,6 +16,7 @@ use asmpatch_core::shell;
 use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
+use super::device::UNIT;
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
@@ -23,7 +24,7 @@ use super::{Context, print};
 use crate::cli::errors::{Exit, help};
 use crate::interrupt;
 
-/// List every bridge on the system: firmware, maker, link, and what is behind it.
+/// List every unit on the system: firmware, maker, link, and what is behind it.
 ///
 /// Disturbs nothing that is in use. Asks a unit what it runs, and what is behind it, only if no kernel driver holds it
 /// or, with --probe, if nothing uses its disk. Neither lists nor opens a device with an unknown USB ID: --usb-id adds
@@ -39,9 +40,9 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
     known: bool,
 
-    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder, which is listed
+    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder, which is listed
     /// only if you name it. May be given more than once.
-    #[arg(long = "device", value_name = "PORT|SERIAL|virtual[:DIR]")]
+    #[arg(long = "device", value_name = UNIT)]
     devices: Vec<Selector>,
 
     #[command(flatten)]
@@ -157,6 +158,7 @@ impl Look<'_> {
         match row.unit.state {
             // The descriptors tell everything that such a unit could be asked.
             BridgeState::OpenFirmware => {
+                row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
                 row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
                 row.runs += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
@@ -177,7 +179,7 @@ impl Look<'_> {
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
-            return Err(format!("the kernel's {driver} driver holds the unit; --probe takes it for a moment"));
+            return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
         let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
         let capture = self.capture.filter(|_| unit.is_virtual());
@@ -192,7 +194,7 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
     matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
-        BridgeState::Vendor => format!("the link is at {speed}: {reset} trains it anew"),
+        BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it"),
         _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
     })
 }
@@ -201,7 +203,7 @@ fn notes_on(behind: &Behind, reset: &str) -> impl Iterator<Item = String> {
     let ssd = matches!(behind, Behind::Ssd(_)).then(|| format!("the SSD {SSD_LOST}"));
     let initialised = behind.is_initialised().then(|| {
         format!(
-            "to the kernel's driver it has a disk now, whose first block Linux waits 30 s for: {reset} undoes the \
+            "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
              initialisation; docs/recovery.md says how to keep the driver off"
         )
     });
@@ -217,12 +219,13 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
         for row in rows.iter_mut().filter(|row| row.unit.serial.as_deref() == Some(serial)) {
             let others: Vec<&str> =
                 devices.iter().copied().filter(|device| *device != row.unit.location.to_string()).collect();
-            row.notes.push(format!(
-                "{} has the serial number {serial} too: `asmpatch config set serial=TEXT --device {}{suffix}` gives this \
-                 unit its own",
-                others.join(", "),
-                shell::word(row.unit.location.to_string())
-            ));
+            let device = shell::word(row.unit.location.to_string());
+            let remedy = match row.unit.state {
+                // Its serial number is not that of the configuration block.
+                BridgeState::OpenFirmware => format!("open firmware has its own: name it by its port, {device}"),
+                _ => format!("`asmpatch config set serial=TEXT --device {device}{suffix}` gives this unit its own"),
+            };
+            row.notes.push(format!("{} has the serial number {serial} too: {remedy}", others.join(", ")));
         }
     }
 }

@@ -4,17 +4,16 @@
 //! no text, costs lines and never delays a unit.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
 use std::fs::File;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
 use asmpatch_files::file;
+use asmpatch_files::queue::{Counts, Outcome, Queue, Sink};
 use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -25,8 +24,6 @@ use super::print;
 
 /// The most bytes that may wait to be written. Lines beyond them are dropped.
 const BACKLOG: usize = 16 << 20;
-/// How long the end of a command waits for its log, and a printed line for the log lines before it.
-const LAST_WRITE: Duration = Duration::from_secs(5);
 /// Prefixes of our crates' events' targets. Events of other crates are left out.
 const OURS: [&str; 2] = ["asm2464", "asmpatch"];
 
@@ -34,7 +31,8 @@ const OURS: [&str; 2] = ["asm2464", "asmpatch"];
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct LogArgs {
-    /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer.
+    /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer. Prints digests
+    /// whole.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -55,14 +53,19 @@ asm2464::coded!(LogError => "asmpatch::log::file");
 
 /// A run's log. Dropping it reports missing lines.
 pub struct Log {
-    queue: Arc<LineQueue>,
+    queue: Arc<Queue>,
     path: Option<PathBuf>,
 }
 
 /// The queue of the log on stderr, if there is one. Printed text waits for its lines.
-static ON_STDERR: OnceLock<Arc<LineQueue>> = OnceLock::new();
+static ON_STDERR: OnceLock<Arc<Queue>> = OnceLock::new();
 
 impl LogArgs {
+    /// Whether `--verbose` was given.
+    pub const fn is_verbose(&self) -> bool {
+        self.verbose > 0
+    }
+
     /// Starts the log if one is requested.
     ///
     /// # Errors
@@ -73,32 +76,29 @@ impl LogArgs {
             (1, _) => LevelFilter::INFO,
             _ => LevelFilter::DEBUG,
         };
-        let queue = Arc::new(LineQueue::default());
-        let sink: Sink = match &self.log_file {
+        let sink = match &self.log_file {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
-                into_file(opened.map_err(|source| LogError { path: path.clone(), source })?)
+                LogSink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
             }
-            None => {
-                let _ = ON_STDERR.set(Arc::clone(&queue));
-                Box::new(print::log)
-            }
+            None => LogSink::Stderr,
         };
-        let has_times = self.log_file.is_some();
-        let writer = Arc::clone(&queue);
         // If the thread can't be started, there is no log, and the work goes on.
-        if thread::Builder::new().name("log".to_owned()).spawn(move || writer.write(sink)).is_ok() {
-            let _ =
-                tracing::subscriber::set_global_default(LineSubscriber { queue: Arc::clone(&queue), level, has_times });
+        let Ok(queue) = Queue::start("log", BACKLOG, Vec::new(), sink) else { return Ok(None) };
+        if self.log_file.is_none() {
+            let _ = ON_STDERR.set(Arc::clone(&queue));
         }
+        let has_times = self.log_file.is_some();
+        let _ = tracing::subscriber::set_global_default(LineSubscriber { queue: Arc::clone(&queue), level, has_times });
         Ok(Some(Log { queue, path: self.log_file.clone() }))
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let (lost, failure) = self.queue.finish();
+        let Outcome { counts: Counts { lost, .. }, failure, .. } = self.queue.finish(|_, _| {});
         if lost > 0 {
+            let failure = failure.as_deref().unwrap_or("it is too slow");
             let place = self.path.as_deref().unwrap_or(Path::new("stderr")).shown();
             errln!("asmpatch: the log lacks {lost} lines: cannot write to {place}: {failure}");
         }
@@ -122,104 +122,31 @@ pub fn settle() {
     }
 }
 
-/// Writes a line to where the log goes.
-type Sink = Box<dyn FnMut(&str) -> io::Result<()> + Send>;
-
-fn into_file(mut file: File) -> Sink {
-    Box::new(move |line| file.write_all(line.as_bytes()))
+/// Where the log goes.
+enum LogSink {
+    File(File),
+    Stderr,
 }
 
-/// The lines that wait for the writing thread.
-#[derive(Default)]
-struct LineQueue {
-    state: Mutex<QueuedLines>,
-    /// Signals a line to write, or the end of the run.
-    filled: Condvar,
-    /// Signals that a line was written or lost.
-    emptied: Condvar,
-}
-
-#[derive(Default)]
-struct QueuedLines {
-    lines: VecDeque<String>,
-    /// Number of bytes in the waiting lines.
-    waiting: usize,
-    /// Number of lines that were queued, and how many of them were written or lost.
-    queued: u64,
-    done: u64,
-    lost: u64,
-    failure: Option<String>,
-    is_over: bool,
-    /// Whether the sink accepts no text. Nobody waits for it any more.
-    is_stuck: bool,
-}
-
-impl LineQueue {
-    fn lock(&self) -> MutexGuard<'_, QueuedLines> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, line: String) {
-        let mut state = self.lock();
-        if state.is_over || state.failure.is_some() || state.waiting + line.len() > BACKLOG {
-            state.lost += 1;
-            return;
-        }
-        state.waiting += line.len();
-        state.queued += 1;
-        state.lines.push_back(line);
-        drop(state);
-        self.filled.notify_one();
-    }
-
-    /// Writes lines until the run is over or the sink fails.
-    fn write(&self, mut sink: Sink) {
-        loop {
-            let waited = self.filled.wait_while(self.lock(), |state| state.lines.is_empty() && !state.is_over);
-            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
-            let Some(line) = state.lines.pop_front() else { return };
-            state.waiting -= line.len();
-            drop(state);
-            let outcome = sink(&line);
-            let mut state = self.lock();
-            state.done += 1;
-            if let Err(error) = outcome {
-                state.lost += 1 + state.queued - state.done;
-                state.done = state.queued;
-                state.lines.clear();
-                state.failure = Some(error.to_string());
-            }
-            drop(state);
-            self.emptied.notify_all();
+impl Write for LogSink {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.write(lines),
+            Self::Stderr => print::log(&String::from_utf8_lossy(lines)).map(|()| lines.len()),
         }
     }
 
-    /// Waits for the lines that are queued at this moment.
-    fn settle(&self) {
-        let state = self.lock();
-        let queued = state.queued;
-        let (mut state, timeout) = self
-            .emptied
-            .wait_timeout_while(state, LAST_WRITE, |state| state.done < queued && !state.is_stuck)
-            .unwrap_or_else(PoisonError::into_inner);
-        state.is_stuck |= timeout.timed_out();
-    }
-
-    /// Writes the waiting lines, for five seconds at most. Returns how many lines were lost, and why.
-    fn finish(&self) -> (u64, String) {
-        self.settle();
-        let mut state = self.lock();
-        state.is_over = true;
-        self.filled.notify_all();
-        let unwritten = state.queued - state.done;
-        let failure = state.failure.take().unwrap_or_else(|| "it is too slow".to_owned());
-        (state.lost + unwritten, failure)
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
+
+// A torn line stays: the file may have earlier runs' lines.
+impl Sink for LogSink {}
 
 /// Turns events into lines.
 struct LineSubscriber {
-    queue: Arc<LineQueue>,
+    queue: Arc<Queue>,
     level: LevelFilter,
     has_times: bool,
 }
@@ -250,7 +177,7 @@ impl Subscriber for LineSubscriber {
         event.record(&mut |_: &Field, message: &dyn fmt::Debug| {
             let _ = writeln!(line, "{}", format!("{message:?}").shown());
         });
-        self.queue.push(line);
+        self.queue.push(line.len(), |lines| lines.extend(line.as_bytes()));
     }
 
     // The library has no spans.
@@ -269,23 +196,12 @@ impl Subscriber for LineSubscriber {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[test]
-    fn a_sink_that_takes_nothing_costs_lines_and_holds_up_nobody() {
-        let queue = Arc::new(LineQueue::default());
-        // Nobody writes here: lines that do not fit are lost and counted.
-        for _ in 0..20 {
-            queue.push("x".repeat(1 << 20));
-        }
-        let state = queue.lock();
-        assert_eq!((state.lines.len(), state.lost), (16, 4));
-    }
-
-    #[test]
     fn text_from_outside_forges_no_line_and_other_crates_have_none() {
-        let queue = Arc::new(LineQueue::default());
+        let mut file = tempfile::tempfile().unwrap();
+        let queue = Queue::start("log", BACKLOG, Vec::new(), LogSink::File(file.try_clone().unwrap())).unwrap();
         let lines = LineSubscriber { queue: Arc::clone(&queue), level: LevelFilter::INFO, has_times: false };
         tracing::subscriber::with_default(lines, || {
             about(Some("virtual:a\nb"));
@@ -293,26 +209,22 @@ mod tests {
             tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");
         });
-        assert_eq!(queue.lock().lines, ["info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n"]);
+        queue.finish(|_, _| {});
+        file.rewind().unwrap();
+        assert_eq!(io::read_to_string(file).unwrap(), "info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_full_disk_ends_the_log_and_says_so() {
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let queue = Arc::new(LineQueue::default());
-        let writer = Arc::clone(&queue);
-        let (ended, has_ended) = std::sync::mpsc::channel();
-        thread::spawn(move || {
-            writer.write(into_file(full));
-            ended.send(())
-        });
-        queue.push("one\n".to_owned());
+        let queue = Queue::start("log", BACKLOG, Vec::new(), LogSink::File(full)).unwrap();
+        let push = |line: &str| queue.push(line.len(), |lines| lines.extend(line.as_bytes()));
+        push("one\n");
         queue.settle();
-        queue.push("two\n".to_owned());
-        let (lost, failure) = queue.finish();
-        assert_eq!(lost, 2);
-        assert!(failure.contains("No space left"), "{failure}");
-        has_ended.recv_timeout(Duration::from_secs(5)).unwrap();
+        push("two\n");
+        let Outcome { counts, failure, has_ended } = queue.finish(|_, _| {});
+        assert_eq!((counts, has_ended), (Counts { received: 2, lost: 2 }, true));
+        assert!(failure.unwrap().contains("No space left"));
     }
 }

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::escape;
 use asm2464::firmware::{CodeAddress, Image};
 use asmpatch_core::fetch::DEFAULT_IMAGE;
 use asmpatch_core::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
+use asmpatch_files::toml_file;
 use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
@@ -82,8 +82,8 @@ fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest,
     let stem = elf.file_stem().unwrap_or_default().to_string_lossy().to_lowercase();
     let plain: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let id = if plain.is_empty() { "patch" } else { &plain };
-    let name = escape::toml(image);
-    let title = escape::toml(&format!("{} at {site}", elf.file_name().unwrap_or_default().to_string_lossy()));
+    let name = toml_file::string(image);
+    let title = toml_file::string(&format!("{} at {site}", elf.file_name().unwrap_or_default().to_string_lossy()));
     let mut text = format!(
         "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
          id = \"{id}\"\ntitle = {title}\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\

@@ -18,7 +18,9 @@ mod disasm;
 mod doctor;
 mod download;
 pub mod errors;
+mod escape;
 mod flash;
+mod fold;
 mod harmless;
 mod info;
 mod input;
@@ -59,6 +61,7 @@ pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
 pub use flash::recovery;
 use log::LogArgs;
+pub use terminal::clear as clear_progress;
 
 use self::settings::{ConfigFile, Settings};
 use crate::cli::errors::Exit;
@@ -67,7 +70,7 @@ use crate::cli::errors::Exit;
 ///
 /// The whole trip: download the vendor's image and verify it, patch it, flash it over USB with a backup and a
 /// readback, and measure that the bridge does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
-/// bridge, with nothing attached.
+/// unit, with nothing attached.
 #[derive(Debug, Parser)]
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
 #[command(after_help = EXIT_STATUSES)]
@@ -187,7 +190,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
         (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
     }
     let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
-    let context = Context::new(cli.color, cli.quiet, wants_json, settings);
+    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);
     let mut log = None;
     let outcome = loaded.and_then(|_| {
         // Start the log before anything else: a file that can't be written stops the command.

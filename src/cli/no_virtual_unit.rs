@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use super::{AnyFailure, Context, Exit};
 
-/// Work with virtual bridges (not on this system).
+/// Work with virtual units (not on this system).
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
@@ -13,7 +13,7 @@ pub struct Args {
 
 /// The error on a system without Unix sockets.
 #[derive(Debug, Error)]
-#[error("virtual bridges are served over Unix sockets, which this system lacks")]
+#[error("virtual units are served over Unix sockets, which this system lacks")]
 struct NoSockets;
 
 asm2464::coded!(NoSockets => "asmpatch::serve::no_sockets");

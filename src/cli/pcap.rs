@@ -7,7 +7,7 @@ use asm2464_dock::pcap::{Capture, CaptureError};
 /// The option that says where USB traffic is recorded.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PcapArgs {
-    /// Record a virtual bridge's USB traffic into this file (pcapng, for Wireshark). Replaces an earlier capture, and
+    /// Record a virtual unit's USB traffic into this file (pcapng, for Wireshark). Replaces an earlier capture, and
     /// no other file.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,

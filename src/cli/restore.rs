@@ -1,4 +1,4 @@
-//! The `asmpatch restore` command: writes a backup back to a bridge.
+//! The `asmpatch restore` command: writes a backup back to a unit.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,6 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder::{self, BackupFolderError};
 use asmpatch_core::flash::decide::Subject;
 use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 
@@ -17,7 +16,7 @@ use super::{Context, proof};
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 
-/// Write a backup back to a bridge, byte for byte.
+/// Write a backup back to a unit, byte for byte.
 ///
 /// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
 /// the unit can't be read, it needs --no-backup.
@@ -47,7 +46,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
-            from_virtual: is_virtual(&unit.device),
+            is_unknown: false,
+            from_virtual: unit.is_virtual(),
             serial_given: false,
         },
         library,

@@ -15,7 +15,8 @@ use super::{AnyFailure, Context, Exit, print};
 
 /// Remove the patches from an image.
 ///
-/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's.
+/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's, or the one that
+/// the receipt names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {
@@ -25,6 +26,11 @@ pub struct Args {
     /// Where the original goes.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+
+    /// The receipt of an image that was patched by signature, as `asmpatch patch` writes it; by default FILE.toml, if it
+    /// exists.
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
 
     #[command(flatten)]
     patches: PatchDirs,
@@ -59,17 +65,20 @@ impl print::Document for UnpatchJson<'_> {}
 ///
 /// # Errors
 /// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
-    let receipt = input::receipt_of(&args.file, None).ok().flatten();
+    let receipt = match &args.receipt {
+        Some(named) => input::receipt_of(&args.file, Some(named))?,
+        None => input::receipt_of(&args.file, None).ok().flatten(),
+    };
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let undone =
-        patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
+    let undone = patch::unpatch(&library, &input.image, input.sha256, receipt.as_ref())
+        .map_err(InFile::<PatchError>::named(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;
     atomic::write(&args.output, &undone.original.to_file())?;
 
-    let image = library.image_name(&undone.base);
+    let image = library.image_words(&undone.base, undone.original.version());
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();
     let written = args.output.display().to_string();
     if args.json {
@@ -78,7 +87,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         print::json(&json);
     } else {
         outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());
-        outln!("wrote {}, SHA-256 {}", args.output.shown(), undone.base);
+        outln!("wrote {}, SHA-256 {}", args.output.shown(), context.digest(&undone.base));
     }
     Ok(Exit::Done)
 }

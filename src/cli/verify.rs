@@ -18,6 +18,7 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
+use super::device::UNIT;
 use super::harmless::causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
@@ -69,8 +70,8 @@ pub struct Args {
     boot: bool,
 
     /// Compare them with the flash of this unit too, byte by byte: a port path as in 3-1.2, a serial number, or a
-    /// virtual bridge in a folder.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]")]
+    /// virtual unit in a folder.
+    #[arg(long, value_name = UNIT)]
     device: Option<Selector>,
 
     #[command(flatten)]
@@ -252,7 +253,9 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
     let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
     let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
-    format!("{}, {patches}", library.image_name(base))
+    let version = verification.image.as_ref().map(Image::version);
+    let base = version.map_or_else(|| library.image_name(base), |version| library.image_words(base, version));
+    format!("{base}, {patches}")
 }
 
 /// Prints what is known of a file. `ok` is the verdict of every requested check, those printed below included.
@@ -270,8 +273,10 @@ fn print(
         && let (Some(base), Some(original), Some(image)) =
             (verification.base, &verification.original, &verification.image)
     {
-        let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
-        plan::print_hunks(hunks, original, image);
+        for patch in &verification.patches {
+            let changes = patch.changes(&base, original).unwrap_or_default();
+            plan::print_hunks(changes.iter().map(|hunk| (*patch, hunk)), original, image);
+        }
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
         outln!("  {} [{}]", finding.to_string().shown(), finding.code());
@@ -333,7 +338,10 @@ fn json<'a>(
         sha256: Some(verification.sha256),
         version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
         open: open.cloned(),
-        image: verification.base.map(|base| library.image_name(&base)),
+        image: verification
+            .base
+            .filter(|base| library.images().contains_key(base))
+            .map(|base| library.image_name(&base)),
         patches,
         // The only finding on open firmware is that it comes from no known image.
         findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),

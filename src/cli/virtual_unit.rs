@@ -1,4 +1,4 @@
-//! The `asmpatch virtual` command: serves virtual bridges over usbredir and cycles their power.
+//! The `asmpatch virtual` command: serves virtual units over usbredir and cycles their power.
 
 use std::path::Path;
 use std::thread;
@@ -15,7 +15,7 @@ use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit};
 use crate::interrupt;
 
-/// Work with virtual bridges.
+/// Work with virtual units.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -38,10 +38,10 @@ enum VirtualCommand {
     },
 }
 
-/// Serve a virtual bridge as a USB device, to a virtual machine.
+/// Serve a virtual unit as a USB device, to a virtual machine.
 ///
-/// The bridge is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
-/// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual bridge as
+/// The unit is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
+/// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual unit as
 /// `--device virtual:DIR` in the other commands, and lives in the same folder; the scenario there says what sits behind
 /// it and what goes wrong.
 ///
@@ -68,7 +68,7 @@ struct ServeArgs {
 /// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
 fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
     let dir = text.strip_prefix("virtual:").filter(|dir| !dir.is_empty());
-    dir.map(|dir| Path::new(dir).into()).ok_or("expected `virtual:DIR`; only virtual bridges are served")
+    dir.map(|dir| Path::new(dir).into()).ok_or("expected `virtual:DIR`; only virtual units are served")
 }
 
 /// The numbers of sockets and units differ.

@@ -1,5 +1,5 @@
 //! The demonstration, with nothing attached and no network: downloads the practice image from a local mirror, patches,
-//! verifies and flashes it to a virtual bridge, and measures the bridge, with the same calls as the commands.
+//! verifies and flashes it to a virtual unit, and measures the bridge, with the same calls as the commands.
 
 mod mirror;
 
@@ -16,18 +16,19 @@ use zip::write::SimpleFileOptions;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
+use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::practice;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
 use asm2464_dock::virtual_bridge::{Counts, VirtualPort};
 use asm2464_host::bridge::{Attached, Bridge, Port, Transport};
-use asm2464_host::pcie::{NoTime, Pcie, SRAM_ADDRESS, Scope, VendorTlp};
+use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch_core::bench::{self, measure::Effort};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::{Acquired, Cache, Fetcher, Limits};
 use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::registers::BUDGET;
 use asmpatch_core::flash::{plan, run};
 use asmpatch_core::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
 use asmpatch_core::unit;
@@ -192,14 +193,17 @@ impl<'a> Demo<'a> {
         Ok(VerifyResult { patches, refused_because: refused.to_string() })
     }
 
-    /// Creates a virtual bridge as its maker sells it, with a GPU behind it.
+    /// Creates a virtual unit as its maker sells it, with a GPU behind it.
     ///
     /// # Errors
     /// Fails if its folder can't be used.
     pub fn attach(&self) -> Result<(VirtualPort, Attached), AnyFailure> {
         let folder = self.folder.join("unit");
-        file::make_folder(&folder).map_err(setup("make the virtual bridge's folder"))?;
-        atomic::write(&folder.join("bridge.toml"), b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\n")?;
+        file::make_folder(&folder).map_err(setup("make the virtual unit's folder"))?;
+        atomic::write(
+            &folder.join("bridge.toml"),
+            b"behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\nport-power = true\n",
+        )?;
         let mut port = VirtualPort::open_dir(&folder)?;
         let attached = port.attached()?;
         Ok((port, attached))
@@ -251,6 +255,7 @@ impl<'a> Demo<'a> {
             sweep: false,
             reads_without_ssd: false,
             effort,
+            model: None,
             seed: 1,
         };
         let report = bench::run(&mut uas(port)?, unit, &plan, self.interrupt, &mut |_| ())?;

@@ -44,6 +44,11 @@ pub fn open() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_IMAGE")).unwrap()
 }
 
+/// The open image of August 2026, which ends a DMA that was armed before.
+pub fn new_open() -> Image {
+    Image::parse(&file("ASMPATCH_OPEN_NEW_IMAGE")).unwrap()
+}
+
 /// The open image with USB4.
 pub fn open_usb4() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_USB4_IMAGE")).unwrap()

@@ -1,12 +1,13 @@
-//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image, and
-//! `ASMPATCH_OPEN_USB4_IMAGE` one that looks for a USB4 host first.
+//! Open firmware on the whole chip model, from the reset vector. `ASMPATCH_OPEN_IMAGE` names the image,
+//! `ASMPATCH_OPEN_NEW_IMAGE` a newer one, and `ASMPATCH_OPEN_USB4_IMAGE` one that looks for a USB4 host first.
 
 use asm2464::Bdf;
+use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 
-use crate::chip_images::{open, open_usb4, powered_on};
+use crate::chip_images::{new_open, open, open_usb4, powered_on};
 
 const GPU: Bdf = Bdf::new(1, 0, 0);
 const CONFIG_READ_0: u8 = 0x04;
@@ -17,7 +18,11 @@ const MEMORY_WRITE: u8 = 0x60;
 const BAR: u32 = 0x1000_0000;
 
 fn unit(speed: Speed) -> Driver<MemoryFlash> {
-    let mut unit = powered_on(&open(), speed);
+    unit_with(&open(), speed)
+}
+
+fn unit_with(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+    let mut unit = powered_on(image, speed);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000);
     unit.chip.fabric_mut().attach(GPU, Box::new(gpu));
     unit.enumerate().unwrap();
@@ -156,6 +161,32 @@ fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
     let reads = (unit.chip.instructions() - before) / dwords;
     assert!(came == data);
     assert_eq!((writes, reads), (42, 52));
+}
+
+/// Arms the DMA, resets the port before any data, enumerates and arms it again. Returns what the next data became: whether
+/// they are whole in the SRAM, and whether the DMA is idle then.
+fn data_after_a_reset(image: &Image) -> (bool, bool) {
+    let mut unit = unit_with(image, Speed::Super);
+    arm_dma(&mut unit, 4, false);
+    unit.chip.bus_reset(Speed::Super);
+    unit.enumerate().unwrap();
+    arm_dma(&mut unit, 8, false);
+    let data = pattern(4096, 3);
+    unit.send(DATA_OUT, 0, &data).unwrap();
+    (unit.chip.sram()[..4096] == data[..], unit.chip.peek(XdataAddress::main(0xC450)) == 0)
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_loses_the_first_sectors_where_an_armed_f2_survives_a_port_reset() {
+    assert_eq!(data_after_a_reset(&open()), (false, false));
+}
+
+/// Its SET_CONFIGURATION resets the DMA where 0xC450 is not 0.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
+    assert_eq!(data_after_a_reset(&new_open()), (true, true));
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! The power-on checks of `verify --boot` on the chip model: the vendor's image, the open firmware, and images that
 //! fail.
 
+use asm2464::TransportKind;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
-use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects, Wire};
+use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{FlashDefects, ProofBudget};
 
 use crate::chip_images::with;
@@ -22,7 +23,7 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     let report = boot::check(&vendor());
     assert!(report.holds(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
-    assert!(report.checks.iter().any(|check| check.wire == Wire::Uas));
+    assert!(report.checks.iter().any(|check| check.wire == TransportKind::Uas));
 }
 
 fn effects(image: &Image, effects: Effects) -> BootReport {

@@ -3,25 +3,13 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
+use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{Data, Driver, MemoryFunction, Speed, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{cdb16, patched, powered_on, vendor};
 
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-/// Bytes that the GPU runtime writes first. Source: usbgpu.md, "Controller Initialization".
-const INITIALISATION: [(u16, u8); 10] = [
-    (0x054B, 0x20),
-    (0x054E, 0x04),
-    (0x05A8, 0x02),
-    (0x05F8, 0x04),
-    (0x07EC, 0x01),
-    (0x07ED, 0x00),
-    (0x07EE, 0x00),
-    (0x07EF, 0x00),
-    (0xC422, 0x02),
-    (0x0000, 0x33),
-];
 
 fn gpu() -> Box<MemoryFunction> {
     Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000))
@@ -237,4 +225,36 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     // Number of parts that may run at once. Only the start-up of an SSD sets it (b1:0x8AC2, 0x8C5E).
     write(&mut unit, 0x0AFF, 0x20);
     assert!(ask(&mut unit), "with it the data comes, and the answer waits for the SSD");
+}
+
+/// Unproven on silicon. The vendor's code frees the slots at start-up and, while C450.1 is set, for CLEAR_FEATURE(HALT) of
+/// 0x02 where the command's state is 74 or 75 (b0:0xA99A, c:0x2A10-0x2B88), which the patched firmware has left by then.
+/// Neither recordings nor code tell whether the DMA's reset frees them, too.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn writes_without_data_use_up_the_sram_until_e5_frees_it() {
+    let port_reset = |unit: &mut Driver<MemoryFlash>| {
+        unit.chip.bus_reset(Speed::Super);
+        unit.enumerate().unwrap();
+    };
+    let ends: [&dyn Fn(&mut Driver<MemoryFlash>); 2] = [&|_| {}, &port_reset];
+    for end in ends {
+        let mut uas = Uas::new(&patched(), true);
+        uas.initialise();
+        for round in 0..8 {
+            uas.unit.send_command(40 + round, &cdb16(0x8A, 0, 128)).unwrap();
+            uas.unit.settle();
+            end(&mut uas.unit);
+            uas.unit.set_alternate(1).unwrap();
+        }
+        assert_eq!([0xCE40, 0xCE41, 0xCE42, 0xCE43].map(|at| uas.unit.chip.peek(XdataAddress::main(at))), [0xFF; 4]);
+        let (write, data) = (cdb16(0x8A, 0, 1), pattern(512, 5));
+        assert!(matches!(uas.command(&write, &data), Err(Unanswered::Silent(_))));
+        uas.unit.set_alternate(1).unwrap();
+        uas.clean_up(128);
+        uas.initialise();
+        assert_eq!(uas.command(&write, &data).unwrap().1, 0);
+        uas.unit.settle();
+        assert!(uas.unit.chip.sram()[..512] == data[..]);
+    }
 }

@@ -2,6 +2,7 @@
 //! names the image.
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
+use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::Speed;
 
 use crate::chip_images::vendor;
@@ -181,23 +182,11 @@ fn a_command_that_comes_between_two_packets_waits_for_the_last() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
-    let init = [
-        (0x054Bu16, 0x20u8),
-        (0x054E, 0x04),
-        (0x05A8, 0x02),
-        (0x05F8, 0x04),
-        (0x07EC, 0x01),
-        (0x07ED, 0x00),
-        (0x07EE, 0x00),
-        (0x07EF, 0x00),
-        (0xC422, 0x02),
-        (0x0000, 0x33),
-    ];
     let mut image = crate::e4::extended(&vendor().to_file());
     assert!(image.replace("c:0x2A0E".parse::<CodeAddress>().unwrap().body_offset(), &[5]), "the status patch");
     for packets in 0..4 {
         let mut unit = Unit::new(&image, Wire::Uas, Speed::Super);
-        for (at, value) in init {
+        for (at, value) in INITIALISATION {
             let [high, low] = at.to_be_bytes();
             assert!(unit.command(&[0xE5, value, 0x50, high, low, 0], 0).good);
         }

@@ -214,7 +214,7 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
 }
 
 fn pipes_of(unit: VirtualBridge) -> PipeState {
-    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
+    let mut port = VirtualPort::new("u", unit);
     let info = unit::of_port(&mut port).unwrap();
     let library = asmpatch::embedded::patches().unwrap();
     examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap().pipes

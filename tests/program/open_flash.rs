@@ -83,7 +83,7 @@ fn assert_same(found: &[u8], expected: &[u8]) {
 fn stock_and_patched_units_become_open_ones_with_their_configuration_kept() {
     let vendor = image("ASMPATCH_VENDOR_IMAGE");
     for patched in [false, true] {
-        let rig = Rig::new("");
+        let rig = Rig::new("port-power = true\n");
         rig.asmpatch(&["flash", vendor.to_str().unwrap(), "--device", UNIT, "--yes"]);
         if patched {
             rig.asmpatch(&["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
@@ -103,7 +103,7 @@ fn stock_and_patched_units_become_open_ones_with_their_configuration_kept() {
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_unit_whose_reset_keeps_the_code_is_said_to_need_its_power() {
-    let rig = Rig::new("cpu-reset = 'keeps-code'\n");
+    let rig = Rig::new("");
     rig.asmpatch(&["list", "--device", UNIT]);
     let before = rig.cells();
     let flashed = rig.flash_open(&[]);

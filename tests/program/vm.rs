@@ -1,4 +1,4 @@
-//! Runs `tests/vm/run` as a test: a real Linux USB stack in a virtual machine, with virtual bridges.
+//! Runs `tests/vm/run` as a test: a real Linux USB stack in a virtual machine, with virtual units.
 
 use std::path::Path;
 use std::process::Command;

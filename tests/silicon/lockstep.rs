@@ -104,6 +104,7 @@ impl Host {
         };
         self.has_come = next + 1;
         self.acts(chip, cause);
+        chip.run(BETWEEN);
     }
 }
 

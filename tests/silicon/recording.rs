@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use asm2464::firmware::Image;
+use asm2464::scsi::bot::CBW_LEN;
 use asm2464_chip::mcu::{AccessKind, CodeSpace};
 
 /// An access of the CPU to a register.
@@ -59,6 +60,17 @@ pub enum Cause {
     Other,
 }
 
+/// What the host sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Request {
+    Setup([u8; 8]),
+    /// A UAS command, by its tag.
+    Command {
+        tag: u16,
+    },
+    Cbw([u8; CBW_LEN]),
+}
+
 /// Addresses that the rig answered itself, so that no chip ever saw them. Source: the rig's list of ranges.
 pub fn is_emulated(addr: u16) -> bool {
     matches!(addr, 0..=0x8FFF | 0xC000..=0xC00F | 0xC65A | 0xCC81 | 0xD000..=0xD7FF)
@@ -105,6 +117,62 @@ impl Recording {
             misses.count() == 0
         };
         images.iter().find(|(_, image)| fits(image))
+    }
+
+    /// Whether it has the interrupts, and not accesses alone.
+    pub fn tells_interrupts(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Interrupt(..)))
+    }
+
+    /// What the host sent, as the firmware's reads tell: the interrupt that told of it, and what it was.
+    pub fn requests(&self) -> Vec<(usize, Vec<Request>)> {
+        let mut all: Vec<(usize, Vec<Request>)> = Vec::new();
+        let mut interrupt = 0;
+        let mut setup = Vec::new();
+        let mut cbw = [0; CBW_LEN];
+        let mut tag = None;
+        for (at, event) in self.events.iter().enumerate() {
+            let Event::Access(access) = event else {
+                if let Event::Interrupt(..) = event {
+                    interrupt = at;
+                }
+                continue;
+            };
+            let request = match (access.addr, access.is_read()) {
+                (0x9104..=0x910B, true) => {
+                    setup.push(access.value);
+                    std::mem::take(&mut setup).try_into().map_or_else(
+                        |part| {
+                            setup = part;
+                            None
+                        },
+                        |setup| Some(Request::Setup(setup)),
+                    )
+                }
+                // A command is taken: the tag that was read last is its tag.
+                (0xCEB2..=0xCEB3, true) => {
+                    let tag = tag.get_or_insert(0_u16);
+                    *tag = *tag << 8 | u16::from(access.value);
+                    None
+                }
+                (0xC47A, false) => tag.take().map(|tag| Request::Command { tag }),
+                (0x911B..=0x9139, true) => {
+                    cbw[usize::from(access.addr - 0x911B)] = access.value;
+                    None
+                }
+                // The CSW is sent.
+                (0x90A1, false) if cbw.starts_with(b"USBC") => {
+                    Some(Request::Cbw(std::mem::replace(&mut cbw, [0; CBW_LEN])))
+                }
+                _ => None,
+            };
+            let Some(request) = request else { continue };
+            match all.last_mut() {
+                Some((same, requests)) if *same == interrupt => requests.push(request),
+                _ => all.push((interrupt, vec![request])),
+            }
+        }
+        all
     }
 
     /// What the host did before the interrupt that is event number `at`.

@@ -6,15 +6,17 @@ use std::fmt::Write as _;
 use asm2464_chip::chip::register_name;
 use serde::Deserialize;
 
+use super::recording::Access;
+
 /// From the package's root, where cargo runs tests.
 const TABLE: &str = "tests/silicon/divergences.toml";
 
-/// Reads of one register that answer differently, or in the model's run accesses that only one side makes.
+/// Accesses to one register whose values differ, or that only one side makes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Divergence {
     pub addr: u16,
-    pub silicon: u8,
-    pub model: u8,
+    pub silicon: Option<u8>,
+    pub model: Option<u8>,
 }
 
 /// What a comparison found.
@@ -32,8 +34,20 @@ impl Found {
         if silicon == model {
             self.equal += 1;
         } else {
-            self.different.entry(Divergence { addr, silicon, model }).or_insert((0, line)).0 += 1;
+            let divergence = Divergence { addr, silicon: Some(silicon), model: Some(model) };
+            self.different.entry(divergence).or_insert((0, line)).0 += 1;
         }
+    }
+
+    /// Counts an access that only silicon makes, or only the model.
+    pub fn only(&mut self, access: &Access, is_silicon: bool) {
+        self.compared += 1;
+        let divergence = Divergence {
+            addr: access.addr,
+            silicon: is_silicon.then_some(access.value),
+            model: (!is_silicon).then_some(access.value),
+        };
+        self.different.entry(divergence).or_insert((0, access.line)).0 += 1;
     }
 }
 
@@ -41,7 +55,7 @@ impl Found {
 #[serde(deny_unknown_fields)]
 struct Row {
     register: String,
-    /// The values that silicon answered, in hex; "any" stands for all.
+    /// The values that silicon answered, in hex; "any" stands for all, "none" for an access that is not made.
     silicon: String,
     model: String,
     /// How often, for each recording that the table knows.
@@ -51,8 +65,10 @@ struct Row {
 
 impl Row {
     fn explains(&self, found: Divergence) -> bool {
-        let names = |list: &str, value: u8| {
-            list == "any" || list.split(' ').any(|word| u8::from_str_radix(word, 16) == Ok(value))
+        let names = |list: &str, value: Option<u8>| match value {
+            None => list == "none",
+            Some(_) if list == "any" => true,
+            Some(value) => list.split(' ').any(|word| u8::from_str_radix(word, 16) == Ok(value)),
         };
         let registers = self.register.split(' ').map(|word| {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -78,8 +94,9 @@ pub fn judge(test: &str, recording: &str, found: &Found) -> (String, Vec<String>
     for (divergence, (count, line)) in &found.different {
         let Divergence { addr, silicon, model } = *divergence;
         let name = register_name(addr).unwrap_or("not modelled");
-        let what =
-            format!("{addr:04X} {name}: silicon {silicon:02X}, model {model:02X}, {count} times from line {line}");
+        let value = |value: Option<u8>| value.map_or_else(|| "none".to_owned(), |value| format!("{value:02X}"));
+        let (silicon, model) = (value(silicon), value(model));
+        let what = format!("{addr:04X} {name}: silicon {silicon}, model {model}, {count} times from line {line}");
         match rows.iter().position(|row| row.explains(*divergence)) {
             Some(row) => {
                 counts[row] += count;

@@ -10,7 +10,7 @@ fn a_flash_that_is_busy_again_and_again_keeps_a_command_waiting_and_loses_none()
     let timing = Timing { erase_sector_ms: 1, program_page_us: 30, command_us: 1000, ..Timing::default() };
     let scenario = Scenario { timing, ..Scenario::default() };
     let unit = VirtualBridge::in_memory(scenario, b"busy", None).unwrap();
-    let mut port = VirtualPort::new("virtual:busy".to_owned(), unit);
+    let mut port = VirtualPort::new("busy", unit);
     let mut bridge = port.open().unwrap();
     let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
     let file = practice::image().to_file();

@@ -11,11 +11,9 @@ mod open_control;
 #[cfg(unix)]
 mod pcap;
 mod pcie_chip;
+mod soak;
 mod tiny_gpu_chip;
 mod vendor_bench;
 mod vendor_sram_reads;
 mod vendor_unit;
 mod vendor_whole;
-
-// The program of a matrix product names its crate's module of this name.
-use asm2464_dock::tiny_gpu;

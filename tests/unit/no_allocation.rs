@@ -6,7 +6,7 @@ use std::time::Duration;
 use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandStatusWrapper, CswStatus};
 use asm2464::scsi::{Command, ScsiStatus};
 use asm2464_host::bridge::{
-    BulkOnly, Completion, Endpoint, Job, JobData, PipeError, Pipes, Reaped, TransferEnd, TransferId, Transport, Uas,
+    BulkOnly, CommandEnd, Endpoint, Job, JobData, PipeError, Pipes, Reaped, TransferEnd, TransferId, Transport, Uas,
     Workload,
 };
 
@@ -124,7 +124,7 @@ impl Workload for Count {
         })
     }
 
-    fn complete(&mut self, _job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, _job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
         self.good += u32::from(completion.status == ScsiStatus::Good && completion.transferred == BLOCK);
         true
     }

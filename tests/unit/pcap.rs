@@ -32,10 +32,10 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     Recorded { _dir: dir, path }
 }
 
-/// Records a virtual bridge in this process: a read, a write, a refused command, and one without data.
+/// Records a virtual unit in this process: a read, a write, a refused command, and one without data.
 fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
     recorded(|capture| {
-        let mut port = VirtualPort::new("virtual".to_owned(), unit("behind = { ssd = { bytes = 1048576 } }"));
+        let mut port = VirtualPort::new("unit", unit("behind = { ssd = { bytes = 1048576 } }"));
         port.record(capture);
         let mut bridge = connect(&mut port);
         bridge.inquiry().unwrap();
@@ -88,7 +88,7 @@ fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled()
 #[test]
 fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     let file = recorded(|capture| {
-        let mut port = VirtualPort::new("virtual".to_owned(), unit(""));
+        let mut port = VirtualPort::new("unit", unit(""));
         port.record(capture);
         port.open().unwrap().reset(asm2464::scsi::ResetMode::CpuReset).unwrap();
         port.open().unwrap().inquiry().unwrap();

@@ -15,7 +15,7 @@ fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"pcie", file.as_deref()).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 /// The unit over each transport.

@@ -2,19 +2,15 @@
 //! runs; its result comes back by memory reads, or by the GPU's own write into the SRAM. The firmware is the practice
 //! image, and the vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
-#[allow(dead_code, reason = "the packed product alone")]
-#[path = "../../crates/asm2464-dock/src/tiny_gpu/tests/kernels.rs"]
-mod kernels;
-
 use asm2464::Bdf;
 use asm2464::firmware::Image;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::CardFault;
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
-use asm2464_host::pcie::{NoTime, Pcie, SRAM_ADDRESS, Scope, TlpEngine, VendorTlp};
-use kernels::packed_matmul;
+use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 
 const CARD: &str = "behind = \"tiny-gpu\"";
 const A: [u8; 4] = [3, 250, 77, 9];
@@ -25,7 +21,7 @@ fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 fn data() -> Vec<u8> {
@@ -137,8 +133,8 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
     let data = data();
-    let packed = Job { program: &packed_matmul(true), caches: true, ..job(&data) };
-    assert_eq!(card.run(&mut pcie, &packed), Ok(1730));
+    let cached = Job { caches: true, ..job(&data) };
+    assert_eq!(card.run(&mut pcie, &cached), Ok(706));
     let fault = |fault| Err(TinyGpuError::Fault { at: card.at, fault });
     let endless = Job { program: &[0x2000, 0x1401], ..job(&data) };
     assert_eq!(card.run(&mut pcie, &endless), fault(CardFault::NeverEnds { block: 0, word: 1 }));

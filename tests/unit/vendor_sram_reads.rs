@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
-use asm2464_host::pcie::{Entry, NoTime, Pcie, SRAM_ADDRESS, Scope, SramReadError, VendorTlp};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
 const SECTOR: usize = 512;
@@ -26,7 +27,7 @@ struct Unit {
 fn port(scenario: &str) -> VirtualPort {
     let image = crate::chip_images::patched().to_file();
     let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"reads", Some(&image)).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 /// A unit over UAS with its card assigned, initialised as by a GPU runtime.

@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge: it runs there, and is flashed and patched by its own code.
+//! The vendor's image on a virtual unit: it runs there, and is flashed and patched by its own code.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn vendor_file() -> Vec<u8> {
 fn stock_unit(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! The vendor's image on a virtual bridge where only its code answers: flashed, measured, hung and reset.
+//! The vendor's image on a virtual unit where only its code answers: flashed, measured, hung and reset.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn port_with(image: &Image, speed: LinkSpeed) -> VirtualPort {
 
 fn port_told(image: &Image, scenario: Scenario) -> VirtualPort {
     let unit = VirtualBridge::in_memory(scenario, b"whole", Some(&image.to_file())).unwrap();
-    VirtualPort::new("virtual:whole".to_owned(), unit)
+    VirtualPort::new("whole", unit)
 }
 
 #[test]

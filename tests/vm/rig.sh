@@ -1,4 +1,4 @@
-# The test rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual bridges on the host.
+# The test rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual units on the host.
 #
 # Sourced by `run` and `measure`, which choose the guest's script. The guest sees the host's root read-only (9p), so the
 # programs under test are the host's own files. For what only the host can do (plug a unit in, unplug it, read its flash

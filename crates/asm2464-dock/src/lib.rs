@@ -12,9 +12,9 @@
 //! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 //!
 //! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
-//! let mut bridge = VirtualPort::new("virtual".to_owned(), unit).open()?;
+//! let mut bridge = VirtualPort::new("unit", unit).open()?;
 //! let mut version = [0; 6];
-//! bridge.xdata_read(XdataAddress::main(0x07F0), &mut version)?;
+//! bridge.xdata_read(XdataAddress::VERSION, &mut version)?;
 //! assert_eq!(version, [0x26, 0x11, 0x21, 0x00, 0x00, 0x01]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -42,7 +42,7 @@
 //! let port = |scenario: &str| {
 //!     let scenario = Scenario::parse(scenario).expect("keys that exist");
 //!     let unit = VirtualBridge::in_memory(scenario, b"seed of its serial number", None)?;
-//!     Ok::<_, Box<dyn std::error::Error>>(VirtualPort::new("virtual".to_owned(), unit))
+//!     Ok::<_, Box<dyn std::error::Error>>(VirtualPort::new("unit", unit))
 //! };
 //! let mut vendor = port("behind = \"gpu\"")?.open()?;
 //! assert_eq!(first_bytes(&mut VendorTlp::new(&mut vendor))?, *b"GPU!");

@@ -77,7 +77,13 @@ macro_rules! coded {
         }
     };
     ($type:ident { $($arms:tt)* }) => {
-        impl $crate::Coded for $type {
+        $crate::coded!(@impl [] $type { $($arms)* });
+    };
+    ($type:ident<$cause:ident> { $($arms:tt)* }) => {
+        $crate::coded!(@impl [<$cause: $crate::Coded + 'static>] $type<$cause> { $($arms)* });
+    };
+    (@impl [$($generics:tt)*] $type:ty { $($arms:tt)* }) => {
+        impl $($generics)* $crate::Coded for $type {
             fn code(&self) -> &'static str {
                 $crate::coded!(@code self [] $($arms)*)
             }

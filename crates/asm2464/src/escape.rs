@@ -67,44 +67,6 @@ pub fn lines(text: &str) -> String {
     replaced(text, |c| (is_harmful(c) && !matches!(c, '\n' | '\t')).then(|| c.escape_default().to_string()))
 }
 
-/// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
-/// (SGR), because asmpatch's own styles need them.
-pub fn printed(text: &str) -> String {
-    let mut parts = text.split('\x1b');
-    let mut escaped = parts.next().map(lines).unwrap_or_default();
-    for part in parts {
-        let (style, rest) = part.split_at(style_len(part).unwrap_or_default());
-        escaped.push_str(if style.is_empty() { "\\u{1b}" } else { "\x1b" });
-        escaped.push_str(style);
-        escaped.push_str(&lines(rest));
-    }
-    escaped
-}
-
-/// Returns the length of an SGR sequence without its ESC (ECMA-48, 8.3.117), if `text` begins with one: `[`, numbers
-/// and semicolons, `m`.
-fn style_len(text: &str) -> Option<usize> {
-    let rest = text.strip_prefix('[')?;
-    let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
-    rest[numbers..].starts_with('m').then_some(1 + numbers + 1)
-}
-
-/// Escapes harmful characters in a JSON document's strings with `\u`. To a parser it is the same document.
-pub fn json(document: &str) -> String {
-    let code = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
-    // JSON has line ends outside strings, but never inside them.
-    replaced(document, |c| (is_harmful(c) && c != '\n').then(|| code(c)))
-}
-
-/// Formats a TOML basic string, with quotes, that a parser reads back as `text`.
-pub fn toml(text: &str) -> String {
-    let escaped = replaced(text, |c| match c {
-        '"' | '\\' => Some(format!("\\{c}")),
-        c => is_harmful(c).then(|| format!("\\U{:08X}", u32::from(c))),
-    });
-    format!("\"{escaped}\"")
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -133,27 +95,11 @@ mod tests {
         assert_eq!(OsStr::from_bytes(b"a\xFFb\n").shown().to_string(), "a\\xffb\\n");
     }
 
-    #[test]
-    fn of_what_is_printed_only_lines_and_colours_are_left_to_the_terminal() {
-        let ours = "\x1b[1mdone\x1b[0m\n\t\x1b[38;5;1mred\x1b[m\n";
-        assert_eq!(printed(ours), ours);
-        assert_eq!(printed("\x1b]0;title\x07\x1b[2J\x1b["), "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{1b}[");
-    }
-
     proptest! {
         #[test]
         fn shown_text_has_nothing_harmful_in_it(text: String) {
             prop_assert!(!text.shown().to_string().chars().any(is_harmful));
             prop_assert!(!lines(&text).chars().any(|c| is_harmful(c) && c != '\n' && c != '\t'));
-        }
-
-        #[test]
-        fn escaped_toml_and_json_read_back_as_they_were(text: String) {
-            let read: toml::Table = format!("key = {}", super::toml(&text)).parse().unwrap();
-            prop_assert_eq!(read["key"].as_str(), Some(text.as_str()));
-            let document = super::json(&serde_json::to_string_pretty(&[&text]).unwrap());
-            prop_assert_eq!(serde_json::from_str::<Vec<String>>(&document).unwrap(), [text]);
-            prop_assert!(!document.chars().any(|c| is_harmful(c) && c != '\n'));
         }
     }
 }

@@ -12,8 +12,27 @@
 //! use asm2464_chip::practice;
 //!
 //! let stock = practice::image();
-//! let library = Library::of(&[("status.toml", include_str!("../../../patches/status-0x2a12.toml"))])?;
 //! let digest = Sha256Digest::of(&stock.to_file());
+//! let patch = format!(
+//!     r#"
+//!     id = "status"
+//!     title = "Answer the host at once when a write is queued"
+//!     purpose = "With a GPU behind the bridge no completion arrives."
+//!     source = "Executed on the chip model."
+//!     default = true
+//!
+//!     [[images]]
+//!     sha256 = "{digest}"
+//!     name = "practice"
+//!
+//!     [[images.hunks]]
+//!     at = "c:0x2A0E"
+//!     expect = "0a"
+//!     new = "05"
+//!     note = "the operand of MOV R7,#0Ah"
+//!     "#
+//! );
+//! let library = Library::of(&[("status.toml", &patch)])?;
 //! let patched = PatchSet::resolve(&library, &Selection::default(), &stock, digest)?.apply()?;
 //! assert_eq!(patched.receipt.output.sha256, Sha256Digest::of(&patched.image.to_file()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -29,13 +48,13 @@
 //! use asmpatch_core::flash::access::Access;
 //! use asmpatch_core::flash::plan::FlashPlan;
 //! use asmpatch_core::flash::run::{self, FlashOptions};
-//! use asmpatch_core::flash::registers::BUDGET;
+//! use asm2464::flash::BUDGET;
 //! use asm2464::interrupt::Interrupt;
 //! use asm2464_chip::practice;
 //! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 //!
 //! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
-//! let mut port = VirtualPort::new("virtual".to_owned(), unit);
+//! let mut port = VirtualPort::new("unit", unit);
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;
 //! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
@@ -57,6 +76,7 @@ pub mod failure;
 pub mod fetch;
 pub mod flash;
 pub mod patch;
+pub mod restart;
 #[cfg(feature = "schemas")]
 mod schema_types;
 pub mod shell;

@@ -1,4 +1,4 @@
-//! The udev rules that let a user open a bridge.
+//! The udev rules that let a user open a dock.
 
 use asm2464::firmware::UsbId;
 
@@ -18,7 +18,7 @@ pub fn udev_rules(devices: &Devices) -> String {
         )
     };
     let rules: String = devices.ids().map(rule).collect();
-    format!("# Lets whoever sits at this machine open an ASM2464PD bridge with asmpatch, without being root.\n{rules}")
+    format!("# Lets whoever sits at this machine open an ASM2464PD dock with asmpatch, without being root.\n{rules}")
 }
 
 #[cfg(test)]

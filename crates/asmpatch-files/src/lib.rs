@@ -1,6 +1,6 @@
 //! Files that others may have put there or may read at the same time, for asmpatch's crates: read up to a limit and never
-//! through a link ([`mod@file`]), written completely or not at all ([`atomic`]), and TOML whose errors show their place
-//! ([`toml_file`]).
+//! through a link ([`mod@file`]), written completely or not at all ([`atomic`]) or by a thread of its own ([`queue`]), and
+//! TOML whose errors show their place ([`toml_file`]).
 //!
 //! ```
 //! use asmpatch_files::{atomic, file};
@@ -15,4 +15,5 @@
 
 pub mod atomic;
 pub mod file;
+pub mod queue;
 pub mod toml_file;

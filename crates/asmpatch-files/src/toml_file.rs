@@ -52,6 +52,15 @@ fn shown_span(text: &str, span: Range<usize>) -> Range<usize> {
     start..start + shown_len(span)
 }
 
+/// Formats a TOML basic string, with quotes, that a parser reads back as `text`.
+pub fn string(text: &str) -> String {
+    let escaped = escape::replaced(text, |c| match c {
+        '"' | '\\' => Some(format!("\\{c}")),
+        c => escape::is_harmful(c).then(|| format!("\\U{:08X}", u32::from(c))),
+    });
+    format!("\"{escaped}\"")
+}
+
 /// Describes what is wrong with TOML, in one line with the line number.
 pub fn reason(text: &str, error: &toml::de::Error) -> String {
     match error.span().and_then(|span| text.get(..span.start)) {
@@ -62,6 +71,8 @@ pub fn reason(text: &str, error: &toml::de::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -78,5 +89,15 @@ mod tests {
         let text = "a = 1\nb = = 2\n";
         let error = toml::from_str::<toml::Table>(text).unwrap_err();
         assert!(reason(text, &error).starts_with("line 2: "), "{}", reason(text, &error));
+    }
+
+    proptest! {
+        #[test]
+        fn a_string_reads_back_as_it_was_and_nothing_in_it_is_harmful(text: String) {
+            let written = super::string(&text);
+            prop_assert!(!written.chars().any(asm2464::escape::is_harmful));
+            let read: toml::Table = format!("key = {written}").parse().unwrap();
+            prop_assert_eq!(read["key"].as_str(), Some(text.as_str()));
+        }
     }
 }

@@ -1,5 +1,6 @@
-//! The `asmpatch bench` command: measures a bridge after proving that its data are right.
+//! The `asmpatch bench` command: measures a unit after proving that its data are right.
 
+pub(super) mod soak;
 mod svg;
 mod table;
 
@@ -9,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_bridge::SharedBridge;
 use asmpatch_core::bench::baseline::{self, Change};
 use asmpatch_core::bench::measure::{Effort, Point};
-use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row};
+use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::{self, Chosen};
 use asmpatch_files::atomic;
@@ -23,7 +25,7 @@ use super::{Context, input, output, print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 
-/// Measure a bridge, after proving that its data are right.
+/// Measure a unit, after proving that its data are right.
 ///
 /// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands per
 /// second, latency percentiles. If a path does not answer, it is timed out, the unit is recovered, and the path's row
@@ -37,10 +39,11 @@ use crate::interrupt;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
-asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n\nJSON keys and method: docs/bench.md.")]
+asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n  \
+asmpatch bench --soak 10m --max-errors-per-hour 10 --svg soak.svg\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
-    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out.
+    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out, f2-in.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 
@@ -78,7 +81,7 @@ pub struct Args {
     check: bool,
 
     /// Also predict what silicon should reach, from the clock cycles that the firmware took on the chip model. Virtual
-    /// bridges only.
+    /// units only.
     #[arg(long)]
     predict: bool,
 
@@ -86,17 +89,38 @@ pub struct Args {
     #[arg(long)]
     restart: bool,
 
+    /// Instead, move data for this long without a pause, as a GPU runtime does, and count the errors: 90s, 10m, 12h.
+    /// Ctrl-C ends it with what was measured.
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = soak::parse_length,
+        conflicts_with_all = [
+            "paths", "sizes", "depths", "sweep", "seconds", "repetitions", "floors", "check", "predict", "baseline",
+        ]
+    )]
+    soak: Option<Duration>,
+
+    /// With --soak: fail with status 1 above this many errors an hour.
+    #[arg(long, value_name = "N", requires = "soak", value_parser = parse_rate)]
+    max_errors_per_hour: Option<f64>,
+
     /// Print JSON.
     #[arg(long)]
     json: bool,
 
-    /// Also draw throughput over size and depth into this file.
+    /// Also draw throughput over size and depth, or with --soak over time, into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Compare with the JSON of an earlier run.
+    /// Compare with the JSON of an earlier run. Fail with status 1 if a row that it measured has no figures now, or is
+    /// slower than --max-slower allows and outside both runs' spread.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
+
+    /// How much slower than the baseline a row may be, in percent.
+    #[arg(long, value_name = "PERCENT", default_value = "10", requires = "baseline", value_parser = parse_percent)]
+    max_slower: f64,
 
     #[command(flatten)]
     device: super::device::DeviceArgs,
@@ -125,6 +149,20 @@ fn parse_size(text: &str) -> Result<usize, String> {
     }
 }
 
+fn parse_percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("expected a percentage from 0 to 100".to_owned()),
+    }
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate >= 0.0 && rate.is_finite() => Ok(rate),
+        _ => Err("expected a number of errors, 0 or more".to_owned()),
+    }
+}
+
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     match text.parse::<f64>() {
         Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
@@ -134,7 +172,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 
 /// `--predict` was given for a real unit.
 #[derive(Debug, Error)]
-#[error("--predict counts the clock cycles of the chip model, which runs virtual bridges alone")]
+#[error("--predict counts the clock cycles of the chip model, which runs virtual units alone")]
 struct NoModel;
 
 asm2464::coded!(NoModel => "asmpatch::bench::no_model");
@@ -150,6 +188,10 @@ enum CheckFailed {
     Integrity { what: String },
     #[error("{path}: {found}, at least {floor} MB/s was asked for")]
     Floor { path: Path, found: String, floor: f64 },
+    #[error("{count} {}, {per_hour:.1} an hour: at most {most} an hour were allowed", if *count == 1 { "error" } else { "errors" })]
+    Errors { count: u64, per_hour: f64, most: f64 },
+    #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
+    Worse { rows: usize, first: String },
 }
 
 asm2464::coded!(CheckFailed {
@@ -157,6 +199,8 @@ asm2464::coded!(CheckFailed {
     Failed => "asmpatch::bench::failed",
     Integrity => "asmpatch::bench::integrity",
     Floor => "asmpatch::bench::floor",
+    Errors => "asmpatch::bench::errors",
+    Worse => "asmpatch::bench::worse",
 });
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
@@ -165,7 +209,7 @@ asm2464::coded!(CheckFailed {
 pub(super) struct BenchJson<'a> {
     #[serde(flatten)]
     report: &'a BenchReport,
-    /// With --baseline: each row that both runs measured.
+    /// With --baseline: each row that the earlier run measured.
     #[serde(skip_serializing_if = "Option::is_none")]
     changes: Option<&'a [Change]>,
 }
@@ -175,31 +219,38 @@ impl print::Document for BenchJson<'_> {
 }
 
 impl Args {
-    fn plan(&self, state: BridgeState) -> BenchPlan {
+    fn plan(&self, state: BridgeState, model: Option<SharedBridge>) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),
             BridgeState::Vendor | BridgeState::BootLoader => Path::VENDOR.to_vec(),
         };
-        // A warm-up of half a repetition is long enough to fill every queue.
-        let effort = Effort {
-            warm_up: self.seconds / 2,
-            repetition: self.seconds,
-            repetitions: self.repetitions,
-            timeout: self.timeout,
-        };
-        // Each run uses another pattern, unless the clock is before 1970.
-        let seed = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
         BenchPlan {
             paths: paths.into_iter().collect(),
             sizes: self.sizes.clone(),
             depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
             sweep: self.sweep,
             reads_without_ssd: self.paths.contains(&Path::Read16),
-            effort,
-            seed,
+            effort: self.effort(),
+            model,
+            seed: seed(),
         }
     }
+
+    fn effort(&self) -> Effort {
+        // A warm-up of half a repetition is long enough to fill every queue.
+        Effort {
+            warm_up: self.seconds / 2,
+            repetition: self.seconds,
+            repetitions: self.repetitions,
+            timeout: self.timeout,
+        }
+    }
+}
+
+/// The pattern's seed: another one for each run, unless the clock is before 1970.
+fn seed() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
 /// Runs the subcommand.
@@ -207,20 +258,23 @@ impl Args {
 /// # Errors
 /// Fails if no unit is found, the unit runs no firmware, an SSD is behind it, a transfer fails, or a floor is missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.predict && !matches!(args.device.device, Some(unit::Selector::Virtual(_))) {
+    if args.predict && !matches!(args.device.port.device, Some(unit::Selector::Virtual(_))) {
         return Err(NoModel.into());
     }
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
-    let recording = args.device.pcap.start()?;
+    let recording = args.device.port.pcap.start()?;
     if args.restart {
         restart(args, recording.capture(), interrupt::install())?;
     }
-    let chosen = args.device.choose(recording.capture())?;
+    let chosen = args.device.port.choose(recording.capture())?;
     let state = chosen.info.state;
     let bar = terminal::bars(context).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
+    if let Some(duration) = args.soak {
+        return soak::run(args, duration, chosen, recording.capture(), &bar);
+    }
     let report = match state {
         BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
         BridgeState::Vendor => vendor_firmware(args, chosen, recording.capture(), &bar),
@@ -228,28 +282,26 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
     };
     bar.finish_and_clear();
-    let mut report = report?;
-    if !args.predict {
-        report.rows.iter_mut().for_each(Row::forget_prediction);
-    }
+    let report = report?;
 
-    let changes = before.map(|before| baseline::compare(&before, &report));
+    let changes = before.map(|before| baseline::compare(&before, &report, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
     } else {
-        table::show(&report, changes.as_deref());
+        table::show(&report, changes.as_deref(), args.sweep);
     }
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
     }
-    check(&report, args)?;
+    check(&report, changes.as_deref().unwrap_or_default(), args)?;
     Ok(Exit::Done)
 }
 
-fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
+fn open_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
+    let model = chosen.model().filter(|_| args.predict);
     let mut unit = chosen.open_control()?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware, model));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
         show(bar, plan.effort, progress)
     })?)
@@ -257,12 +309,13 @@ fn open_firmware(args: &Args, chosen: Chosen, bar: &ProgressBar) -> Result<Bench
 
 fn vendor_firmware(
     args: &Args,
-    chosen: Chosen,
+    mut chosen: Chosen,
     capture: Option<&Capture>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
+    let model = chosen.model().filter(|_| args.predict);
     let mut unit = chosen.open(args.device.transport.into())?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor, model));
     let mut is_initialised = false;
     let report = bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
@@ -271,18 +324,21 @@ fn vendor_firmware(
     // A virtual unit loses its power when this process ends.
     let is_left_initialised = is_initialised && !unit.info.is_virtual();
     drop(unit);
-    let restarted = if is_left_initialised { restart(args, capture, Interrupt::never()) } else { Ok(()) };
-    if restarted.is_err() {
+    leave(args, capture, is_left_initialised);
+    Ok(report?)
+}
+
+/// Restarts a unit that was initialised.
+fn leave(args: &Args, capture: Option<&Capture>, is_initialised: bool) {
+    if is_initialised && restart(args, capture, Interrupt::never()).is_err() {
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
     }
-    Ok(report?)
 }
 
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(&args.device.ids.load()?, args.device.device.as_ref(), capture)?;
-    let state = port.attached()?.state;
-    super::reset::restart(&mut *port, state, interrupt).map(drop)
+    let mut port = args.device.port.port(capture)?;
+    super::reset::restart(&mut *port, interrupt)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {
@@ -293,6 +349,7 @@ fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {
 fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     match progress {
         BenchEvent::Initialising => bar.set_message("initialising the bridge as a GPU runtime does"),
+        BenchEvent::Soaking { .. } => {}
         BenchEvent::Checking => bar.set_message("asking what is behind the bridge, checking that bytes survive"),
         BenchEvent::Row { index, of, point: Point { path, size, depth } } => {
             let Effort { warm_up, repetition, repetitions, .. } = effort;
@@ -303,7 +360,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     }
 }
 
-fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
+fn check(report: &BenchReport, changes: &[Change], args: &Args) -> Result<(), CheckFailed> {
     if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
@@ -322,6 +379,11 @@ fn check(report: &BenchReport, args: &Args) -> Result<(), CheckFailed> {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
             return Err(CheckFailed::Floor { path, found, floor });
         }
+    }
+    let worse: Vec<&Change> = changes.iter().filter(|change| change.is_worse).collect();
+    if let Some(change) = worse.first() {
+        let first = format!("{}: {change}", table::name(change.path, change.size, change.depth));
+        return Err(CheckFailed::Worse { rows: worse.len(), first });
     }
     Ok(())
 }

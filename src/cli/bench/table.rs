@@ -1,46 +1,81 @@
 //! The bench report as text: a table and a bar chart.
 
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
+
 use asm2464::escape::Escape as _;
 use asmpatch_core::bench::baseline::Change;
-use asmpatch_core::bench::{BenchReport, Integrity, Outcome, Path, ROUND_TRIP_US, Row};
-use comfy_table::{CellAlignment, Table};
+use asmpatch_core::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, ROUND_TRIP_US, Row, Skip};
+use comfy_table::{CellAlignment, Table, presets};
 use owo_colors::OwoColorize as _;
 
 use crate::cli::table;
 
 /// Width of the chart's longest bar, in columns.
 const BAR_WIDTH: usize = 40;
+/// Width of lines of text, in columns.
+const WIDTH: usize = 80;
 /// Block characters from empty to full, in eighths of a column.
 const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// Prints the whole report.
-pub fn show(report: &BenchReport, changes: Option<&[Change]>) {
-    let unit = &report.unit;
-    outln!(
-        "{} {} (serial {}), {}, behind it: {}",
-        unit.device.shown().bold(),
-        unit.usb_id.shown(),
-        if unit.serial.is_empty() { "none" } else { &unit.serial }.shown(),
-        unit.transport,
-        unit.behind.shown()
-    );
-    if unit.is_virtual {
-        outln!("{}", "This is a virtual bridge: the figures measure this machine, not a bridge.".yellow());
-    }
+/// Prints the whole report. `sweep`: every size was measured at every depth, so only a summary fits.
+pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
+    unit_lines(&report.unit);
     if let Some(integrity) = &report.integrity {
         integrity_lines(integrity);
     }
-    if report.rows.iter().any(|row| row.figures().is_some()) {
-        outln!("\n{}\n", measured(&report.rows).trim_fmt());
-        chart(&report.rows).iter().for_each(|line| outln!("{line}"));
+    let rows = &report.rows;
+    if rows.iter().any(|row| row.figures().is_some()) {
+        let figures = if sweep { swept(rows) } else { measured(rows) };
+        outln!("\n{}\n", figures.trim_fmt());
+        let bars = if sweep { best_of_each(rows) } else { rows.iter().collect() };
+        chart(&bars).iter().for_each(|line| outln!("{line}"));
     }
     out!("\n");
-    for change in changes.unwrap_or_default() {
-        outln!("  {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
-    }
-    rows_without_figures(&report.rows);
+    change_lines(changes.unwrap_or_default(), sweep);
+    rows_without_figures(rows);
     prediction_lines(report);
     verdict_lines(report);
+}
+
+/// Prints the unit and what is behind it.
+pub(super) fn unit_lines(unit: &BenchUnit) {
+    let serial = if unit.serial.is_empty() { "none" } else { &unit.serial };
+    outln!("{} {} (serial {}), {}", unit.device.shown().bold(), unit.usb_id.shown(), serial.shown(), unit.transport);
+    wrapped("  behind it: ", "    ", &unit.behind.shown().to_string());
+    if unit.is_virtual {
+        let note = "This is a virtual unit: the figures measure this machine, not a bridge.";
+        outln!("{}", note.yellow());
+    }
+}
+
+/// Prints words on lines of up to 80 columns. The first begins with `first`, the others with `rest`.
+pub(super) fn wrapped(first: &str, rest: &str, text: &str) {
+    let mut line = first.to_owned();
+    let mut is_empty = true;
+    for word in text.split(' ') {
+        if !is_empty && console::measure_text_width(&line) + 1 + console::measure_text_width(word) > WIDTH {
+            outln!("{line}");
+            rest.clone_into(&mut line);
+        } else if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    outln!("{line}");
+}
+
+/// Prints what changed since the baseline; after a sweep only what is not noise.
+fn change_lines(changes: &[Change], sweep: bool) {
+    for change in changes.iter().filter(|change| !sweep || !change.within_spread) {
+        let mark = if change.is_worse { "✗".red().to_string() } else { " ".to_owned() };
+        outln!("{mark} {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
+    }
+    let within = changes.iter().filter(|change| sweep && change.within_spread).count();
+    if within > 0 {
+        outln!("  {within} rows differ from the baseline within spread");
+    }
 }
 
 fn integrity_lines(integrity: &Integrity) {
@@ -64,7 +99,7 @@ fn integrity_lines(integrity: &Integrity) {
 
 /// Returns the measured rows as a table of 80 columns.
 fn measured(rows: &[Row]) -> Table {
-    let mut table = table::new();
+    let mut table = plain();
     table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
     for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
         let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
@@ -81,6 +116,45 @@ fn measured(rows: &[Row]) -> Table {
             p99_9,
         ]);
     }
+    aligned(table)
+}
+
+/// Returns the median of each size and depth: a line for each path and size, a column for each depth.
+fn swept(rows: &[Row]) -> Table {
+    let measured = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
+    let depths: BTreeSet<usize> = measured().map(|(row, _)| row.depth).collect();
+    let mut lines: Vec<(Path, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
+    lines.dedup();
+    let mut table = plain();
+    let heads = ["MB/s at depth", "bytes"].map(str::to_owned);
+    table.set_header(heads.into_iter().chain(depths.iter().map(usize::to_string)));
+    for (path, size) in lines {
+        let at = |depth| measured().find(|(row, _)| (row.path, row.size, row.depth) == (path, size, depth));
+        let cells = depths.iter().map(|depth| at(*depth).map_or_else(String::new, |(_, median)| figure(median)));
+        table.add_row([path.to_string(), size.to_string()].into_iter().chain(cells));
+    }
+    aligned(table)
+}
+
+/// The fastest row of each path.
+fn best_of_each(rows: &[Row]) -> Vec<&Row> {
+    let median = |row: &Row| row.figures().map(|figures| figures.mb_per_s.median);
+    let best = |path| {
+        let rows = rows.iter().filter(|row| row.path == path && median(row).is_some());
+        rows.max_by(|a, b| median(a).partial_cmp(&median(b)).unwrap_or(Ordering::Equal))
+    };
+    Path::ALL.into_iter().filter_map(best).collect()
+}
+
+/// Returns a table without lines, so that a row of figures fits 80 columns.
+pub(super) fn plain() -> Table {
+    let mut table = table::new();
+    table.load_style(presets::NOTHING);
+    table
+}
+
+/// Aligns all columns but the first to the right.
+pub(super) fn aligned(mut table: Table) -> Table {
     for (index, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, 1));
         if index > 0 {
@@ -99,19 +173,37 @@ fn rows_without_figures(rows: &[Row]) {
         }
         told.push((row.path, &row.outcome));
         match &row.outcome {
-            outcome @ Outcome::NotRun { .. } => outln!("  – {}: {outcome}", row.path),
-            outcome => outln!("  {} {}: {outcome}", "✗".red(), name(row.path, row.size, row.depth)),
+            Outcome::NotRun { reason } => {
+                let advice = advice(*reason).map(|advice| format!("; {advice}")).unwrap_or_default();
+                wrapped(&format!("  – {}: ", row.path), "    ", &format!("not run: {reason}{advice}"));
+            }
+            outcome => {
+                let row = name(row.path, row.size, row.depth);
+                wrapped(&format!("  {} {row}: ", "✗".red()), "    ", &outcome.to_string());
+            }
         }
     }
 }
 
+/// What runs a skipped path.
+const fn advice(skip: Skip) -> Option<&'static str> {
+    match skip {
+        Skip::BulkOnly => Some("over UAS it does: `--transport uas`"),
+        Skip::HighSpeed => Some("try a SuperSpeed port"),
+        Skip::NoStreams => Some("try `--transport uas` at a SuperSpeed port"),
+        Skip::NoAddress => Some("add a path that writes, such as `--path tlp-write`, and it gets one"),
+        Skip::NoBusNumbers => Some("add a path that writes, such as `--path tlp-write`, and they get numbers"),
+        _ => None,
+    }
+}
+
 /// Returns a row's name in the chart.
-fn name(path: Path, size: usize, depth: usize) -> String {
+pub(super) fn name(path: Path, size: usize, depth: usize) -> String {
     format!("{path} {size} ×{depth}")
 }
 
 /// Formats a value with three significant digits.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
@@ -122,18 +214,28 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn chart(rows: &[Row]) -> Vec<String> {
+/// Draws a bar for each row on a logarithmic scale: the slowest path moves a ten-thousandth of the fastest.
+fn chart(rows: &[&Row]) -> Vec<String> {
     let medians = || rows.iter().filter_map(|row| Some((row, row.figures()?.mb_per_s.median)));
-    let most = medians().map(|(_, median)| median).fold(0.0, f64::max);
-    let line = |(row, median): (&Row, f64)| {
-        let eighths = (median / most * (BAR_WIDTH * 8) as f64).round() as usize;
+    let (least, most) = medians()
+        .filter(|(_, median)| *median > 0.0)
+        .fold((f64::MAX, f64::MIN), |(least, most), (_, median)| (least.min(median), most.max(median)));
+    if least > most {
+        return Vec::new();
+    }
+    let decade = least.log10().floor();
+    let columns = (BAR_WIDTH as f64 / (most.log10() - decade).max(1.0)).floor().min(BAR_WIDTH as f64 / 2.0);
+    let line = |(row, median): (&&Row, f64)| {
+        let eighths = ((median.log10() - decade) * columns * 8.0).round().max(0.0) as usize;
         let mut bar = "█".repeat(eighths / 8);
         if !eighths.is_multiple_of(8) {
             bar.push(EIGHTHS[eighths % 8]);
         }
-        format!("  {:<24} {} {} MB/s", name(row.path, row.size, row.depth), bar.cyan(), figure(median))
+        let row = name(row.path, row.size, row.depth);
+        format!("  {row:<24} {}{} {} MB/s", bar.cyan(), if bar.is_empty() { "▏" } else { "" }, figure(median))
     };
-    medians().filter(|_| most > 0.0).map(line).collect()
+    let scale = format!("  bars from {} MB/s, ×10 each {columns} columns", 10_f64.powf(decade));
+    std::iter::once(scale).chain(medians().map(line)).collect()
 }
 
 /// Prints what silicon should reach: for each path and size the row with the most commands in flight, which waits least
@@ -147,9 +249,9 @@ fn prediction_lines(report: &BenchReport) {
         let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
         let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
         let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
-        let name = format!("{} {}", row.path.name(), row.size);
+        let name = format!("{} {}", row.path, row.size);
         outln!(
-            "    {name:<17} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {}",
+            "    {name:<19} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {}",
             figure(prediction.mb_per_s),
             figure(prediction.cpu_us),
             figure(prediction.pcie_us),
@@ -197,7 +299,7 @@ fn verdict_lines(report: &BenchReport) {
     let mut sources: Vec<&str> = report.verdict.iter().map(|verdict| verdict.source.as_str()).collect();
     sources.dedup();
     if !sources.is_empty() {
-        outln!("  held against what a GPU runtime sees today: {}", sources.join("; "));
+        wrapped("  ", "    ", &format!("published figures: {}", sources.join("; ")));
     }
 }
 
@@ -233,7 +335,39 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         // No line is broken.
         assert_eq!(text.lines().count(), 1 + rows.len(), "{text}");
-        let lines = chart(&rows);
+        let lines = chart(&rows.iter().collect::<Vec<_>>());
         assert!(lines.iter().all(|line| console::strip_ansi_codes(line).chars().count() <= 80), "{lines:?}");
+        let depths = [1, 2, 4, 8, 16, 31];
+        let sweep: Vec<Row> = rows.iter().flat_map(|row| depths.map(|depth| Row { depth, ..row.clone() })).collect();
+        let text = swept(&sweep).trim_fmt();
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert_eq!(text.lines().count(), 1 + rows.len(), "a line for each path and size: {text}");
+    }
+
+    #[test]
+    fn every_row_that_moved_bytes_has_a_bar_and_a_faster_row_a_longer_one() {
+        let spread = |median| Spread { median, min: median, max: median };
+        let row = |median| Row {
+            path: Path::E4Stock,
+            size: 255,
+            depth: 1,
+            outcome: Outcome::Measured(Box::new(Figures {
+                mb_per_s: spread(median),
+                commands_per_s: spread(1.0),
+                p50_us: 1.0,
+                p99_us: 1.0,
+                p99_9_us: 1.0,
+                max_us: 1.0,
+                commands: 1,
+                mismatches: 0,
+                compared: false,
+                predicted: None,
+            })),
+        };
+        let rows = [0.01, 0.013, 0.5, 3.0, 812.0].map(row);
+        let lines = chart(&rows.iter().collect::<Vec<_>>());
+        let bar = |line: &String| line.chars().filter(|char| *char == '█' || EIGHTHS[1..].contains(char)).count();
+        let bars: Vec<usize> = lines[1..].iter().map(bar).collect();
+        assert!(bars.iter().all(|bar| *bar > 0) && bars.is_sorted(), "{lines:#?}");
     }
 }

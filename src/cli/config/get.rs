@@ -88,7 +88,7 @@ impl Value {
 pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
-    let device = port.device();
+    let device = port.location().to_string();
     let (Attached { usb_id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
     let zero = block(&device, state, &blocks, BlockIndex::Zero)?;
     let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);

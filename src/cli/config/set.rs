@@ -94,11 +94,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
+            is_unknown: false,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },
         library,
-        source: format!("the unit's own, SHA-256 {}", Sha256Digest::of(&image.to_file())),
+        source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
         origin: InvokedCommand {
             command: WritingCommand::Config,
             what: args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect(),
@@ -111,11 +112,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.
 fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
-    let device = seen.device.as_str();
+    let device = seen.location.to_string();
     for index in BlockIndex::ALL {
-        block(device, seen.attached.state, &seen.blocks, index)?;
+        block(&device, seen.attached.state, &seen.blocks, index)?;
     }
-    let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.to_owned() })?;
+    let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.clone() })?;
     let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
     Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
 }

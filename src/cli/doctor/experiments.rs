@@ -1,5 +1,6 @@
 //! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
+use asm2464::TransportKind;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
@@ -8,7 +9,6 @@ use asm2464_host::bridge::{AnyTransport, Bridge, Speed};
 use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::unit::{self, TransportChoice};
 use thiserror::Error;
 
 use super::Args;
@@ -60,7 +60,7 @@ pub(super) fn run(
     if let Some(why) = unfit(seen) {
         return Err(Refused::Unfit { why }.into());
     }
-    let mut unit = unit::choose(&args.ids.load()?, args.device.as_ref(), capture)?.open(TransportChoice::Uas)?;
+    let mut unit = args.port.choose(capture)?.open(Some(TransportKind::Uas))?;
     if !unit.bridge.has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());
@@ -71,7 +71,7 @@ pub(super) fn run(
     let trouble = match hang {
         Some(finding) => Err(Refused::Hangs { experiment: finding.experiment }.into()),
         None if findings.iter().all(|finding| finding.answer == Answer::NotRun) || seen.unit.is_virtual() => asked,
-        None => restart(args, seen, capture).and(asked),
+        None => restart(args, capture).and(asked),
     };
     Ok((findings, trouble))
 }
@@ -130,9 +130,9 @@ fn all(
     (findings, asked)
 }
 
-fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result<(), AnyFailure> {
-    let mut port = unit::port(&args.ids.load()?, args.device.as_ref(), capture)?;
-    cli::reset::restart(&mut *port, seen.unit.state, Interrupt::never()).map(drop)
+fn restart(args: &Args, capture: Option<&Capture>) -> Result<(), AnyFailure> {
+    let mut port = args.port.port(capture)?;
+    cli::reset::restart(&mut *port, Interrupt::never())
 }
 
 /// Prints the findings.

@@ -42,9 +42,8 @@ impl Recovery {
     }
 
     fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
-        let device = unit.location.to_string();
         let serial = unit.serial.as_deref().unwrap_or_default();
-        let traces = UnitTraces { device: &device, state: unit.state, serial, blocks: &[None, None] };
+        let traces = UnitTraces { location: &unit.location, state: unit.state, serial, blocks: &[None, None] };
         // The image is the user's choice.
         let origin = InvokedCommand {
             command: WritingCommand::Flash,
@@ -59,7 +58,7 @@ impl Recovery {
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let mut actions = offers(&fitting(traces, &filed), &origin, &[], &device, library);
+        let mut actions = offers(&fitting(traces, &filed), &origin, &[], &unit.location, library);
         // What the unit was comes first: its image needs no choice.
         let is_restore = |action: &Action| action.command.as_ref().is_some_and(|it| it.starts_with("asmpatch restore"));
         for pair in actions.chunk_by_mut(|one, other| !is_restore(one) && is_restore(other)) {

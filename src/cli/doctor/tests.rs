@@ -23,9 +23,9 @@ fn patched() -> Image {
 fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examination {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
-    let mut port = VirtualPort::new("virtual:u".to_owned(), unit);
+    let mut port = VirtualPort::new("u", unit);
     let info = unit::of_port(&mut port).unwrap();
-    assert_eq!(info.location.to_string(), port.device());
+    assert_eq!(info.location, port.location());
     examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
 }
 

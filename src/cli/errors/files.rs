@@ -16,7 +16,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::archive::twice", BadInput,
         "programs disagree on which of them counts, so asmpatch takes neither; get the archive from another mirror";
     "asmpatch::archive::unsafe_name", BadInput,
-        "an archive with \"..\" or absolute names is made to overwrite files elsewhere; get it from another mirror";
+        "an archive with \"..\" or absolute names overwrites files elsewhere; get it from another mirror";
     "asmpatch::bug", Device, "please report it with the command and everything it printed";
     "asmpatch::cache::access", BadInput, "make it a folder that you may write to, or name another with `--cache-dir`";
     "asmpatch::cache::no_folder", BadInput, "set HOME, or name a folder with `--cache-dir`";
@@ -69,11 +69,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from FILE`";
     "asmpatch::fetch::nested", BadInput, "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors", BadInput,
-        "give a file or an address that holds it: `asmpatch download ID --from FILE`";
+        "give a file or an address that has it: `asmpatch download ID --from FILE`";
     "asmpatch::fetch::not_inside", BadInput,
         "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
     "asmpatch::fetch::offline", BadInput,
-        "run the command once without --offline, or give a file that holds the image: `asmpatch download ID --from \
+        "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
          FILE`";
     "asmpatch::fetch::offline_url", Usage, "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image", BadInput,
@@ -91,16 +91,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::irregular", Refused,
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
-    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "this is another kind of file; check the name";
+    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "check the name: this is another kind of file";
     "asmpatch::file::read", BadInput, "check the name, and that you may read it";
     "asmpatch::file::write", BadInput,
-        "nothing half-written is left; check that the folder exists, that you may write to it, and that the disk has \
-         room";
+        "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
     "asmpatch::http::connect", BadInput,
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
     "asmpatch::http::cut_off", BadInput, "run the command again, or use another mirror with `--from URL`";
     "asmpatch::http::deadline", BadInput,
-        "the connection is slow, or the server trickles: use another mirror with `--from URL`";
+        "the connection or the server is too slow: use another mirror with `--from URL`";
     "asmpatch::http::malformed", BadInput,
         "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
          another mirror with `--from URL`";
@@ -129,14 +128,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", BadInput, "this is not an ASM2464PD image: the largest known has 98,016 bytes";
     "asmpatch::image::short_body", BadInput, "the container is valid, but there is no ASM2464PD firmware in it";
-    "asmpatch::interrupted", Interrupted, "nothing half-written is left; run the command again";
+    "asmpatch::interrupted", Interrupted, "no partial file is left; run the command again";
     "asmpatch::log::file", BadInput, "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate", BadInput,
         "each image has one manifest; give the new one its own id and digest, or remove it";
     "asmpatch::manifest::read", BadInput, "`--manifest-dir` takes a readable folder with one .toml file per image";
     "asmpatch::manifest::unknown_image", Usage, "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value", BadInput,
-        "with this value no download could succeed; correct it: docs/formats.md describes every key";
+        "no download can succeed with this value; docs/formats.md describes every key";
     "asmpatch::patch::already_patched", BadInput,
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
          your own; then patch ORIGINAL";
@@ -146,7 +145,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::empty", BadInput,
         "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md";
     "asmpatch::patch::hunk", BadInput,
-        "code does not move: a hunk replaces at least one byte by as many others; leave out what stays the same";
+        "a hunk replaces one byte or more with as many others; leave out the bytes that stay the same";
     "asmpatch::patch::hunks_overlap", BadInput, "the result would depend on their order; merge them into one hunk";
     "asmpatch::patch::image_twice", BadInput,
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
@@ -154,19 +153,36 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
     "asmpatch::patch::mismatch", BadInput,
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
+    "asmpatch::patch::modified_image", BadInput,
+        "the file was changed, or it is another build; `asmpatch download` fetches the known image. Nothing was written";
     "asmpatch::patch::none", Usage, "with `--no-defaults`, name at least one with `--patch ID`";
     "asmpatch::patch::not_for_image", BadInput,
         "leave it out, or patch an image that it is made for: `asmpatch download` fetches one";
+    "asmpatch::patch::not_located", BadInput,
+        "a signature must be in the image exactly once, or the patch could change other code. This image needs a patch \
+         file of its own: docs/formats.md. Nothing was written";
     "asmpatch::patch::not_patched", BadInput, "there is nothing to undo: the file is the original already";
+    "asmpatch::patch::not_proven", CheckFailed,
+        "the code at the signature may do something else in this image, or the chip model may not know enough of it. \
+         This image needs a patch file of its own: docs/formats.md. Nothing was written";
     "asmpatch::patch::overlap", BadInput,
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end", BadInput,
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
-    "asmpatch::patch::requires", Usage, "nobody tested the firmware with one alone; add the other with `--patch ID`";
-    "asmpatch::patch::unknown_id", Usage, "name a known patch, or add a folder with `--patch-dir`";
+    "asmpatch::patch::requires", Usage, "one without the other is untested; add the other with `--patch ID`";
+    "asmpatch::patch::signature", BadInput,
+        "a signature is code with the operands that differ between images left open, long enough to be in an image only \
+         once: docs/formats.md";
+    "asmpatch::patch::unknown_id", Usage,
+        "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image", BadInput,
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
          image that has patches, and `--patch-dir` adds patches of your own";
+    "asmpatch::patch::unknown_original", BadInput,
+        "only the receipt tells whether the result is the original: name it with `--receipt`. Nothing was written";
+    "asmpatch::patch::unproven_signature", BadInput,
+        "asmpatch proves what a patch by signature does before it writes a file, and can prove only this effect; give \
+         the patch [[images]] with hunks instead";
     "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
@@ -195,7 +211,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          inside with `--from`";
     "asmpatch::updater::not_pe", BadInput,
         "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`";
-    "asmpatch::verify::hunk", CheckFailed, "something else changed these bytes";
+    "asmpatch::verify::hunk", CheckFailed,
+        "something other than the patches changed these bytes; patch the original again";
     "asmpatch::verify::other_base", CheckFailed, "verify it against the image that it was made from";
     "asmpatch::verify::patch_digest", CheckFailed,
         "patch the original again, or verify with the version of asmpatch that the receipt names";
@@ -208,7 +225,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the file was changed after it was written, or the receipt belongs to another file";
     "asmpatch::verify::unknown_base", CheckFailed,
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
-         cache (`asmpatch download ID`) every differing byte is shown";
+         cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
+         `--receipt`";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch", CheckFailed,
         "add the folder that holds its file with `--patch-dir`, or put the file beside the receipt";

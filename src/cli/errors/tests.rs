@@ -130,7 +130,7 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
     let error = DiskError::Unchecked { port: "3-1.2".parse().unwrap(), disks: vec![disk] };
     assert_eq!(
         error.to_string(),
-        "it can't be checked whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
+        "couldn't check whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
     );
     let help = |words: &[&str]| {
         let own = entry_of(&error).help.to_owned();

@@ -9,13 +9,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::exists", Refused,
         "a backup is never overwritten, as it may be the only copy of a unit's identity: name another folder with `-o`";
     "asmpatch::backup::files", BadInput,
-        "the manifest was changed after it was written, so it proves nothing; use another backup";
+        "the manifest was changed after it was written, so asmpatch can't check the backup; use another one";
     "asmpatch::backup::firmware", BadInput,
         "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with \
          `asmpatch flash`";
     "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
-        "check that the path exists, that you may use it, and that the disk has room; nothing half-written is left";
+        "check that the path exists, that you may use it, and that the disk has room; no partial backup is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused, "nothing was written. `--no-backup` writes a unit that can't be backed up";
@@ -28,6 +28,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::corrupt", CheckFailed,
         "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
          again";
+    "asmpatch::bench::errors", CheckFailed,
+        "try another cable and port, without a hub, and soak again: errors by kind and time show which of them helps. \
+         docs/bench.md says what each kind points to";
     "asmpatch::bench::failed", CheckFailed,
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
          port, and power-cycle the unit";
@@ -38,7 +41,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
          `asmpatch patch`";
     "asmpatch::bench::no_model", Usage,
-        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual bridge: --device \
+        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual unit: --device \
          virtual:DIR";
     "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
     "asmpatch::bench::recovery", Device,
@@ -49,13 +52,18 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
          again. `--path e4-255` measures without writing";
+    "asmpatch::bench::vanished", Device,
+        "the report shows what was measured until then. Unplug the unit, wait five seconds, plug it in again, and see \
+         what `asmpatch list` shows; then try another cable and port";
+    "asmpatch::bench::worse", CheckFailed,
+        "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
         "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
     "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";
     "asmpatch::bridge::malformed", Device, "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
-        "do not trust what arrived; run the command again, and if the error stays, try another cable and port";
-    "asmpatch::bridge::status", Device, "the unit is busy or confused; wait a few seconds and run the command again";
+        "discard what was read; run the command again, and if the error stays, try another cable and port";
+    "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
@@ -64,12 +72,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
          e4-length-16, which goes packet by packet";
     "asmpatch::control::bulk_timeout", Device,
-        "unplug the unit, wait five seconds and plug it in again: if it still answers control requests, its bulk pipes \
-         hang, and only the power helps";
+        "unplug the unit, wait five seconds and plug it in again: if it still answers control requests, its bulk \
+         pipes hang, and only a power cycle helps";
     "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
         "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
-        "the system log (`dmesg` on Linux) has the host controller's messages";
+        "look at the host controller's messages in the system log (`dmesg` on Linux), and try another cable and port";
     "asmpatch::control::malformed", Device,
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
     "asmpatch::control::sram_busy", Device,
@@ -103,9 +111,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \
          \"The unit is not listed\"";
     "asmpatch::device::unchecked_disk", Refused,
-        "no use is seen, but a container without the disk's node in /dev doesn't see what its host does: run asmpatch on \
-         the host, or give the container the node. If you know that nothing uses the disk, name it as the error does: \
-         `asmpatch ... --unchecked-disk=DISK`";
+        "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
+         asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
+         the error does: `asmpatch ... --unchecked-disk=DISK`";
     "asmpatch::doctor::hangs", Device,
         "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
          written to its flash. The report has the results so far";
@@ -120,35 +128,39 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     | "asmpatch::flash::part_differs" | "asmpatch::flash::version", Device,
         "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
     "asmpatch::flash::changed", Refused,
-        "another program, or another unit on the same port? Nothing was written: run the command again";
+        "another program wrote to it, or another unit is on the same port now. Nothing was written: run the command \
+         again";
     "asmpatch::flash::clone", Refused,
         "one host can't tell two units with one identity apart: give this one a serial number of its own (`flash \
          --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
          writes it all the same. Nothing was written";
-    "asmpatch::flash::declined", Refused, "nothing was written; answer `yes` to write";
+    "asmpatch::flash::declined", Refused, "nothing was written; answer `y` to write";
     "asmpatch::flash::neighbours", Refused,
         "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
-        "what its flash holds will be lost. An earlier backup gives it its own configuration blocks: `--config-from DIR \
-         --no-backup`. `--no-backup` alone gives it those that any unit gets. Nothing was written";
+        "nothing was written, because the firmware and the settings in its flash would be lost. If you have an \
+         earlier backup, add `--config-from DIR --no-backup`: the unit keeps its identity. `--no-backup` alone gives \
+         it the configuration blocks that any unit gets";
     "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the chip maker's line (85.00.00) or an enclosure maker's, and it is not known \
-         whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+        "the last three bytes name the line: 85.00.00 is the chip maker's, others are enclosure makers' or of another \
+         series (84), and it is not known whether one fits the other's board: add `--other-line` to write it. Nothing \
+         was written";
     "asmpatch::flash::own_backup", Refused,
-        "the unit's own identity would be gone for good. `--config-from DIR` gives it the backup's blocks. If no backup \
-         there is this unit's, `--clone-identity` writes the known ones. Nothing was written";
+        "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
+         the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
     "asmpatch::flash::several", Refused,
         "name one with `--device`, or add `--all` to write all of them. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
         "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
     "asmpatch::flash::unproven", Refused,
-        "the unit may never take firmware again: add `--unproven` if that is what you want. Nothing was written";
+        "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
+         written";
     "asmpatch::flash::unusable_backup", Refused,
         "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
          `--no-backup` writes the unit without a backup";
@@ -158,7 +170,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          patch`. Nothing was written";
     "asmpatch::pcie::abort", Device, "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
-        "the answer makes no sense: check the card's seat, and its link with `asmpatch pcie`";
+        "check the card's seat, and its link with `asmpatch pcie`";
     "asmpatch::pcie::link_down", Device,
         "check that the card sits in its slot and has its own power: without 12 V PCIe never leaves reset; then \
          power-cycle the unit";
@@ -167,14 +179,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          cycle of the unit";
     "asmpatch::pcie::no_firmware", Refused, "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
     "asmpatch::pcie::not_ready", Device,
-        "the device does not finish its start: check its power, then `asmpatch pcie reset`, or power-cycle the unit";
+        "check the device's power, then `asmpatch pcie reset`, or power-cycle the unit";
     "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage, "nothing was sent";
     "asmpatch::pcie::retry", Device, "the device is still starting: wait a second and run the command again";
     "asmpatch::pcie::ssd", Refused,
-        "the firmware drives the SSD through the same registers that send PCIe requests: two users would corrupt each \
-         other's requests, and with them the SSD's data. Nothing was sent to the PCIe side";
+        "nothing was sent to the PCIe side: the firmware drives the SSD through the same registers, and a second \
+         user would corrupt the SSD's data";
     "asmpatch::pcie::stopped", Device,
-        "devices answer slowly, or the tree has no end: `asmpatch pcie reset` resets what is behind the bridge";
+        "`asmpatch pcie reset` resets what is behind the bridge";
     "asmpatch::pcie::unclaimed", Refused,
         "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
          sends the bytes without looking";
@@ -187,9 +199,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
         "the flash may be worn out there; run the command again";
     "asmpatch::registers::disagrees" | "asmpatch::registers::unstable", Device,
-        "do not trust what arrived; try another cable and port, without a hub, and run the command again";
+        "discard what was read; try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::no_flash", Device,
-        "this can't be the flash's content; unplug the unit, wait five seconds, plug it in again and try once more";
+        "the flash doesn't answer; unplug the unit, wait five seconds, plug it in again and run the command again";
     "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time", Device,
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::protected", Device,
@@ -201,16 +213,25 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware", Refused,
-        "nothing was sent to it. Only a power cycle restarts it: unplug it, wait five seconds, plug it in again; \
-         docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or unplug it, wait five seconds, \
+         plug it in again; docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::reset::no_such_level", Refused,
+        "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
+         `--level` out, and asmpatch takes what fits";
     "asmpatch::reset::not_back", Device,
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
+    "asmpatch::reset::not_done", Device,
+        "leave `--level` out, and asmpatch tries what else can help; or unplug the unit and its supply, wait five \
+         seconds, plug both in again";
+    "asmpatch::reset::not_helped", Device,
+        "without `--level` asmpatch tries all levels; where they don't help, unplug the unit and its supply, wait five \
+         seconds, plug both in again";
     "asmpatch::sense::flash", Device,
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,
         "the unit reports a hardware fault: unplug it, wait five seconds and plug it in again";
     "asmpatch::sense::medium", Device, "the medium behind the bridge failed";
-    "asmpatch::sense::no_medium", Device, "nothing that holds data is behind the bridge";
+    "asmpatch::sense::no_medium", Device, "no SSD is behind the bridge";
     "asmpatch::sense::parameters", Device,
         "this firmware does not take these parameters; `asmpatch list` shows what runs on the unit";
     "asmpatch::sense::past_end", Device, "the address is past the end of the medium";
@@ -221,7 +242,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::sense::xdata_length", Device,
         "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
     "asmpatch::serve::cut_off" | "asmpatch::serve::io", Device,
-        "find out why the peer ended. The unit saw its cable pulled: an erase or write of its flash may be unfinished";
+        "find out why the other program ended. The unit saw its cable pulled, so an erase or write of its flash may be \
+         unfinished";
     "asmpatch::serve::in_use", Refused, "end that program, or name another path";
     "asmpatch::serve::listen", BadInput,
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
@@ -232,8 +254,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::protocol", Device,
         "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
     "asmpatch::serve::stuck", Device,
-        "find out what the peer waits for. The unit saw its cable pulled: an erase or write of its flash may be \
-         unfinished";
+        "find out what the other program waits for. The unit saw its cable pulled, so an erase or write of its flash \
+         may be unfinished";
     "asmpatch::serve::wait", Device, "see the system log; start the server again";
     "asmpatch::sram::length", Usage, "split the read; nothing was sent";
     "asmpatch::sram::no_completion", Device,
@@ -246,7 +268,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::sram::queues", Device,
         "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
          unit";
-    "asmpatch::sram::short", Device, "do not trust what arrived: read the SRAM by E4";
+    "asmpatch::sram::short", Device, "discard what was read, and read the SRAM with E4";
     "asmpatch::sram::transport", Refused,
         "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
     "asmpatch::tiny_gpu::fault", Device, "the card is newer than this version knows, or it hangs";
@@ -282,7 +304,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "host and unit disagreed about the data; the unit was reset, so run the command again";
     "asmpatch::usb::protocol", Device, "the unit breaks the protocol; try another cable and port, or `--transport bot`";
     "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds and plug it in again";
-    "asmpatch::usb::tag", Device, "host and unit are out of step; the unit was reset, so run the command again";
+    "asmpatch::usb::tag", Device, "the unit was reset; run the command again";
     "asmpatch::usb::timeout", Device,
         "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
     "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";

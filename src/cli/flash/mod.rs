@@ -1,4 +1,4 @@
-//! The `asmpatch flash` command: writes an image to one or more bridges.
+//! The `asmpatch flash` command: writes an image to one or more units.
 
 pub(super) mod ask;
 mod at_once;
@@ -8,22 +8,24 @@ mod screen;
 mod session;
 pub(super) mod show;
 mod source;
+mod summary;
 mod writing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::backup::BackupPlace;
+use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::{Context, proof};
 use crate::cli::errors::Exit;
 
+use asm2464_chip::chip::boot;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::decide::{Allowed, Subject};
 use asmpatch_core::flash::firmware_kind::Rewritable;
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 use asmpatch_core::unit::Selector;
@@ -32,7 +34,7 @@ pub use screen::Screen;
 pub use session::{Choice, PreparedUnit, UnitOutcome, WritingJob, WritingSession};
 pub use show::SSD_LOST;
 
-/// Write an image to a bridge, with a backup before and a readback after.
+/// Write an image to a unit, with a backup before and a readback after.
 ///
 /// Shows what it will write, and asks. The image must be known, or have the receipt of `asmpatch patch`. Keeps the
 /// unit's own configuration blocks, except the fields that the patches name. Writing begins with an erase of the whole
@@ -50,7 +52,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected bridges at once, or all that you name with --device. A refused unit doesn't stop the others.
+    /// Write all connected units at once, or all that you name with --device. A refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 
@@ -68,7 +70,7 @@ pub struct Args {
     serial: Option<String>,
 
     /// Give the unit the chip maker's IDs and names again (174C:2464), instead of those that the patches name. Only a
-    /// backup has an enclosure maker's own: `asmpatch restore`.
+    /// backup has a dock maker's own: `asmpatch restore`.
     #[arg(long)]
     stock_identity: bool,
 
@@ -82,9 +84,9 @@ pub struct Args {
 /// Options of every command that writes a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct WritingArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
     /// it can be left out. May be given more than once with --all.
-    #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 
     #[command(flatten)]
@@ -117,7 +119,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub clone_identity: bool,
 
-    /// Change the version's line (its last three bytes) without asking separately.
+    /// Change the version's line (its last three bytes) without asking separately. If the first of them changes, as
+    /// from 84 to 85, it is needed on a terminal too.
     #[arg(long)]
     pub other_line: bool,
 
@@ -156,15 +159,18 @@ impl WritingArgs {
 /// # Errors
 /// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let source = source::ImageToWrite::read(args)?;
+    let source = source::ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     let choice = Choice { all: args.all, all_or_none: args.all_or_none };
+    let report = boot::check_within(&source.image, &proof::budget(context))?;
+    source.check_kind(&args.file, &report)?;
     let session = WritingSession::open(&args.writing, choice, context)?;
     let job = WritingJob {
         subject: Subject {
             firmware: source.firmware.clone(),
-            rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
-            from_virtual: blocks_from.as_ref().is_some_and(|backup| is_virtual(&backup.unit.device)),
+            rewritable: Rewritable::of_report(&source.image, &report),
+            is_unknown: source.is_unknown,
+            from_virtual: blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual()),
             serial_given: args.serial.is_some(),
         },
         library: source.library.clone(),

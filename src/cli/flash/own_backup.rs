@@ -1,11 +1,12 @@
 //! The commands that give a unit its own identity back from its backups. What fits is [`asmpatch_core::flash::fitting`]'s.
 
 use asm2464::escape::Escape as _;
+use asm2464_host::bridge::Location;
 use asmpatch_core::flash::backup::Backup;
 use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::decide::Permission;
 use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
 use asmpatch_core::flash::fitting::{Fit, FittingBackup};
-use asmpatch_core::flash::observe::is_virtual;
 use asmpatch_core::patch::Library;
 
 use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
@@ -16,18 +17,18 @@ const MOST: usize = 3;
 /// Purpose of writing the image with a backup's blocks.
 const WITH_OWN: &str = "write it with the unit's own configuration blocks";
 /// Purpose of writing the backup back.
-const BACK: &str = "go back to what this backup holds";
+const BACK: &str = "go back to this backup";
 
-/// Returns the whole commands for the backups that fit the unit at `device`. `origin` is the command that was run or, for
-/// `flash`, would be; `options` are the options that it needs again.
+/// Returns the whole commands for the backups that fit the unit there. `origin` is the command that was run or, for
+/// `flash`, would be; `permissions` are what it needs again.
 ///
 /// A backup that is not certain to be the unit's comes with a question. Leaves out backups that `restore` would refuse
 /// as damaged.
 pub fn offers(
     backups: &[FittingBackup],
     origin: &InvokedCommand,
-    options: &[&'static str],
-    device: &str,
+    permissions: &[Permission],
+    location: &Location,
     library: &Library,
 ) -> Vec<Action> {
     // The command may have named another backup.
@@ -38,14 +39,14 @@ pub fn offers(
         .flat_map(|(found, backup)| {
             let question = question(found);
             let flash = (origin.command == WritingCommand::Flash).then(|| {
-                let mut options = options.to_vec();
-                if is_foreign(&backup, device) && !options.contains(&UNPROVEN) {
-                    options.push(UNPROVEN);
+                let mut permissions = permissions.to_vec();
+                if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
+                    permissions.push(Permission::Unproven);
                 }
-                (WITH_OWN, again(&origin, &options, device, Some(&found.folder), true))
+                (WITH_OWN, again(&origin, &permissions, location, Some(&found.folder), true))
             });
-            let back = restore_options(&backup, device, library)
-                .map(|options| (BACK, restore(&found.folder, device, &options) + " --no-backup"));
+            let back = restoring(&backup, location, library)
+                .map(|permissions| (BACK, restore(&found.folder, location, &permissions) + " --no-backup"));
             flash.into_iter().chain(back).map(move |(purpose, command)| Action {
                 purpose,
                 question: question.clone(),
@@ -61,21 +62,19 @@ fn question(found: &FittingBackup) -> Option<String> {
         .then(|| format!("is {} (serial {}) this unit's backup? {fit}. Only if it is", folder.shown(), serial.shown()))
 }
 
-const UNPROVEN: &str = "--unproven";
-
 /// Whether the backup is a virtual unit's and the unit is real.
-fn is_foreign(backup: &Backup, device: &str) -> bool {
-    is_virtual(&backup.unit.device) && !is_virtual(device)
+fn is_foreign(backup: &Backup, location: &Location) -> bool {
+    backup.unit.is_virtual() && !location.is_virtual()
 }
 
-/// Returns the options that `restore` needs for this backup; `None` if it would refuse the backup anyway.
-fn restore_options(backup: &Backup, device: &str, library: &Library) -> Option<Vec<&'static str>> {
+/// Returns the permissions that `restore` needs for this backup; `None` if it would refuse the backup anyway.
+fn restoring(backup: &Backup, location: &Location, library: &Library) -> Option<Vec<Permission>> {
     let image = backup.firmware().ok()?;
-    let is_practice = || Firmware::of(&image, library).is_practice() && !is_virtual(device);
+    let is_practice = || Firmware::of(&image, library).is_practice() && !location.is_virtual();
     match Rewritable::of(&image) {
         Rewritable::No(_) => None,
-        Rewritable::Unknown => Some(vec![UNPROVEN]),
-        Rewritable::Yes if is_foreign(backup, device) || is_practice() => Some(vec![UNPROVEN]),
+        Rewritable::Unknown => Some(vec![Permission::Unproven]),
+        Rewritable::Yes if is_foreign(backup, location) || is_practice() => Some(vec![Permission::Unproven]),
         Rewritable::Yes => Some(Vec::new()),
     }
 }
@@ -145,7 +144,7 @@ mod tests {
             config_from: None,
             backup: Vec::new(),
         };
-        let offers = |fit| offers(&[found(fit)], &origin, &["--other-line"], "1-2", &library);
+        let offers = |fit| offers(&[found(fit)], &origin, &[Permission::OtherLine], &"1-2".parse().unwrap(), &library);
         let certain = offers(Fit::Certain);
         let b = asmpatch_core::shell::path(&path);
         let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
-use asm2464_host::bridge::{CommandError, ControlError};
-use asmpatch_core::flash::decide::Carried;
+use asm2464::flash::RegisterError;
+use asm2464_host::bridge::{CommandError, ControlError, Location};
+use asmpatch_core::flash::decide::{Carried, Permission};
 use asmpatch_core::flash::error::FlashError;
 use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::progress::FlashStep;
-use asmpatch_core::flash::registers::RegisterError;
 use asmpatch_core::flash::run::Stopped;
 use asmpatch_core::shell;
 use derive_more::Display;
@@ -80,22 +80,22 @@ pub fn actions(
     left: Left,
     origin: &InvokedCommand,
     carried: &Carried,
-    device: &str,
+    location: &Location,
     backup: Option<&Path>,
     offers: &[Action],
     gone: bool,
 ) -> Vec<Action> {
     let command = |purpose, command| Action { purpose, question: None, command: Some(command) };
-    // A virtual bridge is listed only if it is named.
+    // A virtual unit is listed only if it is named.
     let named =
-        if device.starts_with("virtual:") { format!(" --device {}", shell::word(device)) } else { String::new() };
+        if location.is_virtual() { format!(" --device {}", shell::word(location.to_string())) } else { String::new() };
     let list = |purpose| command(purpose, format!("asmpatch list{named}"));
-    let again = |no_backup| command("go on", self::again(origin, &carried.again, device, backup, no_backup));
+    let again = |no_backup| command("go on", self::again(origin, &carried.again, location, backup, no_backup));
     let (certain, doubtful): (Vec<Action>, Vec<Action>) =
         offers.iter().cloned().partition(|offer| offer.question.is_none());
     let back = backup
         .zip(carried.back.as_ref())
-        .map(|(folder, options)| command(OR_BACK, restore(folder, device, options) + " --no-backup"));
+        .map(|(folder, permissions)| command(OR_BACK, restore(folder, location, permissions) + " --no-backup"));
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(REPLUG);
@@ -111,7 +111,7 @@ pub fn actions(
                 None if certain.is_empty() => actions.extend([FLASH].into_iter().chain(doubtful)),
                 None => actions.extend(certain),
             }
-            let again = self::again(origin, &carried.again, device, None, false);
+            let again = self::again(origin, &carried.again, location, None, false);
             actions.push(command("then set it again", again));
         }
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
@@ -130,11 +130,24 @@ pub fn actions(
     actions
 }
 
+/// The option that gives this permission.
+const fn option(permission: Permission) -> &'static str {
+    match permission {
+        Permission::Unproven => "--unproven",
+        Permission::CloneIdentity => "--clone-identity",
+        Permission::OtherLine => "--other-line",
+    }
+}
+
 /// The command that writes a backup back.
-pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String {
-    let mut words =
-        vec!["asmpatch restore".to_owned(), shell::path(folder), "--device".to_owned(), shell::word(device)];
-    words.extend(options.iter().map(ToString::to_string));
+pub fn restore(folder: &Path, location: &Location, permissions: &[Permission]) -> String {
+    let mut words = vec![
+        "asmpatch restore".to_owned(),
+        shell::path(folder),
+        "--device".to_owned(),
+        shell::word(location.to_string()),
+    ];
+    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     words.join(" ")
 }
 
@@ -142,8 +155,8 @@ pub fn restore(folder: &Path, device: &str, options: &[&'static str]) -> String 
 /// loader, which provides neither a backup nor the unit's own configuration blocks.
 pub fn again(
     origin: &InvokedCommand,
-    options: &[&'static str],
-    device: &str,
+    permissions: &[Permission],
+    location: &Location,
     backup: Option<&Path>,
     no_backup: bool,
 ) -> String {
@@ -153,8 +166,8 @@ pub fn again(
     if let Some(folder) = origin.config_from.as_deref().or(own_blocks) {
         words.extend(["--config-from".to_owned(), shell::path(folder)]);
     }
-    words.extend(["--device".to_owned(), shell::word(device)]);
-    words.extend(options.iter().map(ToString::to_string));
+    words.extend(["--device".to_owned(), shell::word(location.to_string())]);
+    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
     if no_backup {
         words.push("--no-backup".to_owned());
     } else {
@@ -165,10 +178,10 @@ pub fn again(
 
 /// A run that stopped, and how to recover from it: the error that `flash` and `restore` return.
 #[derive(Debug, Display)]
-#[display("{device}: {error} (at: {during})")]
+#[display("{location}: {error} (at: {during})")]
 pub struct FlashFailure {
-    /// The port, as `--device` takes it.
-    pub device: String,
+    /// The unit's port.
+    pub location: Location,
     /// The error itself.
     pub error: FlashError,
     /// The step in which it happened.
@@ -185,7 +198,7 @@ impl FlashFailure {
     pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried, offers: &[Action]) -> Self {
         let Stopped { error, during, left, report } = stopped;
         let gone = is_gone(&error);
-        let mut actions = actions(left, origin, carried, &report.device, report.backup.as_deref(), offers, gone);
+        let mut actions = actions(left, origin, carried, &report.location, report.backup.as_deref(), offers, gone);
         // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
         if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
             && at.0 != 0
@@ -195,7 +208,7 @@ impl FlashFailure {
             std::mem::swap(on, back);
             (on.purpose, back.purpose) = ("go back to what it was", "or go on");
         }
-        Self { device: report.device, error, during, left, actions }
+        Self { location: report.location, error, during, left, actions }
     }
 
     /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
@@ -215,7 +228,7 @@ impl std::error::Error for FlashFailure {
 fn is_gone(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
-        FlashError::Registers(RegisterError::Control(error)) => {
+        FlashError::Registers(RegisterError::Access(error)) => {
             matches!(error, ControlError::Disconnected { .. } | ControlError::Timeout { .. })
         }
         _ => false,
@@ -231,12 +244,12 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
              needs: if it never erases there, only another flash chip helps",
         ),
         RegisterError::NotErased { .. } => Some(
-            "the flash may be worn out there. The sector holds what it held, and going back to the old firmware leaves \
-             it alone: do that while the unit has its power",
+            "the flash may be worn out there. That sector is unchanged, and going back to the old firmware doesn't \
+             touch it: do that while the unit still has power",
         ),
         RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
-            "the unit answers, but too slowly: end what keeps this host or its bus busy. Another cable or port costs it \
-             its power",
+            "the unit answers, but too slowly: stop whatever keeps this host or its bus busy. Don't move it to \
+             another cable or port: that cuts its power",
         ),
         _ => None,
     }
@@ -268,9 +281,13 @@ mod tests {
         invoked(WritingCommand::Flash, "fw patched.bin")
     }
 
+    fn at(port: &str) -> Location {
+        port.parse().unwrap()
+    }
+
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let actions = actions(left, origin, &carried, "1-2.3", backup.map(Path::new), &[], true);
+        let actions = actions(left, origin, &carried, &at("1-2.3"), backup.map(Path::new), &[], true);
         actions.into_iter().filter_map(|a| a.command).collect()
     }
 
@@ -297,9 +314,12 @@ mod tests {
 
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
-        let carried = Carried { again: vec!["--unproven"], back: Some(vec!["--unproven", "--other-line"]) };
+        let carried = Carried {
+            again: vec![Permission::Unproven],
+            back: Some(vec![Permission::Unproven, Permission::OtherLine]),
+        };
         let words = |carried: &Carried| -> Vec<String> {
-            let actions = actions(Left::Incomplete, &flash(), carried, "1-2", Some(Path::new("b")), &[], false);
+            let actions = actions(Left::Incomplete, &flash(), carried, &at("1-2"), Some(Path::new("b")), &[], false);
             actions.into_iter().filter_map(|action| action.command).collect()
         };
         assert_eq!(
@@ -337,7 +357,7 @@ mod tests {
         let config = invoked(WritingCommand::Config, "product=GPU dock");
         let told = |origin: &InvokedCommand, question| {
             let offers = [offer(question)];
-            actions(Left::Incomplete, origin, &Carried::default(), "1-2", None, &offers, false)
+            actions(Left::Incomplete, origin, &Carried::default(), &at("1-2"), None, &offers, false)
         };
         // The known blocks are no way while a backup has the unit's own.
         assert_eq!(told(&flash(), None), [offer(None)]);
@@ -369,7 +389,7 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
-            let actions = actions(left, &flash(), &Carried::default(), "1-2", None, &[], true);
+            let actions = actions(left, &flash(), &Carried::default(), &at("1-2"), None, &[], true);
             assert_eq!(actions[0], REPLUG);
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
@@ -378,7 +398,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_is_listed_by_its_name() {
-        let actions = actions(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], false);
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), &at("virtual:my unit"), None, &[], false);
         assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 

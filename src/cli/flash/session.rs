@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use asm2464::escape::Escape as _;
+use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Port, UnitInfo};
+use asm2464_host::bridge::{Location, Port, UnitInfo};
 use asmpatch_core::devices::Devices;
 use asmpatch_core::failure::{AnyFailure, fenced};
 use asmpatch_core::flash::backup_folder;
@@ -16,9 +17,8 @@ use asmpatch_core::flash::decide::{
     Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
 };
 use asmpatch_core::flash::fitting::{FittingBackup, fitting};
-use asmpatch_core::flash::observe::{Observation, is_virtual};
+use asmpatch_core::flash::observe::Observation;
 use asmpatch_core::flash::plan::{BlockSource, FlashPlan, is_readable};
-use asmpatch_core::flash::registers::BUDGET;
 use asmpatch_core::flash::run::{FlashOptions, FlashReport};
 use asmpatch_core::patch::Library;
 use asmpatch_core::unit::{self, OpenError};
@@ -27,7 +27,7 @@ use super::at_once::at_once;
 use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
-use super::{WritingArgs, ask, own_backup, show};
+use super::{WritingArgs, ask, own_backup, show, summary};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
@@ -108,7 +108,8 @@ pub enum UnitOutcome {
 }
 
 impl PreparedUnit {
-    const fn is_to_be_written(&self) -> bool {
+    /// Whether it will be written.
+    pub const fn is_to_be_written(&self) -> bool {
         matches!(self.outcome, UnitOutcome::Write)
     }
 }
@@ -124,7 +125,7 @@ impl<'a> WritingSession<'a> {
         let recording = args.pcap.start()?;
         let capture = recording.capture();
         let backup_into = (!args.no_backup).then(|| args.backup_place.folder(context)).transpose()?;
-        let there = |port: Box<dyn Port>| (port.device(), Ok(port));
+        let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
             ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
             ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
@@ -167,7 +168,12 @@ impl<'a> WritingSession<'a> {
     pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
         self.find_backups(&mut units)?;
         self.decide(&mut units, job);
+        // Nobody who says --quiet and --yes is going to read it.
+        let is_read = !(self.context.is_quiet && self.args.yes && !self.args.dry_run);
         if !self.args.json {
+            if is_read {
+                self.show_plans(&units, job);
+            }
             units.iter().for_each(|unit| self.show(unit, job));
         }
         let answer = if self.args.dry_run { Ok(()) } else { self.ask(&units) };
@@ -178,9 +184,13 @@ impl<'a> WritingSession<'a> {
             self.write(&mut units, job);
         }
         if self.args.json {
-            show::json(&units, job, self.args.dry_run, answer.as_ref().err());
+            show::json(&units, job, self.args.dry_run, &self.args.ids.suffix(), answer.as_ref().err());
         }
-        let exit = units.iter().map(|unit| self.report(unit, job)).max().unwrap_or(Exit::Done);
+        let several = units.len() > 1;
+        let exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
+        if several && answer.is_ok() && !self.args.json {
+            summary::print(&units, job, &self.args.ids.suffix());
+        }
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.coded()))),
@@ -239,13 +249,14 @@ impl<'a> WritingSession<'a> {
     /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
-        let (origin, options) = (&job.origin, &unit.carried.again);
+        let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
+        let (origin, permissions) = (&job.origin, &unit.carried.again);
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
-            let command = again(origin, options, &unit.device, None, true);
+            let command = again(origin, permissions, location, None, true);
             vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
         } else {
-            own_backup::offers(&unit.backups, origin, options, &unit.device, &job.library)
+            own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
         };
         own_backup::with_options(actions, &self.args.ids.suffix())
     }
@@ -303,12 +314,27 @@ impl<'a> WritingSession<'a> {
         }
     }
 
+    /// Prints what will be written to each unit. Units with equal plans share one.
+    fn show_plans(&self, units: &[PreparedUnit], job: &WritingJob) {
+        let mut plans: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
+            let Some((seen, plan)) = &unit.seen else { continue };
+            let heading = show::heading(seen, plan, job);
+            let mut lines = show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
+            lines.extend(own_backup::lines(&unit.instead).iter().map(|line| format!("            {line}")));
+            match plans.iter_mut().find(|(_, plan)| *plan == lines) {
+                Some((headings, _)) => headings.push(heading),
+                None => plans.push((vec![heading], lines)),
+            }
+        }
+        for (headings, lines) in plans {
+            headings.iter().chain(&lines).for_each(|line| outln!("{line}"));
+        }
+    }
+
+    /// Prints why a unit won't be written.
     fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
         match (&unit.outcome, &unit.seen) {
-            (UnitOutcome::Write, Some((seen, plan))) => {
-                show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
-                own_backup::lines(&unit.instead).iter().for_each(|line| outln!("            {line}"));
-            }
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
             (UnitOutcome::Refused(failure), _) => {
@@ -334,7 +360,7 @@ impl<'a> WritingSession<'a> {
                 ask::confirm(&question, self.interrupt)?;
             }
             if let Some(why) = unit.terms.unknown_neighbours.as_ref().filter(|_| !self.args.clone_identity) {
-                let unknown = "it can't be checked whether another unit has the same serial number";
+                let unknown = "asmpatch couldn't check whether another unit has the same serial number";
                 ask::confirm(&format!("{}: {unknown} ({why}): go on?", unit.device), self.interrupt)?;
             }
             if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
@@ -359,22 +385,25 @@ impl<'a> WritingSession<'a> {
         });
         let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
         let names_units = devices.len() > 1;
+        if names_units && !self.args.json && !self.context.is_quiet {
+            outln!("writing {} units", devices.len());
+        }
         let screen = Screen::start(self.context, !self.args.json, devices);
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        let options = |device: &str| FlashOptions {
+        let options = |location: &Location| FlashOptions {
             backup_into: self.backup_into.as_deref().map(Path::to_owned),
             return_deadline: come_back,
-            // Nobody can plug in a virtual bridge again, and nobody who sees no messages will plug in a real one.
-            replug_deadline: if is_attended && !is_virtual(device) { replug } else { Duration::ZERO },
+            // Nobody can plug in a virtual unit again, and nobody who sees no messages will plug in a real one.
+            replug_deadline: if is_attended && !location.is_virtual() { replug } else { Duration::ZERO },
             rewrite: self.args.force,
             budget: BUDGET,
         };
         let work = |(index, unit)| {
-            let PreparedUnit { device, port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
-            let ((_, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
-            let work = UnitWork { port, plan, options: options(device), progress: screen.unit(index) };
-            Some((work, UnitEnd { device, carried, backups, outcome }))
+            let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let ((Observation { location, .. }, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let work = UnitWork { port, plan, options: options(location), progress: screen.unit(index) };
+            Some((work, UnitEnd { location, carried, backups, outcome }))
         };
         let units = writing.into_iter().enumerate().filter_map(work).collect();
         let suffix = self.args.ids.suffix();
@@ -389,11 +418,11 @@ impl<'a> WritingSession<'a> {
     }
 
     /// Reports the outcome of a unit and returns its exit status.
-    fn report(&self, unit: &PreparedUnit, job: &WritingJob) -> Exit {
+    fn report(&self, unit: &PreparedUnit, job: &WritingJob, several: bool) -> Exit {
         match &unit.outcome {
             UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
             UnitOutcome::Written(report) => {
-                if !self.args.json {
+                if !self.args.json && !several {
                     show::done(report, unit, job, &self.args.ids.suffix());
                 }
                 Exit::Done

@@ -1,7 +1,7 @@
 //! Writes the accepted units: each by itself, or all or none.
 
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::Port;
+use asm2464_host::bridge::{Location, Port};
 use asmpatch_core::flash::decide::{Carried, Refusal};
 use asmpatch_core::flash::fitting::FittingBackup;
 use asmpatch_core::flash::plan::FlashPlan;
@@ -43,8 +43,8 @@ pub struct UnitWork<'a> {
 
 /// Where a unit's outcome goes.
 pub struct UnitEnd<'a> {
-    /// The unit's port, as `--device` takes it.
-    pub device: &'a str,
+    /// The unit's port.
+    pub location: &'a Location,
     /// What the commands printed later need to repeat.
     pub carried: &'a Carried,
     /// The earlier backups that may be its own.
@@ -63,7 +63,7 @@ impl Writing<'_> {
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
     pub fn each(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
         at_once(units, &|(mut work, end): (UnitWork<'_>, UnitEnd<'_>)| {
-            self.log_about(end.device);
+            self.log_about(end.location);
             let prepared = work.prepare(self.interrupt);
             self.finish(end, prepared.and_then(Opened::confirm).and_then(Opened::write));
         });
@@ -72,19 +72,19 @@ impl Writing<'_> {
     /// Prepares all units, checks all again, then writes all. If one stops before, none is written.
     pub fn all_or_none(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
         let (mut works, ends): (Vec<_>, Vec<_>) = units.into_iter().unzip();
-        let devices = ends.iter().map(|end| end.device);
-        let prepared = at_once(works.iter_mut().zip(devices).collect::<Vec<_>>(), &|(work, device)| {
-            self.log_about(device);
+        let places = ends.iter().map(|end| end.location);
+        let prepared = at_once(works.iter_mut().zip(places).collect::<Vec<_>>(), &|(work, location)| {
+            self.log_about(location);
             work.prepare(self.interrupt)
         });
         let Some((prepared, ends)) = self.unless_one_stopped(prepared, ends) else { return };
         let confirmed = at_once(prepared, &|unit| {
-            self.log_about(unit.device());
+            self.log_about(unit.location());
             unit.confirm()
         });
         let Some((confirmed, ends)) = self.unless_one_stopped(confirmed, ends) else { return };
         let written = at_once(confirmed, &|unit| {
-            self.log_about(unit.device());
+            self.log_about(unit.location());
             unit.write()
         });
         ends.into_iter().zip(written).for_each(|(end, written)| self.finish(end, written));
@@ -97,14 +97,14 @@ impl Writing<'_> {
         ends: Vec<UnitEnd<'e>>,
     ) -> Option<(Vec<Opened<'u, Phase>>, Vec<UnitEnd<'e>>)> {
         let stopped = units.iter().zip(&ends).filter(|(unit, _)| unit.is_err());
-        let because = stopped.map(|(_, end)| end.device).collect::<Vec<_>>().join(", ");
+        let because = stopped.map(|(_, end)| end.location.to_string()).collect::<Vec<_>>().join(", ");
         if because.is_empty() {
             return Some((units.into_iter().flatten().collect(), ends));
         }
         for (unit, end) in units.into_iter().zip(ends) {
             match unit {
                 Ok(unit) => {
-                    let refusal = Refusal::AllOrNone { device: end.device.to_owned(), because: because.clone() };
+                    let refusal = Refusal::AllOrNone { device: end.location.to_string(), because: because.clone() };
                     *end.outcome = UnitOutcome::Spared(unit.release(), refusal.into());
                 }
                 Err(stopped) => self.finish(end, Err(stopped)),
@@ -120,14 +120,14 @@ impl Writing<'_> {
                 let report = stopped.report.clone();
                 let has_own_blocks = report.backup.is_some() || self.origin.config_from.is_some();
                 let backups = if has_own_blocks { &[] } else { end.backups };
-                let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.device, self.library);
+                let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.location, self.library);
                 let failure = FlashFailure::new(*stopped, self.origin, end.carried, &offers);
                 UnitOutcome::Stopped(report, failure.with_options(self.suffix))
             }
         };
     }
 
-    fn log_about(&self, device: &str) {
-        log::about(self.names_units.then_some(device));
+    fn log_about(&self, location: &Location) {
+        log::about(self.names_units.then_some(location.to_string()).as_deref());
     }
 }

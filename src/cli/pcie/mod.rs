@@ -331,7 +331,9 @@ fn write(args: &WriteArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> 
             print::json(&MemoryJson { device, address, bytes: to_hex(&args.bytes, ""), decoder });
         }
         Some(decoder) => outln!("{}: {len} bytes written at {address:#x}, to {decoder}", device.shown()),
-        None => outln!("{}: {len} bytes sent to {address:#x}; whether a device took them is not known", device.shown()),
+        None => {
+            outln!("{}: {len} bytes sent to {address:#x}, but not known whether a device took them", device.shown())
+        }
     }
     Ok(())
 }

@@ -25,8 +25,8 @@ pub(super) fn with_engine(
     resets: bool,
     work: &mut dyn FnMut(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
-    let recording = args.pcap.start()?;
-    let chosen = args.choose(recording.capture())?;
+    let recording = args.port.pcap.start()?;
+    let mut chosen = args.port.choose(recording.capture())?;
     let (state, device) = (chosen.info.state, chosen.info.location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     let interrupt = patience.interrupt;

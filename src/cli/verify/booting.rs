@@ -1,8 +1,9 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
+use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
-use asm2464_chip::chip::boot::{self, Check, Effects, Wire};
+use asm2464_chip::chip::boot::{self, Check, Effects};
 use asmpatch_core::patch::Verification;
 use serde::Serialize;
 
@@ -24,7 +25,7 @@ pub(super) struct Booting {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BootCheck {
     /// The transport on which the check ran.
-    wire: Wire,
+    wire: TransportKind,
     /// What was checked.
     what: &'static str,
     /// Whether the check passes.
@@ -61,7 +62,7 @@ impl Booting {
 
     pub(super) fn print(&self) {
         let Some(instructions) = self.checks.iter().map(|check| check.instructions).max() else {
-            return outln!("  not booted: the file holds no image");
+            return outln!("  not booted: the file is no image");
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         if let Some(BootCheck { wire, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
@@ -72,7 +73,7 @@ impl Booting {
             };
             table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
         } else if self.ok {
-            outln!("  booted: {state}, {} checks hold, {instructions} instructions", self.checks.len());
+            outln!("  booted: {state}, {} checks passed, {instructions} instructions", self.checks.len());
         } else {
             outln!("  booted: {state}, which no image should enumerate as");
         }

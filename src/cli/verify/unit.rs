@@ -61,9 +61,9 @@ impl Comparison {
     pub fn print(&self) {
         let device = self.device.shown();
         let Some(first) = self.first_file_offset.map(FileOffset) else {
-            return outln!("  {device}: its flash holds this image");
+            return outln!("  {device}: its flash has this image");
         };
         let (count, address) = (self.differing_bytes, first.flash_address());
-        outln!("  {device}: its flash holds another: {count} bytes differ, the first at {first}, {address}");
+        outln!("  {device}: its flash has another image: {count} bytes differ, the first at {first}, {address}");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, ConfigField, Image, UsbId};
+use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_bridge::{VirtualOpenError, VirtualPort};
@@ -16,7 +17,6 @@ use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::observe::Running;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::registers::BUDGET;
 use asmpatch_core::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch_core::patch::{PatchSet, Patched, Selection};
 
@@ -161,24 +161,24 @@ pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
 fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
     for (scenario, long_e4, runs) in [
         ("cpu-reset = 'loads-code'\n", true, Runs::Written),
-        ("cpu-reset = 'keeps-code'\n", true, Runs::Before),
+        ("", true, Runs::Before),
+        ("port-power = true\n", true, Runs::Written),
         ("cpu-reset = 'loads-code'\n", false, Runs::Unknown),
-        ("cpu-reset = 'keeps-code'\n", false, Runs::Unknown),
+        ("", false, Runs::Unknown),
+        ("port-power = true\n", false, Runs::Unknown),
     ] {
         let rig = Rig::new(scenario);
         let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
         assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
         assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
+        // Where the reset has proved nothing, the power follows.
+        let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
+        assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {long_e4}");
         assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "the start-up code reads the configuration");
         // Back to an image without the extension, which shows too if the reset loads the code.
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
-        let expected = match (long_e4, scenario.contains("keeps")) {
-            (true, false) => Runs::Written,
-            (true, true) => Runs::Before,
-            (false, _) => Runs::Unknown,
-        };
-        assert_eq!(report.runs, Some(expected), "restore: {scenario} {long_e4}");
+        assert_eq!(report.runs, Some(runs), "restore: {scenario} {long_e4}");
     }
 }
 

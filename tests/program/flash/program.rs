@@ -57,8 +57,9 @@ fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
         (units[0]["runs"].clone(), units[0]["needs"].clone(), units[0]["after"].is_null())
     };
     assert_eq!(flash("factory = 'erased'\n", false, &["--no-backup"]), (json!(null), json!("power"), true));
-    assert_eq!(flash("", true, &[]), (json!("written"), json!(null), false));
-    assert_eq!(flash("cpu-reset = 'keeps-code'\n", true, &[]), (json!("before"), json!("power"), false));
+    assert_eq!(flash("cpu-reset = 'loads-code'\n", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("port-power = true\n", true, &[]), (json!("written"), json!(null), false));
+    assert_eq!(flash("", true, &[]), (json!("before"), json!("power"), false));
     assert_eq!(flash("", false, &[]), (json!("unknown"), json!("power"), false));
 }
 
@@ -106,7 +107,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         let steps = String::from_utf8_lossy(&output.stdout);
         assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal}: {told}");
         assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{signal}: {told}");
-        assert!(told.contains("the new firmware is written and reads back right"), "{signal}: {told}");
+        assert!(told.contains("the new firmware is written and verified"), "{signal}: {told}");
         assert!(told.contains("unplug the unit, wait five seconds, plug it in again"), "{signal}: {told}");
         // After a power cycle the unit is what was written.
         assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal}");

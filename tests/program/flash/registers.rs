@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
+use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_bridge::SharedBridge;
@@ -20,8 +21,8 @@ use asmpatch_core::flash::left::Left;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::flash::progress::{FlashEvent, FlashProgress, FlashStep};
 use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::registers::{RegisterError, SLOT_LEN, Slot};
 use asmpatch_core::flash::run::{FlashReport, Stopped, run};
+use asmpatch_core::flash::slot::{SLOT_LEN, Slot};
 use asmpatch_core::patch::Patched;
 
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
@@ -193,11 +194,21 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
 }
 
 #[test]
-fn without_a_power_cycle_a_unit_keeps_running_its_old_firmware() {
-    let rig = Rig::new("factory = 'open'\n");
-    let report = flash(&rig, &stock()).unwrap();
-    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
-    assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
+fn open_firmware_is_restarted_through_its_register_and_what_then_answers_decides_on_the_power() {
+    for (scenario, becomes, runs, cycles) in [
+        ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, Runs::Written, false),
+        ("port-power = true\n", BridgeState::Vendor, Runs::Written, true),
+        ("", BridgeState::OpenFirmware, Runs::Before, false),
+    ] {
+        let rig = Rig::new(&format!("factory = 'open'\n{scenario}"));
+        let report = flash(&rig, &stock()).unwrap();
+        assert_eq!((report.after.unwrap().state, report.runs), (becomes, Some(runs)), "{scenario}");
+        assert_eq!(report.needs_power, runs == Runs::Before, "{scenario}");
+        let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
+        assert!(steps.contains(&"restart"), "{scenario}: {steps:?}");
+        assert_eq!(steps.contains(&"power-cycle"), cycles, "{scenario}: {steps:?}");
+        assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
+    }
 }
 
 /// Pulls the cable when asked to, and plugs it in again.

@@ -8,13 +8,13 @@ mod fault;
 mod open;
 mod place;
 
+use asm2464::TransportKind;
 use asm2464::firmware::{
     BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image,
     InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
 };
 use asm2464::interrupt::Interrupted;
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
-use derive_more::Display;
 
 pub use self::effects::Effects;
 pub use self::fault::BootFault;
@@ -27,32 +27,14 @@ use super::rom::image_in;
 use super::usb::Speed;
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 
-/// Address of the running firmware's version. Source: cyrozap's notes.
-const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 /// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
-
-/// The transport on which a check was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Wire {
-    /// Control requests.
-    #[display("control")]
-    Control,
-    /// Bulk-Only.
-    #[display("Bulk-Only")]
-    BulkOnly,
-    /// UAS.
-    #[display("UAS")]
-    Uas,
-}
 
 /// One check and its outcome.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
     /// Transport of the check.
-    pub wire: Wire,
+    pub wire: TransportKind,
     /// What was checked.
     pub what: &'static str,
     /// What the image returned, or why the check failed.
@@ -132,7 +114,7 @@ pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> R
 
 fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
-    let Some(mut unit) = BootedUnit::boot(image, Wire::BulkOnly, defects, budget, &mut report.checks) else {
+    let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, defects, budget, &mut report.checks) else {
         return report;
     };
     report.enumerated = Some(unit.enumerated.clone());
@@ -144,7 +126,8 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
         BridgeState::Vendor | BridgeState::BootLoader => {
             let _ = unit.vendor_firmware(effects);
             let is_dead = report.failure().is_some_and(|(_, fault)| fault.is_dead());
-            if !is_dead && let Some(mut unit) = BootedUnit::boot(image, Wire::Uas, defects, budget, &mut report.checks)
+            if !is_dead
+                && let Some(mut unit) = BootedUnit::boot(image, TransportKind::Uas, defects, budget, &mut report.checks)
             {
                 let _ = unit.vendor_firmware(effects);
             }
@@ -156,7 +139,7 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
 /// Boots `image` and returns what it enumerates as, without further checks; `None` if it does not enumerate.
 pub fn enumerated(image: &Image) -> Option<Enumerated> {
     let (defects, budget) = (FlashDefects::default(), ProofBudget::default());
-    BootedUnit::boot(image, Wire::BulkOnly, defects, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
+    BootedUnit::boot(image, TransportKind::BulkOnly, defects, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
 /// A check failed. The report holds the fault.
@@ -167,7 +150,7 @@ struct BootedUnit<'a> {
     blocks: [ConfigBlock; 2],
     driver: Driver<MemoryFlash>,
     defects: FlashDefects,
-    wire: Wire,
+    wire: TransportKind,
     enumerated: Enumerated,
     budget: &'a ProofBudget,
     checks: &'a mut Vec<Check>,
@@ -177,7 +160,7 @@ impl<'a> BootedUnit<'a> {
     /// Boots and enumerates a chip with the image and two configuration blocks in its flash.
     fn boot(
         image: &'a Image,
-        wire: Wire,
+        wire: TransportKind,
         defects: FlashDefects,
         budget: &'a ProofBudget,
         checks: &'a mut Vec<Check>,
@@ -198,7 +181,7 @@ impl<'a> BootedUnit<'a> {
 
     fn enumerate(&mut self) -> Result<(), Failed> {
         let found = self.described().and_then(|enumerated| {
-            if self.wire == Wire::Uas {
+            if self.wire == TransportKind::Uas {
                 self.driver.set_alternate(1).map_err(|why| self.fault(why))?;
             }
             Ok(enumerated)
@@ -207,7 +190,7 @@ impl<'a> BootedUnit<'a> {
         self.note("boots and enumerates", found.as_ref().map(words).map_err(Clone::clone))?;
         if let Ok(enumerated) = found {
             if enumerated.state == BridgeState::OpenFirmware {
-                self.wire = Wire::Control;
+                self.wire = TransportKind::Control;
             }
             self.enumerated = enumerated;
         }
@@ -251,7 +234,7 @@ impl<'a> BootedUnit<'a> {
             let found = self.data_in(Command::FlashRead { part, len: E2_LEN }.cdb(), expected.len());
             self.note("reads its flash (E2)", found.and_then(|found| same(&found, &expected)))?;
         }
-        let version = self.data_in(Command::XdataRead { from: VERSION_AT, len: 6 }.cdb(), 6);
+        let version = self.data_in(Command::XdataRead { from: XdataAddress::VERSION, len: 6 }.cdb(), 6);
         let expected = self.image.version();
         self.note(
             "reads XDATA (E4): the version",

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use asm2464::Work;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
@@ -16,6 +15,7 @@ use super::timing::cycles;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
+use super::work::Work;
 use super::xdata::Xdata;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 
@@ -150,9 +150,9 @@ impl<F: SpiFlash> Chip<F> {
                 return outcome;
             }
             let ends_at = ends.saturating_add(self.skipped);
-            let peripherals = self.bus.xdata.peripherals_mut();
+            let (peripherals, memory) = self.bus.xdata.parts();
             peripherals.run_ends = ends_at.min(self.idle.at);
-            peripherals.advance();
+            peripherals.advance(memory);
             if peripherals.now >= ends_at {
                 return Outcome::Budget;
             }
@@ -255,12 +255,12 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     fn skip_to(&mut self, at: u64) {
-        let peripherals = self.bus.xdata.peripherals_mut();
+        let (peripherals, memory) = self.bus.xdata.parts();
         let skipped = at.saturating_sub(peripherals.now);
         self.skipped += skipped;
         peripherals.timers.skip(skipped);
         peripherals.now += skipped;
-        peripherals.advance();
+        peripherals.advance(memory);
         self.wake();
     }
 

@@ -5,6 +5,8 @@
 
 use std::collections::VecDeque;
 
+use asm2464::sram::SLOT_LEN;
+
 use super::map::Register;
 use super::sram::Sram;
 use crate::mcu::XdataMemory;
@@ -27,13 +29,22 @@ const SECTOR_LEN: u16 = 0xC422;
 const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
-/// 0xC42A: written around transfers; no effect here. Source: c:0x3133; open F2.
+/// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of them
+/// (chosen: nobody has tried fewer bits). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it saw
+/// 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open firmware's
+/// pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
 const CONTROL_2: u16 = 0xC42A;
+const CONTROL_2_OUT: u8 = 0x09;
+const CONTROL_2_ALL: u8 = 0x1F;
+/// 0x900B.0-.2: set and cleared around 0xC42A's bits. Source: the same.
+const CONTROL_3: u16 = 0x900B;
 /// 0xC42C.0, write 1 clears: a drain has ended. Raises 0xC802.2. Source: c:0x116B-0x117A, then c:0x4784 sends the
 /// status; with no drain under way it halts every endpoint.
 const DRAINED: u16 = 0xC42C;
+/// 0xC470 bits 5:0: queue slot of the oldest transfer from the host. Source: c:0x2A1F.
+const OUT_QUEUE_SLOT: u16 = 0xC470;
 /// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
-const BUSY: u16 = 0xC450;
+const BUSY: u16 = asm2464::sram::DMA_STATE.addr;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
 /// WRITE, uses it as the command's length right after it has written the sectors.
 const LENGTH: u16 = 0xC4CC;
@@ -66,8 +77,6 @@ const IN_A_ROW: u16 = 0xCE97;
 const TAKE: u16 = 0xCE6E;
 const FREE: u16 = 0xCE6F;
 
-/// Bytes of a slot. Slot n is at PCIe 0x00200000 + n * 0x4000. Source: PRPs of queued reads, executed.
-pub(super) const SLOT_LEN: usize = 0x4000;
 const NO_QUEUE_SLOT: u8 = 0x3F;
 /// Maximum number of transfers: one for each queue slot.
 const MOST: usize = 64;
@@ -82,6 +91,8 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(SECTORS, SECTORS + 1, "DMA_SECTORS"),
     Register::one(START, "DMA_START"),
     Register::one(CONTROL_2, "DMA_CONTROL_2"),
+    Register::one(CONTROL_3, "DMA_CONTROL_3").plain(),
+    Register::one(OUT_QUEUE_SLOT, "DMA_OUT_QUEUE_SLOT"),
     Register::one(DRAINED, "DMA_DRAINED"),
     Register::one(BUSY, "DMA_BUSY"),
     Register::range(LENGTH, LENGTH + 3, "DMA_LENGTH"),
@@ -233,6 +244,7 @@ impl Dma {
             }
             DRAINED => u8::from(self.drained),
             BUSY => u8::from(!self.from_host.is_empty()) << 1,
+            OUT_QUEUE_SLOT => self.from_host.first().map_or(stored, |transfer| transfer.queue_slot),
             EVENTS => u8::from(!self.done_in.is_empty()) | u8::from(!self.done_out.is_empty()) << 1,
             DONE_IN => self.done_in.front().map_or(NO_QUEUE_SLOT, |done| done.queue_slot),
             DONE_OUT => self.done_out.front().map_or(NO_QUEUE_SLOT, |done| done.queue_slot),
@@ -264,6 +276,12 @@ impl Dma {
             START if memory.main()[usize::from(CONTROL)] & 0x02 != 0 => {
                 self.start(value, memory, now);
                 return true;
+            }
+            CONTROL_2 => {
+                let is_out =
+                    value & CONTROL_2_OUT == CONTROL_2_OUT && memory.main()[usize::from(CONTROL_3)] & 0x01 != 0;
+                let is_all = value & CONTROL_2_ALL == CONTROL_2_ALL;
+                return self.end(is_out, is_all);
             }
             DRAINED => {
                 let was = self.drained;
@@ -302,13 +320,27 @@ impl Dma {
             is_drain,
         };
         let to_host = byte(CONTROL) & 0x01 == 0;
-        let list = if to_host { &mut self.to_host } else { &mut self.from_host };
-        list.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
+        // A transfer from the host that still waits comes first, and takes the data: arming again while 0xC450 is 2 loses
+        // the first sectors. Source: owners of units.
+        if to_host {
+            self.to_host.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
+        }
         if transfer.left > 0 {
             self.begin(!to_host, transfer);
         } else if is_drain {
             self.later(now, Notice::Drained);
         }
+    }
+
+    /// Ends the transfers in progress, without an event for the firmware. Returns `true` if there were any.
+    fn end(&mut self, from_host: bool, to_host: bool) -> bool {
+        let before = self.news.len();
+        for (list, is_to_host, ends) in [(&mut self.from_host, false, from_host), (&mut self.to_host, true, to_host)] {
+            if ends {
+                self.news.extend(list.drain(..).map(|transfer| transfer.ended(is_to_host)));
+            }
+        }
+        self.news.len() != before
     }
 
     /// Starts a transfer behind those in progress.

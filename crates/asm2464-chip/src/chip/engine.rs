@@ -1,7 +1,9 @@
 //! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command and starts the DMA
 //! between the bus and the SRAM. The firmware decides which of the two it does, and when.
 
-use super::dma::{Dma, DmaTransfer, SLOT_LEN};
+use asm2464::sram::SLOT_LEN;
+
+use super::dma::{Dma, DmaTransfer};
 use super::map::Register;
 use super::nvme::{self, Nvme};
 use super::uas::{self, UasBlock};

@@ -4,7 +4,8 @@ use super::map::Register;
 use super::usb::Speed;
 use crate::mcu::XdataMemory;
 
-/// 0x9002.1: the firmware's note that it has taken an OUT packet. Source: b0:0xA687.
+/// 0x9002.1: the firmware's note that it has taken an OUT packet. Source: b0:0xA687. Bits 7:6 do not hold what is written:
+/// E0 reads as 20 (recording of 231204, lines 2964 and 2968).
 const NOTES: u16 = 0x9002;
 /// 0x9003:0x9004: bytes of the next IN packet, big-endian. Source: b0:0xBA27.
 const LENGTH: u16 = 0x9003;
@@ -36,7 +37,7 @@ const TAKE_OUT: u8 = 0x02;
 const SEND_IN: u8 = 0x04;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::one(NOTES, "EP0_NOTES").plain(),
+    Register::one(NOTES, "EP0_NOTES"),
     Register::range(LENGTH, LENGTH + 1, "EP0_LENGTH").plain(),
     Register::one(ADDRESS, "USB_ADDRESS").plain(),
     Register::one(EVENTS, "EP0_EVENTS"),
@@ -126,6 +127,7 @@ impl Ep0 {
         match addr {
             EVENTS => self.events,
             COMMAND => 0,
+            NOTES => stored & 0x3F,
             _ => stored,
         }
     }

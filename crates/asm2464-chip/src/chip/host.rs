@@ -76,11 +76,8 @@ impl<F: SpiFlash> Chip<F> {
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
                 // Only one command at a time waits for the firmware, and one unit without a slot.
-                if peripherals.uas.waits() || peripherals.msc.came() != 0 {
+                if peripherals.msc.came() != 0 || !peripherals.uas.receive(packet, now) {
                     return PacketOut::Nak;
-                }
-                if !peripherals.uas.take(packet, memory) {
-                    peripherals.msc.take(packet, memory);
                 }
             }
             DATA_OUT if !peripherals.msc.is_uas() && peripherals.msc.wants_cbw() && is_cbw(packet) => {
@@ -191,7 +188,7 @@ impl<F: SpiFlash> Peripherals<F> {
     fn take_status(&mut self, stream: Option<u16>) -> Option<Vec<u8>> {
         let (slot, bytes) = self.msc.take_status(stream)?;
         if let Some(slot) = slot.filter(|_| self.msc.is_uas()) {
-            self.uas.free(slot);
+            self.uas.answered(slot);
         }
         Some(bytes)
     }

@@ -1,8 +1,10 @@
 //! Memory that devices behind the bridge reach as bus masters: the SRAM and the NVMe queues.
 
+use asm2464::sram::{SRAM_ADDRESS, SRAM_LEN};
+
 use super::dma::Dma;
 use super::fabric::HostMemory;
-use super::nvme::{self, Came, Nvme};
+use super::nvme::{Came, Nvme};
 use super::sram::Sram;
 
 /// The blocks that answer requests from the PCIe side.
@@ -16,8 +18,8 @@ pub(super) struct Targets<'a> {
 
 /// Offset of an address in the SRAM.
 fn in_sram(address: u64, len: usize) -> Option<usize> {
-    let at = usize::try_from(address.checked_sub(nvme::SRAM)?).ok()?;
-    at.checked_add(len).filter(|end| *end <= asm2464::SRAM_LEN).map(|_| at)
+    let at = usize::try_from(address.checked_sub(SRAM_ADDRESS)?).ok()?;
+    at.checked_add(len).filter(|end| *end <= SRAM_LEN).map(|_| at)
 }
 
 impl HostMemory for Targets<'_> {

@@ -4,9 +4,8 @@
 use super::map::Register;
 
 /// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
-/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 05 at power-on: silicon has 00
-/// (recording of 231204, line 690), but the practice image relies on 05. Here .2 also enables 0xC806.5 (chosen: open
-/// firmware never takes that event either).
+/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of 231204,
+/// line 690). Here .2 also enables 0xC806.5 (chosen: open firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
 /// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 is active while a
 /// bit that 0xC800 enables is set. Source: c:0x0E78, c:0x110D; open firmware's INT0.
@@ -26,19 +25,13 @@ const USB: u8 = 0x01;
 const COMMAND_OR_DMA: u8 = 0x04;
 
 /// Inputs of the interrupt block from the other blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct InterruptLines {
     pub(super) enables: u8,
     pub(super) usb: bool,
     pub(super) command_or_dma: bool,
     pub(super) completion: bool,
     pub(super) timer: bool,
-}
-
-impl Default for InterruptLines {
-    fn default() -> Self {
-        Self { enables: USB | COMMAND_OR_DMA, usb: false, command_or_dma: false, completion: false, timer: false }
-    }
 }
 
 impl InterruptLines {

@@ -31,8 +31,12 @@ const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
 /// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
+/// 0x92F8.4: the link has not come up since power-on (the model: since the firmware took the unit off the bus). Source:
+/// recording of 231204, 34 before the link is up (line 2120) and 24 after (line 2985 on). The firmware takes another way
+/// where it is clear (b0:0xBB6B, 0xB664 of 231204).
+const TRAINING_STATE: u16 = 0x92F8;
 /// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
-const PCIE_STATE: u16 = 0xB450;
+const PCIE_STATE: u16 = asm2464::tlp::LTSSM.addr;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
@@ -50,6 +54,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(LINK_EVENTS, "LINK_EVENTS"),
     Register::range(EVENTS_0, EVENTS_0 + 2, "BUS_EVENTS"),
     Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
+    Register::one(TRAINING_STATE, "LINK_TRAINING"),
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(PCIE_STATE, "PCIE_LINK_STATE"),
     Register::one(START_UP, "START_UP"),
@@ -211,8 +216,9 @@ impl LinkBlock {
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
+            TRAINING_STATE if self.steps > 0 => stored & !0x10,
             LINK_STATE => 0x01,
-            PCIE_STATE if pcie_is_there => 0x78,
+            PCIE_STATE if pcie_is_there => asm2464::tlp::LINK_UP,
             PCIE_STATE => 0,
             START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,

@@ -1,6 +1,8 @@
 //! The bridge's side of NVMe: memory for the queues of one drive, which the PCIe side reads and writes; the CPU's
 //! windows on it; doorbells; and the engine that writes PRP lists.
 
+use asm2464::sram::{COMPLETIONS_PAGE, OPEN_COMPLETIONS_PAGE, SRAM_ADDRESS, SRAM_LEN};
+
 use super::map::Register;
 use crate::mcu::XdataMemory;
 
@@ -26,8 +28,7 @@ const SUBMISSION_WINDOW: u16 = 0xC8D8;
 const ADMIN_SUBMISSION_BASE: u16 = 0xB264;
 const ADMIN_COMPLETION_BASE: u16 = 0xB266;
 const IO_SUBMISSION_BASE: u16 = 0xB26C;
-const IO_COMPLETION_BASE: u16 = 0xB26E;
-const DEFAULT_IO_COMPLETION: u16 = 0x0822;
+const IO_COMPLETION_BASE: u16 = COMPLETIONS_PAGE.addr;
 /// 0xB275:0xB276: a page of the SRAM, in units of 4 KiB. 0xB278-0xB27B is then the address of the PRP list that begins
 /// with that page. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere, so the chip must make one up.
 const LIST_PAGE: u16 = 0xB275;
@@ -56,8 +57,6 @@ const ENTRY_LEN: usize = 16;
 const SEEN_AFTER: u64 = 1_000;
 /// Address of the PRP lists as the PCIe side sees them (chosen: the firmware uses the value of 0xB278).
 const LISTS: u64 = 0x00A0_0000;
-/// PCIe address of the SRAM. Source: tinygrad's hardware probing.
-pub(super) const SRAM: u64 = 0x0020_0000;
 /// Address of a drive's registers. Source: b0:0xE762 adds offsets to it, and the code from b0:0x9A46 on puts the BAR
 /// there. No register holds the doorbells' address, so the engine must have it built in.
 const DRIVE: u64 = 0x00D0_0000;
@@ -191,7 +190,7 @@ impl Nvme {
     fn place(&self, addr: u64, len: usize) -> Option<(u16, usize)> {
         QUEUES.iter().zip(BASES.iter().zip(self.bases)).find_map(|((at, queue_len), (register, base))| {
             let base = match base {
-                0 if *register == IO_COMPLETION_BASE => DEFAULT_IO_COMPLETION,
+                0 if *register == IO_COMPLETION_BASE => OPEN_COMPLETIONS_PAGE,
                 0 => return None,
                 base => base,
             };
@@ -225,7 +224,7 @@ impl Nvme {
             data.copy_from_slice(&self.memory[at..at + data.len()]);
             return true;
         }
-        let listed = LISTS..LISTS + 8 * (asm2464::SRAM_LEN as u64 >> 12);
+        let listed = LISTS..LISTS + 8 * (SRAM_LEN as u64 >> 12);
         let is_list = addr.is_multiple_of(8)
             && data.len().is_multiple_of(8)
             && listed.contains(&addr)
@@ -233,7 +232,7 @@ impl Nvme {
         if is_list {
             for (index, entry) in data.chunks_exact_mut(8).enumerate() {
                 let number = (addr - LISTS) / 8 + index as u64;
-                entry.copy_from_slice(&(SRAM + (number << 12)).to_le_bytes());
+                entry.copy_from_slice(&(SRAM_ADDRESS + (number << 12)).to_le_bytes());
             }
         }
         is_list
@@ -263,7 +262,7 @@ impl Nvme {
 /// Builds PRP 1 and PRP 2 for data of this length from an SRAM slot on, as c:0x1D43 does.
 pub(super) fn data_pointer(sram_slot: u8, len: u32) -> (u64, u64) {
     let page = 4 * u64::from(sram_slot);
-    let first = SRAM + (page << 12);
+    let first = SRAM_ADDRESS + (page << 12);
     let second = match len {
         0..=0x1000 => 0,
         0x1001..=0x2000 => first + 0x1000,

@@ -128,17 +128,23 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
-        let events = [self.timers.next(), self.bulk.next(), self.dma.next(), self.nvme.seen_at(), self.link.next()];
+        let Self { timers, bulk, uas, dma, nvme, link, .. } = self;
+        let events = [timers.next(), bulk.next(), uas.next(), dma.next(), nvme.seen_at(), link.next()];
         events.into_iter().flatten().min()
     }
 
     /// Lets the events happen that are due.
-    pub(super) fn advance(&mut self) {
+    pub(super) fn advance(&mut self, memory: &mut XdataMemory) {
         if self.next_event().is_some_and(|at| at <= self.now) {
             self.timers.advance(self.now);
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
             self.link.advance(self.now);
+            if let Some(unit) = self.uas.came(self.now)
+                && !self.uas.take(&unit, memory)
+            {
+                self.msc.take(&unit, memory);
+            }
             if self.nvme.is_seen(self.now) {
                 self.devices_look();
             }
@@ -265,6 +271,10 @@ impl<F: SpiFlash> Peripherals<F> {
 
     fn msc_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
         let effect = self.msc.write(addr, value, |slot| self.uas.tag(slot), memory);
+        if let msc::SENT..=0x909D = addr {
+            let first = 8 * usize::from(addr - msc::SENT);
+            (0..8).filter(|bit| value >> bit & 1 != 0).for_each(|bit| self.uas.free(first + bit));
+        }
         if effect == Effect::StartOver {
             self.uas.start_over();
             self.dma.start_over();

@@ -1,6 +1,6 @@
 //! The data buffer: 512 KiB of SRAM, which the CPU sees through a window of 4 KiB.
 
-use asm2464::SRAM_LEN;
+use asm2464::sram::SRAM_LEN;
 
 use super::map::Register;
 

@@ -1,41 +1,28 @@
 //! The PCIe TLP engine: sends one request at a time to what is behind the bridge.
 
+use asm2464::tlp::TlpKind;
+use asm2464::tlp::engine::{
+    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, GONE, NO_COMPLETION, SEND, STATUS,
+};
+
 use super::fabric::{ConfigAddress, TlpCompletion, TlpRequest};
 use super::map::Register;
 use super::nvme::Nvme;
 use crate::mcu::XdataMemory;
 
-/// 0xB210: format and type. 0xB213, 0xB216: length and other fields of the header's first dwords, no effect here.
-/// 0xB217: byte enables. Source: b0:0x9A53, 0xAE25; open firmware; the runtime.
-const HEADER: u16 = 0xB210;
-const BYTE_ENABLES: u16 = 0xB217;
-/// 0xB218-0xB21B: address, big-endian; 0xB21C-0xB21F: its upper half. Source: b0:0xAE10; the runtime.
-const ADDRESS: u16 = 0xB218;
-const ADDRESS_HIGH: u16 = 0xB21C;
-/// 0xB220-0xB223: the data, big-endian. Source: the runtime; open firmware.
-const DATA: u16 = 0xB220;
-/// 0xB22A:0xB22B: the completion: status in .7:5 of the first, byte count in the rest. 0xB22C, 0xB22D: 0 in a
-/// completion for the requester itself. Source: b0:0xAE57-0xAE66, 0x9A60.
-const COMPLETION: u16 = 0xB22A;
-/// 0xB250:0xB251: a doorbell's value. 0xB254: 0F sends the request; other values ring NVMe doorbells. Source:
-/// b0:0x99A8; b0:0xC45F-0xC471, 0xE617-0xE676.
+// The registers that hosts use too are those of `asm2464::tlp::engine`. 0xB213, 0xB216: length and other fields of the
+// header's first dwords, no effect here. 0xB22C, 0xB22D: 0 in a completion for the requester itself. Source: b0:0x9A53,
+// 0xAE25; b0:0xAE57-0xAE66, 0x9A60.
+
+/// 0xB250:0xB251: a doorbell's value. Source: b0:0x99A8; b0:0xC45F-0xC471, 0xE617-0xE676.
 const DOORBELL: u16 = 0xB250;
-const FIRE: u16 = 0xB254;
 /// 0xB284.0: the completion carries data. Source: b0:0xAE6E-0xAE7D expects it set for reads and clear for writes.
 const HAS_DATA: u16 = 0xB284;
-/// 0xB296, write 1 clears: .2 the request was sent, .1 its completion arrived, .0 none arrived in time. A posted write
-/// sets only .2. Source: b0:0x999D, 0xAE2B-0xAE42; the runtime clears .2 after the request, then expects exactly .1.
-const STATUS: u16 = 0xB296;
-
-const NO_COMPLETION: u8 = 0x01;
-const COMPLETED: u8 = 0x02;
-const GONE: u8 = 0x04;
-const SEND: u8 = 0x0F;
 /// Byte count of every completion except a memory read's (PCIe base specification, section 2.2.9).
 const BYTE_COUNT: u8 = 4;
 
 pub(super) const REGISTERS: &[Register] = &[
-    Register::range(HEADER, BYTE_ENABLES, "TLP_HEADER").plain(),
+    Register::range(FORMAT, BYTE_ENABLES, "TLP_HEADER").plain(),
     Register::range(ADDRESS, ADDRESS + 3, "TLP_ADDRESS").plain(),
     Register::range(ADDRESS_HIGH, ADDRESS_HIGH + 3, "TLP_ADDRESS_HIGH").plain(),
     Register::range(DATA, DATA + 3, "TLP_DATA").plain(),
@@ -96,17 +83,18 @@ impl TlpBlock {
         let low = dword(ADDRESS);
         let enables = page[usize::from(BYTE_ENABLES)] & 0x0F;
         let value = dword(DATA);
-        let wide = u64::from(dword(ADDRESS_HIGH)) << 32 | u64::from(low & !3);
-        let narrow = u64::from(low & !3);
-        let request = match page[usize::from(HEADER)] {
-            0x04 | 0x05 => TlpRequest::ConfigRead(ConfigAddress::of_request(low)),
-            0x44 | 0x45 => TlpRequest::ConfigWrite(ConfigAddress::of_request(low), value, enables),
-            0x00 => TlpRequest::MemoryRead(narrow),
-            0x20 => TlpRequest::MemoryRead(wide),
-            0x40 => TlpRequest::MemoryWrite(narrow, value, enables),
-            0x60 => TlpRequest::MemoryWrite(wide, value, enables),
+        let format = page[usize::from(FORMAT)];
+        let high = if format & TlpKind::FOUR_DWORDS == 0 { 0 } else { dword(ADDRESS_HIGH) };
+        let address = u64::from(high) << 32 | u64::from(low & !3);
+        let request = match TlpKind::of_header(format) {
+            Some(TlpKind::ConfigRead0 | TlpKind::ConfigRead1) => TlpRequest::ConfigRead(ConfigAddress::of_request(low)),
+            Some(TlpKind::ConfigWrite0 | TlpKind::ConfigWrite1) => {
+                TlpRequest::ConfigWrite(ConfigAddress::of_request(low), value, enables)
+            }
+            Some(TlpKind::MemoryRead) => TlpRequest::MemoryRead(address),
+            Some(TlpKind::MemoryWrite) => TlpRequest::MemoryWrite(address, value, enables),
             // A message, or a type that no device answers: sent, and never completed.
-            _ => {
+            None => {
                 self.status |= GONE | NO_COMPLETION;
                 return;
             }
@@ -163,7 +151,7 @@ mod tests {
     ) -> u8 {
         tlp.write(STATUS, 0x07, memory, |_| None);
         let page = memory.main_mut();
-        page[usize::from(HEADER)] = format;
+        page[usize::from(FORMAT)] = format;
         page[usize::from(BYTE_ENABLES)] = 0x0F;
         page[usize::from(ADDRESS)..][..4].copy_from_slice(&addr.to_be_bytes());
         page[usize::from(DATA)..][..4].copy_from_slice(&value.to_be_bytes());

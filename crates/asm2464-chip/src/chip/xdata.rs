@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
@@ -10,7 +10,7 @@ use super::peripherals::Peripherals;
 use super::reset;
 use super::unknown;
 use super::watch::Watch;
-use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XDATA_PAGE_LEN, XdataMemory};
+use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
 
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;

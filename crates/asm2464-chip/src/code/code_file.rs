@@ -50,7 +50,7 @@ fn hex_text(file: &[u8]) -> Option<&str> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CodeFileError {
     /// The file is an image already.
-    #[error("this is an image already: length, magic, checksum and CRC-32 hold")]
+    #[error("this is an image already: length, magic, checksum and CRC-32 are valid")]
     IsImage,
     /// The file is text.
     #[error("this looks like {0}, not like code")]

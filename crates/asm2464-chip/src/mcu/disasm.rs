@@ -30,7 +30,6 @@ pub enum LineKind {
 /// One line of a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(description = "A line as `--json` prints it."))]
 pub struct Line {
     /// Its code address: area or bank, and the CPU's address.
     #[serde(rename = "address")]
@@ -48,7 +47,7 @@ pub struct Line {
     pub text: String,
     /// Its target in words, if the target has a name.
     pub note: Option<String>,
-    /// The name of the function that begins here, if the function is known or --symbols names it.
+    /// The name of the function that begins here, if it is known or was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
 }

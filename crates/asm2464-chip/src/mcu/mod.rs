@@ -15,5 +15,4 @@ pub use disasm::{Line, LineKind, assembly, disassemble_in, listing};
 pub use observer::{Observer, Step, Trace};
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};
-pub use xdata::XDATA_PAGE_LEN;
 pub use xdata::{AccessKind, XdataMemory};

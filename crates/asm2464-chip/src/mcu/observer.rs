@@ -34,6 +34,11 @@ impl Step<'_> {
         let bytes = [0, 1, 2].map(|offset| self.code.byte(self.bank, addr.wrapping_add(offset)));
         Instruction::decode_from_bytes(u32::from(addr), &bytes)
     }
+
+    /// DPTR, before the instruction.
+    pub fn dptr(&self) -> u16 {
+        self.cpu.register(Register::DPTR)
+    }
 }
 
 /// Observes each instruction before it is executed.

@@ -2,10 +2,7 @@
 
 use std::fmt;
 
-use asm2464::scsi::XdataPage;
-
-/// Bytes of a page.
-pub const XDATA_PAGE_LEN: usize = 0x1_0000;
+use asm2464::scsi::{XDATA_PAGE_LEN, XdataPage};
 
 /// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]

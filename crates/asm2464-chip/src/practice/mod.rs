@@ -61,7 +61,7 @@ mod tests {
     use crate::mcu::{CodeSpace, MemoryFlash};
 
     /// What the sections for the practice image in `patches/*.toml` name.
-    const SHA256: &str = "81d5e4d8607b98d47f8bbbe922a8bf0cab6e1e7c83ed915de9caee97bd6cc2c2";
+    const SHA256: &str = "81a2c6f8eb0ace1542b3cbaf8d7a1adac6b846b3e685a148d0492be58e2a185f";
 
     #[test]
     fn its_digest_is_the_one_that_the_patch_files_name() {

@@ -46,6 +46,9 @@ start:	mov	sp, #STACK
 	movx	a, @dptr
 	clr	acc.1
 	movx	@dptr, a
+	mov	dptr, #INT_ENABLES
+	mov	a, #0x05
+	movx	@dptr, a
 	setb	ex0			; level-triggered, since IT0 is 0
 	setb	ea
 

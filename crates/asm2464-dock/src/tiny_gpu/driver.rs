@@ -4,9 +4,10 @@
 use thiserror::Error;
 
 use asm2464::Bdf;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_host::bridge::PortError;
 use asm2464_host::pcie::{
-    COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Entry, Function, Pcie, PcieError, SRAM_ADDRESS, SramReadError, Survey,
+    COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Entry, Function, Pcie, PcieError, SramReadError, Survey,
 };
 
 use super::registers::{

@@ -43,7 +43,7 @@ pub(super) enum Course {
     Vanished,
 }
 
-/// The firmware's work since its unit came up.
+/// The firmware's work since power-on, or since its code was loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
     /// Commands and vendor control requests that the firmware has taken.
@@ -102,6 +102,17 @@ impl ChipUnit {
         };
         unit.enumerate();
         unit
+    }
+
+    /// Restarts the CPU with the code, XDATA and SRAM that it has, and enumerates it again at `speed`.
+    pub(super) fn restart(&mut self, speed: LinkSpeed) {
+        // A CPU reset keeps the link's speed.
+        self.chip.bus_reset(link(speed));
+        self.chip.reset();
+        self.speed = speed;
+        self.select(0);
+        self.is_busy = false;
+        self.enumerate();
     }
 
     /// The firmware's work since power-on.

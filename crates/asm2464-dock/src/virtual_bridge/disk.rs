@@ -1,4 +1,4 @@
-//! The blocks of the SSD behind a virtual bridge: in a file, or in memory.
+//! The blocks of the SSD behind a virtual unit: in a file, or in memory.
 
 use std::fmt::Debug;
 use std::fs::File;

@@ -37,6 +37,6 @@ pub use replug::{ReplugError, replug};
 pub use reply::Reply;
 pub use responder::Responder;
 pub use scenario::{
-    Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
+    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
 };
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};

@@ -26,11 +26,11 @@ const MAX_SCENARIO_LEN: usize = 1 << 20;
 /// File with the scenario.
 const SCENARIO_FILE: &str = "bridge.toml";
 
-/// Reasons a folder's virtual bridge could not be opened.
+/// Reasons a folder's virtual unit could not be opened.
 #[derive(Debug, Error)]
 pub enum VirtualOpenError {
     /// A file of the unit could not be accessed.
-    #[error("virtual bridge: cannot {what} {}", path.display())]
+    #[error("virtual unit: cannot {what} {}", path.display())]
     File {
         /// The failed operation.
         what: &'static str,
@@ -40,13 +40,13 @@ pub enum VirtualOpenError {
         source: io::Error,
     },
     /// Another process has the unit open.
-    #[error("the virtual bridge in {} is in use by another process", dir.display())]
+    #[error("the virtual unit in {} is in use by another process", dir.display())]
     Busy {
         /// The folder.
         dir: PathBuf,
     },
     /// The flash's file has the wrong size.
-    #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual bridge", path.display())]
+    #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual unit", path.display())]
     FlashSize {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum VirtualOpenError {
         found: u64,
     },
     /// The scenario is invalid.
-    #[error("{} is not a valid scenario for a virtual bridge", path.display())]
+    #[error("{} is not a valid scenario for a virtual unit", path.display())]
     Scenario {
         /// The file.
         path: PathBuf,

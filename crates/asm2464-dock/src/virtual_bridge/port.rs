@@ -1,12 +1,12 @@
-//! A virtual bridge that `--device` names: a port that stays while the unit comes and goes.
+//! A virtual unit that `--device` names: a port that stays while the unit comes and goes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, OpenBridge, Port, PortError, Speed, Timeouts, Uas,
+    AnyTransport, Attached, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Speed, Timeouts, Uas,
 };
 use thiserror::Error;
 use tracing::info;
@@ -19,26 +19,26 @@ use crate::pcap::{Bus, Capture};
 /// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Reasons a virtual bridge was not opened.
+/// Reasons a virtual unit was not opened.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Unopened {
     /// The unit has no power, or has left the bus.
-    #[error("the virtual bridge {device} is not on the bus")]
+    #[error("the virtual unit {location} is not on the bus")]
     Absent {
-        /// The unit, as in `--device`.
-        device: String,
+        /// The unit.
+        location: Location,
     },
     /// The firmware in the unit's flash answers no host.
-    #[error("the virtual bridge {device} is not on the bus: the firmware in its flash does not enumerate")]
+    #[error("the virtual unit {location} is not on the bus: the firmware in its flash does not enumerate")]
     Mute {
-        /// The unit, as in `--device`.
-        device: String,
+        /// The unit.
+        location: Location,
     },
     /// The unit's firmware speaks another protocol.
-    #[error("the virtual bridge {device} runs its {state}, which takes none of the open firmware's requests")]
+    #[error("the virtual unit {location} runs its {state}, which takes none of the open firmware's requests")]
     OtherProtocol {
-        /// The unit, as in `--device`.
-        device: String,
+        /// The unit.
+        location: Location,
         /// The unit's state.
         state: BridgeState,
     },
@@ -50,10 +50,10 @@ asm2464::coded!(Unopened {
     OtherProtocol => "asmpatch::virtual_bridge::other_protocol",
 });
 
-/// A port with a virtual bridge.
+/// A port with a virtual unit.
 #[derive(Debug)]
 pub struct VirtualPort {
-    device: String,
+    location: Location,
     unit: SharedBridge,
     /// Number of the attachment that was last opened. A later one means that the unit has come back.
     opened: u64,
@@ -67,12 +67,12 @@ impl VirtualPort {
     /// # Errors
     /// [`VirtualOpenError`].
     pub fn open_dir(dir: &Path) -> Result<Self, VirtualOpenError> {
-        Ok(Self::new(format!("virtual:{}", dir.display()), VirtualBridge::open(dir, None)?))
+        Ok(Self::new(dir, VirtualBridge::open(dir, None)?))
     }
 
-    /// Creates a port with this unit. Messages call it `device`.
-    pub fn new(device: String, unit: VirtualBridge) -> Self {
-        Self { device, unit: SharedBridge::new(unit), opened: 0, bus: None }
+    /// Creates a port with this unit. Messages call it `virtual:DIR`.
+    pub fn new(dir: impl Into<PathBuf>, unit: VirtualBridge) -> Self {
+        Self { location: Location::Virtual(dir.into()), unit: SharedBridge::new(unit), opened: 0, bus: None }
     }
 
     /// Records the unit's traffic from now on.
@@ -116,7 +116,7 @@ impl VirtualPort {
         let unit = self.unit.lock();
         let (state, speed) = (unit.descriptors().state, unit.descriptors().speed);
         if state != BridgeState::OpenFirmware {
-            return Err(Unopened::OtherProtocol { device: self.device.clone(), state });
+            return Err(Unopened::OtherProtocol { location: self.location.clone(), state });
         }
         drop(unit);
         Ok(OpenBridge::new(Box::new(pipes), speed.into()))
@@ -136,8 +136,8 @@ impl VirtualPort {
     }
 
     fn absent(&self) -> Unopened {
-        let device = self.device.clone();
-        if self.unit.lock().is_mute() { Unopened::Mute { device } } else { Unopened::Absent { device } }
+        let location = self.location.clone();
+        if self.unit.lock().is_mute() { Unopened::Mute { location } } else { Unopened::Absent { location } }
     }
 }
 
@@ -148,8 +148,8 @@ impl From<Unopened> for PortError {
 }
 
 impl Port for VirtualPort {
-    fn device(&self) -> String {
-        self.device.clone()
+    fn location(&self) -> Location {
+        self.location.clone()
     }
 
     fn attached(&mut self) -> Result<Attached, PortError> {
@@ -184,13 +184,13 @@ impl Port for VirtualPort {
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
         let transport = self.transport()?;
         let state = self.unit.lock().descriptors().state;
-        info!("{}: opened over Bulk-Only ({state})", self.device);
+        info!("{}: opened over Bulk-Only ({state})", self.location);
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, PortError> {
         let bridge = self.control()?;
-        info!("{}: opened for control requests ({})", self.device, BridgeState::OpenFirmware);
+        info!("{}: opened for control requests ({})", self.location, BridgeState::OpenFirmware);
         Ok(bridge)
     }
 
@@ -199,6 +199,9 @@ impl Port for VirtualPort {
         let switches = unit.scenario().port_power;
         if switches {
             unit.replug();
+            let off_for = unit.wake_in().unwrap_or_default();
+            drop(unit);
+            std::thread::sleep(off_for);
         }
         Ok(switches)
     }
@@ -213,7 +216,7 @@ impl Port for VirtualPort {
             drop(unit);
             if is_back {
                 let attached = self.attached()?;
-                info!("{}: {} is attached ({})", self.device, attached.usb_id, attached.state);
+                info!("{}: {} is attached ({})", self.location, attached.usb_id, attached.state);
                 return Ok(Some(attached));
             }
             let left = until.saturating_duration_since(Instant::now());

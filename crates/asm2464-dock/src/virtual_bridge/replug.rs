@@ -25,13 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 #[derive(Debug, Error)]
 pub enum ReplugError {
     /// No process has the unit open.
-    #[error("no process serves the virtual bridge in {}", dir.display())]
+    #[error("no process serves the virtual unit in {}", dir.display())]
     NotServed {
         /// The unit's folder.
         dir: PathBuf,
     },
     /// The process that has the unit does not answer.
-    #[error("the process that has the virtual bridge in {} did not replug it within {PATIENCE:?}", dir.display())]
+    #[error("the process that has the virtual unit in {} did not replug it within {PATIENCE:?}", dir.display())]
     NoAnswer {
         /// The unit's folder.
         dir: PathBuf,

@@ -1,4 +1,4 @@
-//! The scenario of a virtual bridge: what is behind it, its state, its timing and the faults to inject.
+//! The scenario of a virtual unit: what is behind it, its state, its timing and the faults to inject.
 //!
 //! The TOML is documented in docs/virtual-bridge.md.
 
@@ -43,15 +43,59 @@ pub enum PowerOnState {
     Absent,
 }
 
-/// Effect of a CPU reset (E8 with mode 0x50) on the code. Nobody has shown which one the chip has.
+/// Effect of a CPU reset (E8 with mode 0x50, or 1 in 0xCC31) on the code and on XDATA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpuReset {
-    /// The code is loaded from flash again, as at power-on.
-    #[default]
+    /// The code is loaded from flash again, as at power-on. One source says so, without a measurement.
     LoadsCode,
-    /// The code in the code memory restarts. Its start-up code reads the configuration blocks again.
+    /// The code in the code memory restarts, and XDATA and SRAM stay. Its start-up code reads the configuration blocks
+    /// again. Source: the open firmware's register map and its boot stub, which hands over through XDATA.
+    #[default]
     KeepsCode,
+}
+
+/// Bulk pipes that hang while control requests work, from when the unit is opened, and what makes them work again. What
+/// is stronger helps, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "BulkHangsToml")]
+pub enum BulkHangs {
+    /// They work.
+    #[default]
+    Never,
+    /// They hang until the strobe of the DMA engine at 0xC42A.0, or a CPU reset.
+    UntilStrobes,
+    /// They hang until a CPU reset.
+    UntilCpuReset,
+    /// They hang until a power cycle.
+    UntilPower,
+}
+
+/// `bulk-hangs` as it is written: `true` is `"power"`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected true, false, \"strobes\", \"cpu-reset\" or \"power\"")]
+enum BulkHangsToml {
+    Flag(bool),
+    Until(Cure),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Cure {
+    Strobes,
+    CpuReset,
+    Power,
+}
+
+impl From<BulkHangsToml> for BulkHangs {
+    fn from(written: BulkHangsToml) -> Self {
+        match written {
+            BulkHangsToml::Flag(false) => Self::Never,
+            BulkHangsToml::Until(Cure::Strobes) => Self::UntilStrobes,
+            BulkHangsToml::Until(Cure::CpuReset) => Self::UntilCpuReset,
+            BulkHangsToml::Flag(true) | BulkHangsToml::Until(Cure::Power) => Self::UntilPower,
+        }
+    }
 }
 
 /// Contents of a new unit's flash.
@@ -123,7 +167,7 @@ pub struct Timing {
     pub reenumerate_ms: u64,
 }
 
-/// The scenario of a virtual bridge: its `bridge.toml`.
+/// The scenario of a virtual unit: its `bridge.toml`.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
 pub struct Scenario {
@@ -149,8 +193,8 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
-    /// The bulk pipes hang while control requests work; only a power cycle helps. Source: owners' reports.
-    pub bulk_hangs: bool,
+    /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
+    pub bulk_hangs: BulkHangs,
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
     /// The CPU's clock in MHz, which predictions use; 114 by default.

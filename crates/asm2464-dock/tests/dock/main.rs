@@ -3,4 +3,5 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod pcie;
+mod register_flash;
 mod uas;

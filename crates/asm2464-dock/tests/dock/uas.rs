@@ -1,4 +1,4 @@
-//! UAS against the virtual bridge, which follows the protocol, and against a device that does not.
+//! UAS against the virtual unit, which follows the protocol, and against a device that does not.
 
 mod liar;
 
@@ -8,7 +8,7 @@ use asm2464::scsi::uas::{StatusIu, Tag};
 use asm2464::scsi::{Command, ScsiStatus, Sense, XdataAddress};
 use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
 use asm2464_host::bridge::{
-    Bridge, Completion, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
+    Bridge, CommandEnd, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
     Workload,
 };
 use liar::{Liar, Lies};
@@ -56,7 +56,7 @@ impl Workload for ReadWindow {
         Some(Job { cdb: command.cdb(), data: JobData::In(64), id: u64::from(piece) })
     }
 
-    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], _elapsed: Duration) -> bool {
         self.in_flight -= 1;
         let expected = [job.id as u8; 64];
         self.wrong += usize::from(completion.status != ScsiStatus::Good || data != expected);
@@ -146,7 +146,7 @@ fn the_boot_loader_has_no_uas() {
 }
 
 /// Sends one INQUIRY of 36 bytes to a device that answers as planned.
-fn inquire(plan: Lies) -> (Result<Completion, TransportError>, Uas<Liar>) {
+fn inquire(plan: Lies) -> (Result<CommandEnd, TransportError>, Uas<Liar>) {
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
     let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
@@ -198,11 +198,11 @@ fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
 #[test]
 fn data_that_never_come_after_a_good_status_count_as_short() {
     let (outcome, _) = inquire(Lies { status: Some(good(1)), ..Lies::default() });
-    assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::Good, sense: None }));
+    assert_eq!(outcome, Ok(CommandEnd { transferred: 0, status: ScsiStatus::Good, sense: None }));
 }
 
 /// A number of INQUIRYs, and their results.
-struct Inquiries(usize, Vec<Completion>);
+struct Inquiries(usize, Vec<CommandEnd>);
 
 impl Workload for Inquiries {
     fn buffer_len(&self) -> usize {
@@ -214,7 +214,7 @@ impl Workload for Inquiries {
         Some(Job { cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
     }
 
-    fn complete(&mut self, _job: &Job, completion: &Completion, _data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, _job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
         self.1.push(*completion);
         true
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
+use asm2464::scsi::runtime::COUNTERS;
 use asm2464::scsi::{
     BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress,
 };
@@ -11,10 +12,8 @@ use tracing::info;
 use super::command_error::CommandError;
 use super::error::TransportError;
 use super::transport::Transport;
-use super::workload::{Completion, DataPhase};
+use super::workload::{CommandEnd, DataPhase};
 
-/// Address of the running firmware's version. Source: cyrozap's notes.
-const VERSION_AT: XdataAddress = XdataAddress::main(0x07F0);
 /// Maximum number of bytes that E2 reads in one command. Source: E2's handler in image 240417.
 const FLASH_READ_MAX: usize = 0x1_0000;
 /// Bytes in NVMe Identify Controller data.
@@ -56,6 +55,8 @@ impl Timeouts {
 pub struct Bridge<T> {
     transport: T,
     timeouts: Timeouts,
+    /// The counters that a WRITE(16) leaves, where the firmware keeps them.
+    pub(super) counters: [(u16, u8); 3],
 }
 
 impl<T: Transport> Bridge<T> {
@@ -66,7 +67,7 @@ impl<T: Transport> Bridge<T> {
 
     /// Creates a bridge with these time limits.
     pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
-        Self { transport, timeouts }
+        Self { transport, timeouts, counters: COUNTERS }
     }
 
     /// The time limits.
@@ -188,7 +189,7 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`]; the boot loader refuses.
     pub fn firmware_version(&mut self) -> Result<FirmwareVersion, CommandError> {
         let mut version = [0; 6];
-        self.xdata_read(VERSION_AT, &mut version)?;
+        self.xdata_read(XdataAddress::VERSION, &mut version)?;
         Ok(FirmwareVersion(version))
     }
 
@@ -254,7 +255,7 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// Runs one command with any data. A CHECK CONDITION is a [`Completion`] here.
+    /// Runs one command with any data. A CHECK CONDITION is a [`CommandEnd`] here.
     ///
     /// # Errors
     /// [`TransportError`] if the wire failed.
@@ -263,7 +264,7 @@ impl<T: Transport> Bridge<T> {
         command: Command,
         data: DataPhase<'_>,
         timeout: Duration,
-    ) -> Result<Completion, TransportError> {
+    ) -> Result<CommandEnd, TransportError> {
         self.transport.execute(&command.cdb(), data, timeout)
     }
 
@@ -343,7 +344,7 @@ mod tests {
         fn run(&mut self, workload: &mut dyn Workload, _depth: usize, _: Duration) -> Result<(), TransportError> {
             let mut buffer = vec![0; workload.buffer_len()];
             while let Some(job) = workload.next(&mut buffer) {
-                let completion = Completion { transferred: self.0, status: ScsiStatus::Good, sense: None };
+                let completion = CommandEnd { transferred: self.0, status: ScsiStatus::Good, sense: None };
                 if !workload.complete(&job, &completion, &buffer[..self.0], Duration::ZERO) {
                     break;
                 }

@@ -52,7 +52,7 @@ pub enum CommandError {
         found: usize,
     },
     /// The data's fields are invalid.
-    #[error("the unit's answer to {command} makes no sense: {what}")]
+    #[error("the unit's answer to {command} is invalid: {what}")]
     Malformed {
         /// The command, in words.
         command: String,
@@ -60,7 +60,7 @@ pub enum CommandError {
         what: String,
     },
     /// The command can't move this number of bytes. Nothing was sent.
-    #[error("{command} moves {limit}; {found} were asked for")]
+    #[error("{command} moves {limit}, not {found}")]
     Length {
         /// The command, in words.
         command: String,

@@ -99,7 +99,7 @@ impl From<PipeError> for TransportErrorKind {
         match error {
             PipeError::Disconnected => Self::Disconnected,
             PipeError::Stall => Self::Stalled,
-            PipeError::Overflow => Self::Protocol("the unit sent more than was asked for".to_owned()),
+            PipeError::Overflow => Self::Protocol("the unit sent more data than requested".to_owned()),
             other => Self::Io(other),
         }
     }

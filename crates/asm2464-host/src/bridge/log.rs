@@ -9,7 +9,7 @@ use tracing::{Level, debug, enabled};
 
 use super::open::OpenJob;
 use super::pipes::Endpoint;
-use super::workload::{Completion, Job, JobData};
+use super::workload::{CommandEnd, Job, JobData};
 
 /// Maximum number of data bytes to show.
 const SHOWN: usize = 16;
@@ -20,11 +20,11 @@ pub(super) fn is_on() -> bool {
 }
 
 /// Logs an answered command. `buffer` begins with its data.
-pub(super) fn answered(job: &Job, completion: &Completion, buffer: &[u8], elapsed: Duration) {
+pub(super) fn answered(job: &Job, completion: &CommandEnd, buffer: &[u8], elapsed: Duration) {
     if !is_on() {
         return;
     }
-    let Completion { transferred, status, sense } = *completion;
+    let CommandEnd { transferred, status, sense } = *completion;
     let data = buffer.get(..transferred).unwrap_or_default();
     let moved = match job.data {
         JobData::None => "no data".to_owned(),

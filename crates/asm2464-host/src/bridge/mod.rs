@@ -20,6 +20,7 @@ mod unit_info;
 mod workload;
 mod xdata_steps;
 
+pub use asm2464::TransportKind;
 pub use bulk_only::BulkOnly;
 pub use client::{Bridge, Timeouts};
 pub use command_error::CommandError;
@@ -30,8 +31,8 @@ pub use pipes::{
 };
 pub use port::{Attached, Port, PortError};
 pub use survey::Behind;
-pub use transport::{AnyTransport, Transport, TransportKind};
+pub use transport::{AnyTransport, Transport};
 pub use uas::Uas;
 pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
-pub use workload::{Completion, DataPhase, Job, JobData, Workload};
+pub use workload::{CommandEnd, DataPhase, Job, JobData, Workload};
 pub use xdata_steps::XdataStep;

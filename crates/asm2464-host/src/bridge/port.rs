@@ -12,7 +12,7 @@ use derive_more::Display;
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
-use super::unit_info::Speed;
+use super::unit_info::{Location, Speed};
 
 /// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,13 +63,13 @@ impl Coded for PortError {
     }
 }
 
-/// A USB port with a bridge, or a virtual bridge's folder: what `--device` names.
+/// A USB port with a bridge, or a virtual unit's folder: what `--device` names.
 ///
 /// It stays the same while the unit behind it is reset, changes its identity, or falls back to its boot loader.
 pub trait Port: Send {
-    /// The port's name for `--device`: `1-2`, `virtual:DIR`. It changes if a unit comes back at another speed, because
-    /// a connector's USB 2 and SuperSpeed ports are two ports.
-    fn device(&self) -> String;
+    /// Where the port is. It changes if a unit comes back at another speed, because a connector's USB 2 and SuperSpeed
+    /// ports are two ports.
+    fn location(&self) -> Location;
 
     /// Identifies the attached unit.
     ///

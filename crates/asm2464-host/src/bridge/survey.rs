@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::{Capacity, Command, ScsiStatus, Sense, SenseKey, XdataAddress};
+use asm2464::scsi::runtime::INITIALISED;
+use asm2464::scsi::{
+    Capacity, Command, LONG_READ, LONG_READ_LEN, ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read,
+};
 
 use super::client::Bridge;
 use super::command_error::CommandError;
@@ -10,14 +13,10 @@ use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::DataPhase;
 
-/// Addresses that a GPU runtime's initialisation writes, and that read 0 before it. On an initialised unit E6 is never
-/// answered, and neither is any later command, until a power cycle. Source: executed on 240417 from its reset vector.
-const INITIALISED_AT: [XdataAddress; 3] =
-    [XdataAddress::main(0x054B), XdataAddress::main(0x05A8), XdataAddress::main(0x05F8)];
-/// Not 0 once the firmware has started an SSD, which leaves the same values in [`INITIALISED_AT`] as a GPU runtime.
+/// Not 0 once the firmware has started an SSD, which leaves the same values in [`INITIALISED`] as a GPU runtime.
 /// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
 const SSD_STARTED_AT: XdataAddress = XdataAddress::main(0x053E);
-const INITIALISED: &str = "a GPU runtime has initialised the bridge";
+const BY_A_RUNTIME: &str = "a GPU runtime has initialised the bridge";
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
 
@@ -38,7 +37,7 @@ pub enum Behind {
 impl Behind {
     /// Whether the bridge can't tell because a GPU runtime has initialised it.
     pub fn is_initialised(&self) -> bool {
-        matches!(self, Self::CannotTell(why) if why.starts_with(INITIALISED))
+        matches!(self, Self::CannotTell(why) if why.starts_with(BY_A_RUNTIME))
     }
 }
 
@@ -47,15 +46,15 @@ impl Behind {
 /// # Errors
 /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
-    for at in INITIALISED_AT {
-        let read = bridge.xdata_byte(at).and_then(|byte| {
+    for (at, _) in INITIALISED {
+        let read = bridge.xdata_byte(XdataAddress::main(at)).and_then(|byte| {
             let started = if byte == 0 { 0 } else { bridge.xdata_byte(SSD_STARTED_AT)? };
             Ok((byte, started))
         });
         match read {
             Ok((0, _)) => {}
             Ok((byte, 0)) => {
-                let why = format!("{INITIALISED}: {:#06x} reads {byte:#04x}", at.addr);
+                let why = format!("{BY_A_RUNTIME}: {at:#06x} reads {byte:#04x}");
                 return Ok(Behind::CannotTell(why));
             }
             Ok(_) => break,
@@ -89,8 +88,8 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
-        for at in INITIALISED_AT {
-            if self.xdata_byte(at)? != 0 {
+        for (at, _) in INITIALISED {
+            if self.xdata_byte(XdataAddress::main(at))? != 0 {
                 return Ok(false);
             }
         }
@@ -126,18 +125,16 @@ fn model(bytes: &[u8]) -> String {
     bytes.iter().map(printable).collect::<String>().trim().to_owned()
 }
 
-/// Whether E4 takes more than 255 bytes. Asks for 256.
-///
-/// Stock firmware uses only CDB byte 1 as the length, which is 0 then, and moves no data. With the extension all 256
-/// bytes arrive. See docs/e4-length-16.md.
+/// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses to tell.
 ///
 /// # Errors
 /// [`TransportError`] if the wire failed.
-pub fn has_e4_extension<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, TransportError> {
-    let mut data = [0; 256];
-    let command = Command::XdataRead { from: XdataAddress::SRAM_WINDOW, len: 256 };
-    let completion = bridge.execute(command, DataPhase::In(&mut data), timeout)?;
-    Ok(completion.status == ScsiStatus::Good && completion.transferred == data.len())
+pub fn has_e4_extension<T: Transport>(
+    bridge: &mut Bridge<T>,
+    timeout: Duration,
+) -> Result<Option<bool>, TransportError> {
+    let completion = bridge.execute(LONG_READ, DataPhase::In(&mut [0; LONG_READ_LEN]), timeout)?;
+    Ok(has_long_read(completion.status, completion.transferred))
 }
 
 /// Whether software answers READ(16), by the patch read16-sram. Asks for no sectors, which only that patch refuses.

@@ -3,38 +3,12 @@
 
 use std::time::Duration;
 
-use asm2464::Simulated;
 use asm2464::scsi::Cdb;
+use asm2464::TransportKind;
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;
-use super::workload::{Completion, DataPhase, Job, JobData, Workload};
-
-/// Wire protocol of a transport.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TransportKind {
-    /// Bulk-Only: one command at a time.
-    #[display("Bulk-Only")]
-    BulkOnly,
-    /// UAS with bulk streams: many tags in flight.
-    #[display("UAS with streams")]
-    UasStreams,
-    /// UAS at high speed, without streams.
-    #[display("UAS without streams")]
-    Uas,
-}
-
-impl TransportKind {
-    /// The protocol's name in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BulkOnly => "bulk-only",
-            Self::UasStreams => "uas-streams",
-            Self::Uas => "uas",
-        }
-    }
-}
+use super::workload::{CommandEnd, DataPhase, Job, JobData, Workload};
 
 /// Carries commands to a bridge.
 pub trait Transport {
@@ -43,22 +17,17 @@ pub trait Transport {
         None
     }
 
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&mut self) -> Option<Simulated> {
-        self.pipes()?.simulated()
-    }
-
-    /// The protocol.
+    /// What it is: [`TransportKind::Uas`] has no streams.
     fn kind(&self) -> TransportKind;
 
     /// Maximum number of commands in flight.
     fn max_depth(&self) -> usize;
 
-    /// Runs one command. A CHECK CONDITION is a [`Completion`], not an error.
+    /// Runs one command. A CHECK CONDITION is a [`CommandEnd`], not an error.
     ///
     /// # Errors
     /// [`TransportError`] if the wire failed. The transport has then already tried to recover the device.
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let mut single = Single { cdb: *cdb, data, was_sent: false, completion: None };
         self.run(&mut single, 1, timeout)?;
         single
@@ -115,7 +84,7 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
         (**self).max_depth()
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
         (**self).execute(cdb, data, timeout)
     }
 
@@ -141,7 +110,7 @@ struct Single<'a> {
     cdb: Cdb,
     data: DataPhase<'a>,
     was_sent: bool,
-    completion: Option<Completion>,
+    completion: Option<CommandEnd>,
 }
 
 impl Workload for Single<'_> {
@@ -164,7 +133,7 @@ impl Workload for Single<'_> {
         Some(Job { cdb: self.cdb, data, id: 0 })
     }
 
-    fn complete(&mut self, _job: &Job, completion: &Completion, data: &[u8], _elapsed: Duration) -> bool {
+    fn complete(&mut self, _job: &Job, completion: &CommandEnd, data: &[u8], _elapsed: Duration) -> bool {
         if let DataPhase::In(wanted) = &mut self.data {
             wanted[..data.len()].copy_from_slice(data);
         }

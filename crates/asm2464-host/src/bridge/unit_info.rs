@@ -76,9 +76,27 @@ impl From<PortPath> for String {
 pub enum Location {
     /// A port of this machine.
     Port(PortPath),
-    /// The folder of a virtual bridge.
+    /// The folder of a virtual unit.
     #[display("virtual:{}", _0.display())]
     Virtual(PathBuf),
+}
+
+impl Location {
+    /// Whether a virtual unit is there. Measurements on it say nothing about hardware.
+    pub const fn is_virtual(&self) -> bool {
+        matches!(self, Self::Virtual(_))
+    }
+}
+
+impl FromStr for Location {
+    type Err = ParsePortPathError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.strip_prefix("virtual:") {
+            Some(dir) => Ok(Self::Virtual(dir.into())),
+            None => text.parse().map(Self::Port),
+        }
+    }
 }
 
 /// The bus speed that a unit has negotiated.
@@ -149,7 +167,7 @@ pub struct UnitInfo {
 impl UnitInfo {
     /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
-        matches!(self.location, Location::Virtual(_))
+        self.location.is_virtual()
     }
 }
 

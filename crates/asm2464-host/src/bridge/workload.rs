@@ -44,7 +44,7 @@ impl DataPhase<'_> {
 
 /// Result of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Completion {
+pub struct CommandEnd {
     /// Number of data bytes that were really moved.
     pub transferred: usize,
     /// The SCSI status. Under Bulk-Only a failed CSW is [`ScsiStatus::CheckCondition`].
@@ -117,5 +117,5 @@ pub trait Workload {
     /// Reports the end of a command. `data` is the received data, empty for data out. `elapsed` is the time from
     /// submission to status, or 0 if the workload is not timed. Return `false` to stop the stream: commands in flight
     /// still complete.
-    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool;
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool;
 }

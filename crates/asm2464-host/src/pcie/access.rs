@@ -7,16 +7,13 @@ use std::time::Duration;
 use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::SRAM_WINDOW_LEN;
+use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
 use serde::Serialize;
 
 use super::engine::TlpEngine;
 use super::error::PcieError;
-use crate::bridge::open::{Completion, CompletionStatus, LINK_STATE, LINK_UP, Tlp};
 
-/// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
-pub const SRAM_ADDRESS: u64 = 0x0020_0000;
-/// Bytes of the SRAM that the CPU, and so E4 and E5, see without turning pages.
-pub const SRAM_WINDOW_LEN: usize = 0x1000;
 /// The dword with the bridge control register in its upper half, the reset bit, and the byte enables.
 const BRIDGE_CONTROL: u16 = 0x3C;
 const SECONDARY_BUS_RESET: u32 = 0x40 << 16;
@@ -93,7 +90,7 @@ impl<'a> Pcie<'a> {
     /// [`PcieError::Engine`].
     pub fn link(&mut self) -> Result<Link, PcieError> {
         let mut state = [0];
-        self.engine.xdata_read(LINK_STATE, &mut state)?;
+        self.engine.xdata_read(LTSSM, &mut state)?;
         Ok(Link { ltssm: state[0], is_up: state[0] == LINK_UP })
     }
 
@@ -243,7 +240,7 @@ impl<'a> Pcie<'a> {
     }
 
     /// Reads the first bytes of the SRAM, at most [`SRAM_WINDOW_LEN`] from its start. A device reaches them from
-    /// [`SRAM_ADDRESS`] on.
+    /// [`SRAM_ADDRESS`](asm2464::sram::SRAM_ADDRESS) on.
     ///
     /// # Errors
     /// [`PcieError`].

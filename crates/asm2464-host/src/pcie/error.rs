@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use super::engine::EngineError;
-use crate::bridge::open::CompletionStatus;
 use asm2464::Bdf;
+use asm2464::tlp::CompletionStatus;
 
 /// Reasons a request to the PCIe side failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -22,7 +22,7 @@ mod sram_reads;
 mod survey;
 mod vendor;
 
-pub use access::{Link, NoTime, Patience, Pcie, SRAM_ADDRESS, SRAM_WINDOW_LEN};
+pub use access::{Link, NoTime, Patience, Pcie};
 pub use bar::{Bar, BarKind};
 pub use capability::{Capabilities, Capability, CapabilityFault, CapabilityKind, ExpressCapability, LinkRate};
 pub use engine::{EngineError, TlpEngine};

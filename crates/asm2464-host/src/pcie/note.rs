@@ -110,7 +110,7 @@ pub enum Note {
         fault: CapabilityFault,
     },
     /// A BAR returned an invalid size.
-    #[display("{at}: BAR {index} has no size that makes sense")]
+    #[display("{at}: BAR {index} has an invalid size")]
     OddBar {
         /// The function.
         at: Bdf,

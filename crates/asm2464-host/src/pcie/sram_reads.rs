@@ -8,13 +8,13 @@
 
 use std::time::Duration;
 
-use asm2464::SRAM_LEN;
-use asm2464::scsi::runtime::{COUNTERS, freeing};
+use asm2464::scsi::runtime::{COUNTERS, INITIALISED, freeing};
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
+use asm2464::sram::{OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
 use thiserror::Error;
 
 use super::error::PcieError;
-use crate::bridge::open::{SECTOR_LEN, SLOT_LEN, SramTransfer};
+use crate::bridge::open::SramTransfer;
 use crate::bridge::{
     Bridge, CommandError, ControlError, DataPhase, OpenBridge, PortError, Transport, TransportError,
     TransportErrorKind, TransportKind,
@@ -28,11 +28,8 @@ const READ_MAX: usize = 0x1_0000;
 const COMMANDS: u16 = 0xA000;
 const COMMANDS_ADDRESS: u64 = 0x0082_0000;
 const COMMAND_LEN: u16 = 0x40;
-const ENTRIES_ADDRESS: u64 = 0x0082_8000;
+const ENTRIES_ADDRESS: u64 = page_address(VENDOR_COMPLETIONS_PAGE);
 const ENTRY_LEN: u64 = 0x10;
-/// Address at which open firmware's F2 waits for any entry. Source: the open firmware's README and
-/// `test_sram_verify.py`.
-const OPEN_ENTRY_ADDRESS: u64 = 0x0082_2000;
 /// Number of entries in either queue of the vendor's firmware.
 const PLACES: u8 = 32;
 /// The firmware's queue variables: the index of its next command (0x0456), the index of the next entry (0x045A), and
@@ -41,8 +38,6 @@ const QUEUES: XdataAddress = XdataAddress::main(0x0456);
 const QUEUES_LEN: usize = 0x11;
 /// The SRAM's first free slot, which the next READ(16) uses. Source: c:0x129E.
 const FIRST_FREE: XdataAddress = XdataAddress::main(0xCE60);
-/// Values that a GPU runtime's initialisation leaves. Without them READ(16) is refused.
-const INITIALISED: [(u16, u8); 3] = [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04)];
 /// The queue slot for our DMA: the last one, which commands reach last.
 const QUEUE_SLOT: u8 = 0x1F;
 /// The firmware's counters for that slot. Unless both are 0, every 256th read sends an unexpected status.
@@ -64,7 +59,7 @@ pub struct Entry {
 #[derive(Debug, Error)]
 pub enum SramReadError {
     /// The transport does not support this method.
-    #[error("{way} needs UAS with streams; the unit is on {kind}")]
+    #[error("{way} needs bulk streams; the unit is on {kind} without them")]
     Transport {
         /// The method, in words.
         way: &'static str,
@@ -82,7 +77,7 @@ pub enum SramReadError {
         expected: u8,
     },
     /// The method can't read this length.
-    #[error("{way} moves {limit}; {found} bytes were asked for")]
+    #[error("{way} moves {limit}, not {found} bytes")]
     Length {
         /// The method, in words.
         way: &'static str,
@@ -196,6 +191,7 @@ impl<T: Transport> Bridge<T> {
     ) -> Result<(), SramReadError> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
         self.require_streams(READ16)?;
+        // Without them the firmware refuses READ(16).
         for (at, expected) in INITIALISED {
             let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
@@ -317,7 +313,7 @@ impl OpenBridge {
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
         bytes[14] = 1;
-        tell(self, Entry { to: OPEN_ENTRY_ADDRESS, bytes, command_at: None }).map_err(Into::into)?;
+        tell(self, Entry { to: page_address(OPEN_COMPLETIONS_PAGE), bytes, command_at: None }).map_err(Into::into)?;
         Ok(self.bulk_in(buffer)?)
     }
 }

@@ -11,8 +11,8 @@ use super::function::{
     STATUS_CAPABILITIES,
 };
 use super::note::{Change, Note};
-use crate::bridge::open::{Completion, CompletionStatus, Tlp};
 use asm2464::Bdf;
+use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 
 /// Maximum number of functions. No tree behind a dock has more.
 pub(super) const FUNCTIONS_MAX: usize = 256;

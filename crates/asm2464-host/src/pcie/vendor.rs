@@ -1,31 +1,18 @@
 //! TLPs on the vendor's firmware: through the registers of the chip's engine with E4 and E5.
 //!
-//! Source: the GPU runtime, which drives patched units this way; the engine's use in 240417 (b0:0x999D-0x99AD,
-//! 0xAE10-0xAE80). The engine is ready once the firmware has had its first SCSI command, which brings up the link.
+//! The engine is ready once the firmware has had its first SCSI command, which brings up the link.
 
-use asm2464::Simulated;
-use asm2464::scsi::XdataAddress;
+use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
+use asm2464::tlp::engine::{
+    ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, GONE, NO_COMPLETION, SEND, STATUS,
+};
+use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
 
 use super::engine::{EngineError, TlpEngine};
-use crate::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
 use crate::bridge::{Bridge, Transport, XdataStep};
 
-/// Format and type, byte enables, address in two halves, data: all big-endian.
-const FORMAT: u16 = 0xB210;
-const BYTE_ENABLES: u16 = 0xB217;
-const ADDRESS: u16 = 0xB218;
-const ADDRESS_HIGH: u16 = 0xB21C;
-const DATA: u16 = 0xB220;
-/// Bytes from DATA to 0xB22A, which has the completion's status in bits 7:5. One E4 reads them.
-const RESULT_LEN: usize = 11;
-/// 0F sends the request.
-const FIRE: u16 = 0xB254;
-/// Write 1 clears: .2 the request was sent, .1 its completion arrived, .0 none arrived in time.
-const STATUS: u16 = 0xB296;
-
-const NO_COMPLETION: u8 = 0x01;
-const COMPLETED: u8 = 0x02;
-const GONE: u8 = 0x04;
+/// Bytes from DATA to the completion's status. One E4 reads them.
+const RESULT_LEN: usize = (COMPLETION + 1 - DATA) as usize;
 /// Maximum number of status reads. Each is a command to the unit. The engine itself gives up with .0.
 const POLLS: u32 = 1000;
 /// Maximum number of checks whether a posted request was sent. It is sent within one command's time. The firmware rings
@@ -35,8 +22,6 @@ const POSTED_POLLS: u32 = 4;
 const MEMORY_WRITES_AT_ONCE: usize = 16;
 /// Number of configuration requests to send before the first is checked.
 const CONFIG_AT_ONCE: usize = 32;
-/// Maximum number of bytes of one E4.
-const READ_MAX: usize = 255;
 
 /// The TLP engine of a unit that runs the vendor's firmware, patched or not.
 #[derive(Debug)]
@@ -118,7 +103,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
             write(BYTE_ENABLES, &[tlp.enables]);
             write(FORMAT, &[tlp.kind as u8]);
             write(STATUS, &[GONE | COMPLETED | NO_COMPLETION]);
-            write(FIRE, &[0x0F]);
+            write(FIRE, &[SEND]);
             steps.extend(answer.steps(tlp));
         }
         self.bridge.xdata_steps(&mut steps)?;
@@ -159,10 +144,6 @@ fn at_once(tlps: &[Tlp]) -> usize {
 }
 
 impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
-    fn simulated(&mut self) -> Option<Simulated> {
-        self.bridge.transport_mut().simulated()
-    }
-
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         let mut completions = Vec::with_capacity(tlps.len());
         let mut rest = tlps;
@@ -187,8 +168,8 @@ impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
     }
 
     fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
-        for (index, piece) in buffer.chunks_mut(READ_MAX).enumerate() {
-            self.bridge.xdata_read(from.plus((index * READ_MAX) as u16), piece)?;
+        for (index, piece) in buffer.chunks_mut(XDATA_READ_MAX).enumerate() {
+            self.bridge.xdata_read(from.plus((index * XDATA_READ_MAX) as u16), piece)?;
         }
         Ok(())
     }

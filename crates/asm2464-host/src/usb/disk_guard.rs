@@ -19,7 +19,7 @@ pub enum DiskError {
         uses: Vec<DiskUse>,
     },
     /// The system doesn't tell whether the disk is in use.
-    #[error("it can't be checked whether the disk behind the unit at {port} is in use: {}", listed(disks))]
+    #[error("couldn't check whether the disk behind the unit at {port} is in use: {}", listed(disks))]
     Unchecked {
         /// The unit's port.
         port: PortPath,

@@ -43,7 +43,7 @@ pub enum UsbError {
         port: PortPath,
     },
     /// The device's descriptors are invalid.
-    #[error("the descriptors of the unit at {port} make no sense: {fault}")]
+    #[error("the descriptors of the unit at {port} are invalid: {fault}")]
     Descriptors {
         /// The device's port.
         port: PortPath,

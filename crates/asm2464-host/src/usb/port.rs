@@ -15,7 +15,9 @@ use super::error::UsbError;
 use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
-use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo};
+use crate::bridge::{
+    AnyTransport, Attached, Bridge, Location, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo,
+};
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
 /// unit that has just restarted.
@@ -138,8 +140,8 @@ impl From<DiskError> for PortError {
 }
 
 impl Port for UsbPort {
-    fn device(&self) -> String {
-        self.port.to_string()
+    fn location(&self) -> Location {
+        Location::Port(self.port.clone())
     }
 
     fn attached(&mut self) -> Result<Attached, PortError> {

@@ -165,7 +165,11 @@ pub enum ConfigBlockError {
         computed: u8,
     },
     /// The text does not fit the field.
-    #[error("{text:?} does not fit the field `{}`: it holds at most {} ASCII characters", field.name(), field.range().len())]
+    #[error(
+        "{text:?} does not fit the field `{}`, which takes at most {} ASCII characters",
+        field.name(),
+        field.range().len()
+    )]
     Text {
         /// The field.
         field: ConfigField,

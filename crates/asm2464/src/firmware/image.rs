@@ -77,7 +77,7 @@ pub enum ImageError {
         computed: u32,
     },
     /// The body, of this length, is too short to hold a version.
-    #[error("the body has {0} bytes, too few to hold the version at CPU address {VERSION_AT:#06x}")]
+    #[error("the body has {0} bytes, too few for a version at CPU address {VERSION_AT:#06x}")]
     ShortBody(usize),
 }
 

@@ -28,7 +28,15 @@ pub struct XdataAddress {
     pub addr: u16,
 }
 
+/// Bytes of a page of XDATA.
+pub const XDATA_PAGE_LEN: usize = 0x1_0000;
+/// Maximum number of bytes that one E4 returns at SuperSpeed, without the patch for longer ones. Source: openpilot's
+/// flasher; stock firmware has one byte for the length.
+pub const XDATA_READ_MAX: usize = 255;
+
 impl XdataAddress {
+    /// The running firmware's version, 6 bytes. Source: cyrozap's notes.
+    pub const VERSION: Self = Self::main(0x07F0);
     /// Where XDATA shows the first 4 KiB of the SRAM, which PCIe devices can reach too.
     pub const SRAM_WINDOW: Self = Self::main(0xF000);
 

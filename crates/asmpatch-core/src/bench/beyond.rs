@@ -7,6 +7,7 @@ use asm2464_dock::tiny_gpu::registers::{DEVICE, VENDOR};
 use asm2464_host::pcie::{Bar, BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
 
 use super::error::BenchError;
+use super::report::Skip;
 
 /// Class of display controllers, the only devices whose memory has a known purpose.
 const DISPLAY: u32 = 0x03;
@@ -30,7 +31,7 @@ pub(super) struct Beyond {
     /// The function whose configuration space is read; `None` if the link is down.
     pub(super) function: Option<Bdf>,
     /// The memory, or the reason why there is none.
-    pub(super) memory: Result<Memory, String>,
+    pub(super) memory: Result<Memory, Skip>,
     /// The card that can complete SRAM reads, if one was requested.
     pub(super) card: Option<TinyGpu>,
 }
@@ -43,8 +44,8 @@ pub(super) struct Beyond {
 ///
 /// # Errors
 /// If the bridge does not carry requests. A link that is down is no error.
-pub(super) fn look<E: TlpEngine>(
-    engine: &mut E,
+pub(super) fn look(
+    engine: &mut dyn TlpEngine,
     assigns: bool,
     completes: bool,
     interrupt: Interrupt<'_>,
@@ -55,8 +56,8 @@ pub(super) fn look<E: TlpEngine>(
     let mut survey = match pcie.survey(scope) {
         Ok(survey) => survey,
         Err(PcieError::LinkDown { ltssm }) => {
-            let why = format!("the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
-            return Ok(Beyond { words: why.clone(), function: None, memory: Err(why), card: None });
+            let words = format!("nothing: the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
+            return Ok(Beyond { words, function: None, memory: Err(Skip::LinkDown), card: None });
         }
         Err(error) => return Err(error.into()),
     };
@@ -70,12 +71,10 @@ pub(super) fn look<E: TlpEngine>(
         || if assigns { "nothing" } else { "nothing that has a bus number" }.to_owned(),
         |function| format!("{:04x}:{:04x} at {}", function.vendor, function.device, function.at),
     );
-    let memory = memory(&survey).ok_or_else(|| match has_memory(&survey) {
-        true => "no GPU's memory has an address; measure what writes, too, and it gets one".to_owned(),
-        false if end.is_none() && !assigns => {
-            "no GPU is seen; measure what writes, too, and what is there gets bus numbers".to_owned()
-        }
-        false => "no GPU behind the bridge offers memory that may be written".to_owned(),
+    let memory = memory(&survey).ok_or(match has_memory(&survey) {
+        true => Skip::NoAddress,
+        false if end.is_none() && !assigns => Skip::NoBusNumbers,
+        false => Skip::NoMemory,
     });
     let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
     Ok(Beyond { words, function, memory, card })

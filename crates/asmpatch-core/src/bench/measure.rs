@@ -6,15 +6,16 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
-use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_host::bridge::{Bridge, Completion, Job, JobData, Transport, Workload};
-use asm2464_host::pcie::{NoTime, Pcie, VendorTlp};
+use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
+use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
+use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 
 use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
+use super::run::Task;
 use super::tally::{Tally, repeat};
 
 /// Duration and number of measurements.
@@ -94,7 +95,7 @@ impl Workload for Stream<'_> {
         Some(Job { cdb: command.cdb(), data: path.job_data(size), id: at as u64 })
     }
 
-    fn complete(&mut self, job: &Job, completion: &Completion, data: &[u8], elapsed: Duration) -> bool {
+    fn complete(&mut self, job: &Job, completion: &CommandEnd, data: &[u8], elapsed: Duration) -> bool {
         let Point { path, size, .. } = self.point;
         if completion.status != ScsiStatus::Good {
             self.trouble.get_or_insert(Outcome::Refused { reason: integrity::refusal(completion) });
@@ -117,28 +118,26 @@ impl Workload for Stream<'_> {
     }
 }
 
-/// Measures one path. `compare` says whether the window holds the pattern.
+/// Measures one path.
 ///
 /// WRITE(16) is measured as a GPU runtime uses it: the E5 that free its slots follow each one in the same queue. They
 /// count in the time. Throughput, rate and latency are those of the WRITE(16) alone.
 ///
 /// # Errors
 /// If the wire failed, or on Ctrl-C. No answer, a refusal and short data are outcomes.
-pub fn measure<T: Transport>(
+pub(super) fn measure<T: Transport>(
     bridge: &mut Bridge<T>,
     point: Point,
-    pattern: &Pattern,
-    compare: bool,
-    effort: Effort,
-    interrupt: Interrupt<'_>,
+    task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
     let Point { path, depth, .. } = point;
-    let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
-    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
+    let Task { pattern, effort, interrupt, .. } = *task;
+    let returns_sram = path.reads_window() || (path == Path::Read16 && task.known.read16_sram);
+    repeat(bridge, task.model, effort, interrupt, |bridge, tally, until| {
         let mut stream = Stream {
             point,
             pattern,
-            compare: compare && (path.reads_window() || path == Path::Read16),
+            compare: task.window_holds && returns_sram,
             tally,
             until,
             interrupt,
@@ -157,8 +156,7 @@ pub fn measure<T: Transport>(
     })
 }
 
-/// Measures READ(16) or the DMA that E5 commands start. `compare` says whether the SRAM begins with the pattern. The
-/// time to set up the read and the GPU counts.
+/// Measures READ(16) or the DMA that E5 commands start. The time to set up the read and the GPU counts.
 ///
 /// # Errors
 /// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
@@ -166,22 +164,16 @@ pub(super) fn measure_completed<T: Transport>(
     bridge: &mut Bridge<T>,
     card: TinyGpu,
     point: Point,
-    pattern: &Pattern,
-    compare: bool,
-    effort: Effort,
-    interrupt: Interrupt<'_>,
+    task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
     let Point { path, size, .. } = point;
-    let simulated = |bridge: &mut Bridge<T>| bridge.transport_mut().simulated();
-    let known = compare.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
+    let Task { pattern, effort, interrupt, .. } = *task;
+    let known = task.window_holds.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
     let mut found = vec![0; size];
-    repeat(bridge, simulated, effort, interrupt, |bridge, tally, until| {
+    repeat(bridge, task.model, effort, interrupt, |bridge, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
-            let tell = |bridge: &mut Bridge<T>, entry| {
-                // A card that has its address is ready.
-                card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
-            };
+            let tell = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
             match path {
                 Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?,
                 _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell)?,
@@ -193,4 +185,10 @@ pub(super) fn measure_completed<T: Transport>(
         }
         Ok(())
     })
+}
+
+/// Lets the card write a completion entry.
+pub(super) fn complete<T: Transport>(bridge: &mut Bridge<T>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
+    // A card that has its address is ready.
+    card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
 }

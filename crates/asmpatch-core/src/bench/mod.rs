@@ -1,13 +1,13 @@
 //! Measures a bridge, after a check that it works correctly.
 //!
-//! [`run()`] measures the vendor's firmware and [`run_open`] the open one. Each finds out what is behind the bridge,
-//! writes a pattern and reads it back, measures each path at each size and depth, and returns a [`BenchReport`].
+//! [`run()`] measures the vendor's firmware and [`run_open`] the open one. Both find out what is behind the bridge,
+//! write a pattern and read it back, measure each path at each size and depth, and return a [`BenchReport`].
 //! Nothing here prints.
 
 pub mod baseline;
 mod beyond;
 mod error;
-pub mod integrity;
+mod integrity;
 pub mod measure;
 mod open;
 mod path;
@@ -15,8 +15,10 @@ mod pattern;
 mod predict;
 mod report;
 mod run;
+pub mod soak;
 mod tally;
 mod tlp;
+mod vendor;
 pub mod verdict;
 
 #[cfg(test)]
@@ -27,5 +29,6 @@ pub use open::run_open;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
 pub use predict::{Limit, Prediction, ROUND_TRIP_US};
-pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Spread};
-pub use run::{BenchEvent, BenchPlan, run};
+pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
+pub use run::{BenchEvent, BenchPlan};
+pub use vendor::run;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
+use asm2464::sram::SECTOR_LEN;
 use asm2464_host::bridge::JobData;
-use asm2464_host::bridge::open::SECTOR_LEN;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::predict::Prediction;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
-pub const SCHEMA: u32 = 2;
+pub const SCHEMA: u32 = 3;
 
 /// Result of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -162,7 +162,7 @@ pub enum Outcome {
     #[display("not run: {reason}")]
     NotRun {
         /// The reason.
-        reason: String,
+        reason: Skip,
     },
     /// The unit refused.
     #[display("refused: {reason}")]
@@ -170,6 +170,43 @@ pub enum Outcome {
         /// The reason, as the unit gave it.
         reason: String,
     },
+}
+
+/// Reasons a path is skipped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Skip {
+    /// Only other firmware has the path.
+    #[display("the unit's firmware has no such path")]
+    OtherFirmware,
+    /// An SSD is behind the bridge, whose requests or reads use the same registers.
+    #[display("an SSD is behind the bridge, and the firmware uses the same registers for it")]
+    SsdBehind,
+    /// Over Bulk-Only the vendor's firmware never answers WRITE(16) without an SSD.
+    #[display("over Bulk-Only the vendor's firmware never answers it without an SSD")]
+    BulkOnly,
+    /// At high speed the vendor's firmware answers WRITE(16) before it asks for its data.
+    #[display("at high speed the vendor's firmware answers it before it asks for its data")]
+    HighSpeed,
+    /// The path needs UAS with streams.
+    #[display("it needs UAS with streams")]
+    NoStreams,
+    /// No device behind the bridge completes the read.
+    #[display("no device that completes")]
+    NoCompleter,
+    /// The PCIe link is down.
+    #[display("the PCIe link is down")]
+    LinkDown,
+    /// No GPU's memory has an address. A plan that writes assigns one.
+    #[display("no GPU's memory has an address")]
+    NoAddress,
+    /// No GPU is seen, and buses have no numbers. A plan that writes assigns them.
+    #[display("no GPU is seen: the buses have no numbers")]
+    NoBusNumbers,
+    /// No GPU offers memory that may be written.
+    #[display("no GPU behind the bridge offers memory that may be written")]
+    NoMemory,
 }
 
 impl Outcome {
@@ -222,13 +259,6 @@ impl BenchReport {
 }
 
 impl Row {
-    /// Removes the prediction.
-    pub fn forget_prediction(&mut self) {
-        if let Outcome::Measured(figures) = &mut self.outcome {
-            figures.predicted = None;
-        }
-    }
-
     /// The figures, if the path was measured.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {

@@ -1,25 +1,26 @@
 //! A whole bench: survey, integrity, a row for each path, size and depth, and the verdict.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
-use asm2464_host::bridge::{Behind, Bridge, Speed, Transport, TransportKind};
-use asm2464_host::pcie::{EngineError, PcieError, VendorTlp};
+use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_host::bridge::Speed;
+use asm2464_host::pcie::{EngineError, PcieError, TlpEngine};
 
 use super::beyond::{self, Beyond, Memory};
 use super::error::{BenchError, Halt};
-use super::measure::{Effort, Point, measure, measure_completed};
+use super::measure::{Effort, Point};
 use super::path::Path;
 use super::pattern::Pattern;
-use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row};
+use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::{integrity, tlp, verdict};
 
 /// What to measure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct BenchPlan {
     /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. The row of any other path that the
     /// firmware lacks says so.
@@ -35,6 +36,8 @@ pub struct BenchPlan {
     pub reads_without_ssd: bool,
     /// Duration and number of measurements.
     pub effort: Effort,
+    /// The unit, if it is one in software and its chip's work is to be counted: figures then come with a prediction.
+    pub model: Option<SharedBridge>,
     /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
     pub seed: u64,
 }
@@ -46,20 +49,13 @@ impl BenchPlan {
     }
 
     /// The points to measure of a firmware's paths, and of selected paths that the firmware lacks. `most` is the
-    /// maximum depth; `longest` limits a path's size.
-    pub(super) fn points(
-        &self,
-        paths: &[Path],
-        most: usize,
-        usual: &[usize],
-        longest: impl Fn(Path) -> usize,
-    ) -> Vec<Point> {
+    /// maximum depth.
+    fn points(&self, paths: &[Path], most: usize, usual: &[usize]) -> Vec<Point> {
         let depths = self.depths_for(most, usual);
         let foreign = self.paths.iter().copied().filter(|path| !paths.contains(path));
         let own = paths.iter().copied().filter(|path| self.paths.contains(path));
         own.chain(foreign)
             .flat_map(|path| self.sizes_of(path).into_iter().map(move |size| (path, size)))
-            .map(|(path, size)| (path, size.min(longest(path))))
             .flat_map(|(path, size)| {
                 path.depths(size, &depths).into_iter().map(move |depth| Point { path, size, depth })
             })
@@ -105,257 +101,374 @@ pub enum BenchEvent {
         /// The point that the row measures.
         point: Point,
     },
+    /// A soak goes on.
+    Soaking {
+        /// Time since the soak began.
+        elapsed: Duration,
+        /// Bytes that the unit has moved.
+        bytes: u64,
+        /// Errors so far.
+        errors: u64,
+    },
 }
 
-pub(super) const NO_DEVICE: &str = "no device that completes";
-/// Maximum number of bytes of one READ(16) with the patch read16-sram.
-const READ16_SRAM_MAX: usize = 0x8000;
+/// What a bench needs of a unit: the part that depends on its firmware.
+pub(super) trait Subject {
+    /// The firmware, as the verdict needs it.
+    const STATE: BridgeState;
+    /// The firmware's name in JSON.
+    const FIRMWARE: &'static str;
+    /// Its paths in the order of measurement.
+    const PATHS: [Path; 8];
+    /// The path that fills the SRAM.
+    const FILLS_SRAM: Path;
+    /// Bytes of a GPU's memory that the rows change.
+    const MEMORY_LEN: usize;
+    /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
+    const MEMORY_PATHS: ([Path; 2], usize);
 
-/// What completes a READ(16) that uses DMA.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum ReadCompleter {
-    /// The SSD behind the bridge.
-    Drive,
-    /// This GPU writes the completion entry.
-    Card(TinyGpu),
-    /// Nothing.
-    Nobody,
-}
+    /// The wire protocol's name in JSON.
+    fn protocol(&mut self) -> &'static str;
 
-/// Reason to skip a path on this unit. `read16_sram`: software answers READ(16), by the patch read16-sram.
-fn left_out(
-    path: Path,
-    plan: &BenchPlan,
-    kind: TransportKind,
-    reads: ReadCompleter,
-    read16_sram: bool,
-) -> Option<&'static str> {
-    let has_ssd = reads == ReadCompleter::Drive;
-    match path {
-        path if !Path::VENDOR.contains(&path) => Some("the vendor's firmware has no such path"),
-        path if path.is_tlp() && has_ssd => {
-            Some("an SSD is behind the bridge, and the firmware's own requests go to it")
-        }
-        // Executed: refused before the initialisation, and never answered after it.
-        Path::Write16 if kind == TransportKind::BulkOnly => {
-            Some("over Bulk-Only the vendor's firmware never answers it without an SSD; over UAS it does")
-        }
-        // Executed: without streams the status comes before WRITE READY, so the data never moves.
-        Path::Write16 if kind == TransportKind::Uas => {
-            Some("at high speed the vendor's firmware answers it before it asks for its data; try a SuperSpeed port")
-        }
-        Path::E5Dma if has_ssd => Some("an SSD is behind the bridge, and its reads use the same DMA"),
-        Path::E5Dma if kind != TransportKind::UasStreams => Some("it needs UAS with streams"),
-        Path::E5Dma if !matches!(reads, ReadCompleter::Card(_)) => Some(NO_DEVICE),
-        Path::Read16 if reads == ReadCompleter::Nobody && !read16_sram && !plan.reads_without_ssd => Some(NO_DEVICE),
-        _ => None,
+    /// The link's speed, if the verdict needs it.
+    fn speed(&self) -> Speed;
+
+    /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
+    fn depths(&mut self) -> (usize, Vec<usize>);
+
+    /// Finds out what the unit has, and whether it may be written.
+    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError>;
+
+    /// Reason to skip one of [`Subject::PATHS`] on this unit.
+    fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
+
+    /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.
+    fn prepare(
+        &mut self,
+        _plan: &BenchPlan,
+        _known: &mut Known,
+        _progress: &mut dyn Progress<BenchEvent>,
+    ) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
+    fn limit(&mut self, point: &mut Point, known: &Known) -> bool;
+
+    /// Sends requests to PCIe.
+    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R;
+
+    /// Writes to the start of the SRAM.
+    fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM through the window.
+    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM by the path that moves the most, in `buffer`'s length or less. Returns the path and
+    /// the number of bytes; `None` if this unit has no such path.
+    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
+    -> (Path, Option<Result<usize, Halt>>);
+
+    /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
+
+    /// Reads a GPU's memory.
+    fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Measures a path that is no single TLP.
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError>;
+
+    /// Makes the unit usable again after a failure.
+    fn recover(&mut self) -> Result<(), EngineError>;
+
+    /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
+    fn after_silence(&mut self, _known: &Known) -> Result<(), BenchError> {
+        Ok(())
     }
 }
 
-/// Runs the plan on a unit that runs the vendor's firmware. `unit` identifies it; `firmware`, `transport` and `behind`
-/// are filled in here.
-///
-/// If [`BenchEvent::Initialising`] was reported, the unit is initialised as by a GPU runtime when this ends,
-/// successfully or not. The contents of the GPU's memory are restored, also after an error or Ctrl-C, as long as the
-/// unit answers.
+/// What is known of a unit before its rows are measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// What SCSI commands say about what is behind the bridge.
+    pub(super) behind: Option<String>,
+    /// Whether an SSD is there.
+    pub(super) has_ssd: bool,
+    /// Whether paths of the plan need PCIe.
+    pub(super) looks: bool,
+    /// Whether a card that completes SRAM reads is of use.
+    pub(super) completes: bool,
+    /// Whether E4 takes more than 255 bytes.
+    pub(super) e4_extension: bool,
+    /// Whether software answers READ(16).
+    pub(super) read16_sram: bool,
+    /// Whether the unit is initialised as by a GPU runtime.
+    pub(super) is_initialised: bool,
+    /// What is behind the bridge on PCIe.
+    pub(super) beyond: Option<Beyond>,
+}
+
+impl Known {
+    /// The card that completes SRAM reads.
+    pub(super) fn card(&self) -> Option<TinyGpu> {
+        self.beyond.as_ref()?.card
+    }
+
+    /// The memory behind the bridge that may be written.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        self.beyond.as_ref()?.memory.ok()
+    }
+
+    /// What is behind the bridge, in words.
+    fn words(&self) -> String {
+        match (&self.behind, &self.beyond) {
+            (Some(behind), Some(beyond)) => format!("{behind}; on PCIe {}", beyond.words),
+            (Some(behind), None) => behind.clone(),
+            (None, beyond) => beyond.as_ref().map(|beyond| beyond.words.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a row's measurement needs beside its point.
+pub(super) struct Task<'a> {
+    pub(super) known: &'a Known,
+    pub(super) pattern: &'a Pattern,
+    /// Whether the window shows the pattern's first 4 KiB.
+    pub(super) window_holds: bool,
+    /// Whether the memory behind the bridge begins with the pattern.
+    pub(super) memory_holds: bool,
+    pub(super) effort: Effort,
+    pub(super) model: Option<&'a SharedBridge>,
+    pub(super) interrupt: Interrupt<'a>,
+}
+
+/// Runs the plan. `unit` identifies the unit; `firmware`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
-/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
-pub fn run<T: Transport>(
-    bridge: &mut Bridge<T>,
-    unit: BenchUnit,
-    plan: &BenchPlan,
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
-    let mut before = None;
-    let outcome = measure_all(bridge, unit, plan, interrupt, progress, &mut before);
-    if let Some((memory, before)) = before {
-        let restored = restore(bridge, memory, &before);
-        // A failure of the rows themselves is more useful.
-        if outcome.is_ok() {
-            restored.map_err(PcieError::from)?;
-        }
-    }
-    outcome
-}
-
-/// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
-fn restore<T: Transport>(bridge: &mut Bridge<T>, memory: Memory, before: &[u8]) -> Result<(), EngineError> {
-    tlp::write(&mut VendorTlp::new(bridge), memory, before).or_else(|_| {
-        bridge.recover()?;
-        tlp::write(&mut VendorTlp::new(bridge), memory, before)
-    })
-}
-
-/// Runs the plan. Puts into `saved` what was in the GPU's memory before this changes it.
-fn measure_all<T: Transport>(
-    bridge: &mut Bridge<T>,
+/// [`BenchError`].
+pub(super) fn run<S: Subject>(
+    subject: &mut S,
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-    saved: &mut Option<(Memory, Vec<u8>)>,
 ) -> Result<BenchReport, BenchError> {
-    progress.event(BenchEvent::Checking);
-    let kind = bridge.transport_mut().kind();
-    unit.transport = kind.name().to_owned();
-    unit.firmware = "vendor".to_owned();
-    let writes = plan.writes(&Path::VENDOR);
-    let behind = behind(bridge)?;
-    let (has_ssd, has_no_medium) = (matches!(behind, Behind::Ssd(_)), behind == Behind::NoMedium);
-    unit.behind = match behind {
-        Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
-        Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
-        Behind::Ssd(what) => what,
-        Behind::NoMedium => "no medium".to_owned(),
-        Behind::CannotTell(why) => format!("can't tell: {why}"),
-    };
-    interrupt.check()?;
+    let mut saved = None;
+    let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
+        .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
+    let restored = restore(subject, saved);
+    // A failure of the rows themselves is more useful.
+    let report = outcome?;
+    restored?;
+    Ok(report)
+}
 
-    let mut reads = if has_ssd { ReadCompleter::Drive } else { ReadCompleter::Nobody };
-    let runs = |path, reads| plan.paths.contains(&path) && left_out(path, plan, kind, reads, false).is_none();
-    let completes = has_no_medium
-        && kind == TransportKind::UasStreams
-        && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, reads));
-    let e4_extension = has_e4_extension(bridge, plan.effort.timeout)?;
-    let pattern = Pattern::new(plan.seed);
-    let mut beyond = None;
-    if completes || Path::VENDOR.iter().any(|path| path.is_tlp() && runs(*path, reads)) {
-        let found = beyond::look(&mut VendorTlp::new(bridge), writes || completes, completes, interrupt)?;
-        if found.function.is_some() {
-            unit.behind = format!("{}; on PCIe {}", unit.behind, found.words);
-        }
-        reads = found.card.map_or(reads, ReadCompleter::Card);
-        beyond = Some(found);
-    }
-    let initialises = !has_ssd && [Path::Write16, Path::Read16].into_iter().any(|path| runs(path, reads));
-    let memory = beyond.as_ref().and_then(|beyond| beyond.memory.as_ref().ok()).filter(|_| runs(Path::TlpWrite, reads));
-    let mut memory_outcome = None;
-    if let Some(&memory) = memory {
-        let engine = &mut VendorTlp::new(bridge);
-        let checked = tlp::save(engine, memory, plan.effort).and_then(|before| {
-            *saved = Some((memory, before));
-            tlp::check(engine, memory, &pattern, plan.effort)
-        });
-        memory_outcome = Some(checked.or_else(Halt::outcome)?);
-    }
-    if initialises {
-        if !bridge.has_no_medium()? {
-            let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
-            return Err(BenchError::CannotTell { why });
-        }
-        progress.event(BenchEvent::Initialising);
-        bridge.initialise()?;
-    }
-    let asks = initialises && plan.paths.contains(&Path::Read16);
-    let read16_sram = asks && is_read_by_software(bridge, plan)?;
-    let mut integrity = None;
-    if runs(Path::Write16, reads) {
-        integrity = Some(integrity::check(bridge, &pattern, plan.effort.timeout)?);
-    }
-    if memory_outcome.is_some() {
-        integrity.get_or_insert_default().memory = memory_outcome;
-    }
-    let holds_pattern = integrity.as_ref().is_some_and(|integrity| integrity.write16 == Some(Outcome::Same));
-    interrupt.check()?;
+/// A GPU's memory, and what was in it.
+pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
-    let most = bridge.transport_mut().max_depth();
-    let longest = |path: Path| match path {
-        Path::Read16 if read16_sram => READ16_SRAM_MAX,
-        path => path.max_len(),
-    };
-    let mut wanted = plan.points(&Path::VENDOR, most, &[most], longest);
-    wanted.retain(|point| point.path != Path::E4Extended || e4_extension);
-    // During a READ(16) nothing can be told to complete the next.
-    if matches!(reads, ReadCompleter::Card(_)) && !read16_sram {
-        wanted.iter_mut().filter(|point| point.path == Path::Read16).for_each(|point| point.depth = 1);
-        wanted.dedup();
-    }
-    let rows = measure_each(&wanted, interrupt, progress, |point, rows| {
-        let left_out = left_out(point.path, plan, kind, reads, read16_sram);
-        if let Some(known) = obstacle(point.path, left_out, beyond.as_ref(), integrity.as_ref(), rows) {
-            return Ok(known);
-        }
-        let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !read16_sram);
-        let outcome = match (&beyond, reads) {
-            (Some(beyond), _) if point.path.is_tlp() => {
-                tlp::measure(&mut VendorTlp::new(bridge), point, beyond, plan.effort, interrupt)?
-            }
-            (_, ReadCompleter::Card(card)) if by_dma => {
-                measure_completed(bridge, card, point, &pattern, holds_pattern, plan.effort, interrupt)?
-            }
-            _ => {
-                let compares = holds_pattern && (point.path != Path::Read16 || read16_sram);
-                measure(bridge, point, &pattern, compares, plan.effort, interrupt)?
-            }
-        };
-        // Recovery of a unit clears its initialisation.
-        if initialises && matches!(outcome, Outcome::NoAnswer { .. }) {
-            bridge.initialise()?;
-        }
-        Ok(outcome)
+/// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
+pub(super) fn restore<S: Subject>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
+    let Some((memory, before)) = saved else { return Ok(()) };
+    subject.write_memory(memory, &before).or_else(|_| {
+        subject.recover()?;
+        subject.write_memory(memory, &before)
     })?;
-    let verdict = verdict::judge(&rows, BridgeState::Vendor, Speed::Unknown);
+    Ok(())
+}
+
+/// A unit that is surveyed, initialised and checked.
+pub(super) struct Prepared {
+    pub(super) known: Known,
+    pub(super) pattern: Pattern,
+    pub(super) checked: Integrity,
+}
+
+/// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Puts into `saved` what
+/// was in the GPU's memory before this changes it.
+pub(super) fn prepare<S: Subject>(
+    subject: &mut S,
+    unit: &mut BenchUnit,
+    plan: &BenchPlan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+    saved: &mut Saved,
+) -> Result<Prepared, BenchError> {
+    progress.event(BenchEvent::Checking);
+    subject.protocol().clone_into(&mut unit.transport);
+    S::FIRMWARE.clone_into(&mut unit.firmware);
+    let mut known = subject.survey(plan)?;
+    interrupt.check()?;
+    if known.looks {
+        let assigns = known.completes || plan.writes(&S::PATHS);
+        let completes = known.completes;
+        known.beyond = Some(subject.on_pcie(|engine| beyond::look(engine, assigns, completes, interrupt))?);
+    }
+    unit.behind = known.words();
+
+    let pattern = Pattern::new(plan.seed);
+    let mut checked = Integrity::default();
+    let writes_memory = [Path::F0Write, Path::TlpWrite].map(|path| runs(subject, path, plan, &known));
+    if let Some(memory) = known.memory().filter(|_| writes_memory.contains(&true)) {
+        let outcome = check_memory(subject, memory, &pattern, plan.effort.timeout, saved);
+        checked.memory = Some(outcome.or_else(Halt::outcome)?);
+    }
+    subject.prepare(plan, &mut known, progress)?;
+    if runs(subject, S::FILLS_SRAM, plan, &known) {
+        check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
+    }
+    interrupt.check()?;
+    Ok(Prepared { known, pattern, checked })
+}
+
+fn check_sram<S: Subject>(
+    subject: &mut S,
+    checked: &mut Integrity,
+    pattern: &Pattern,
+    timeout: Duration,
+) -> Result<(), BenchError> {
+    let [written, read] = integrity::check(subject, pattern, timeout)?;
+    *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
+    checked.e4 = read;
+    Ok(())
+}
+
+/// Recovers a unit, and checks again what failed its check.
+pub(super) fn check_again<S: Subject>(
+    subject: &mut S,
+    Prepared { known, pattern, checked }: &mut Prepared,
+    timeout: Duration,
+    saved: &mut Saved,
+) -> Result<(), BenchError> {
+    subject.recover().map_err(PcieError::from)?;
+    subject.after_silence(known)?;
+    let failed = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Same);
+    if let Some(memory) = known.memory().filter(|_| failed(&checked.memory)) {
+        let outcome = check_memory(subject, memory, pattern, timeout, saved);
+        checked.memory = Some(outcome.or_else(Halt::outcome)?);
+    }
+    if [&checked.write16, &checked.f2, &checked.e4].into_iter().any(failed) {
+        check_sram(subject, checked, pattern, timeout)?;
+    }
+    Ok(())
+}
+
+/// Measures each point of the plan on a prepared unit.
+fn measure_all<S: Subject>(
+    subject: &mut S,
+    unit: BenchUnit,
+    plan: &BenchPlan,
+    Prepared { known, pattern, checked }: &Prepared,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<BenchReport, BenchError> {
+    let task = Task {
+        known,
+        pattern,
+        window_holds: checked.e4 == Some(Outcome::Same),
+        memory_holds: checked.memory == Some(Outcome::Same),
+        effort: plan.effort,
+        model: plan.model.as_ref(),
+        interrupt,
+    };
+    let (most, usual) = subject.depths();
+    let mut points: Vec<Point> = Vec::new();
+    for mut point in plan.points(&S::PATHS, most, &usual) {
+        if subject.limit(&mut point, known) && !points.contains(&point) {
+            points.push(point);
+        }
+    }
+    let mut rows: Vec<Row> = Vec::with_capacity(points.len());
+    for (index, &point) in points.iter().enumerate() {
+        interrupt.check()?;
+        progress.event(BenchEvent::Row { index, of: points.len(), point });
+        let outcome = match obstacle(subject, point.path, plan, known, checked, &rows) {
+            Some(outcome) => outcome,
+            None => measure(subject, point, plan, &task)?,
+        };
+        let Point { path, size, depth } = point;
+        rows.push(Row { path, size, depth, outcome });
+    }
+    // The figures of a virtual unit measure the host.
+    let verdict = if unit.is_virtual { Vec::new() } else { verdict::judge(&rows, S::STATE, subject.speed()) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
-        integrity,
-        e4_extension,
-        read16_sram,
+        integrity: Some(checked).filter(|checked| checked.outcomes().next().is_some()).cloned(),
+        e4_extension: known.e4_extension,
+        read16_sram: known.read16_sram,
         rows,
         verdict,
     })
 }
 
-/// Measures each point. `measure` gets the point and the rows before it.
-pub(super) fn measure_each(
-    points: &[Point],
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-    mut measure: impl FnMut(Point, &[Row]) -> Result<Outcome, BenchError>,
-) -> Result<Vec<Row>, BenchError> {
-    let mut rows = Vec::with_capacity(points.len());
-    for (index, &point) in points.iter().enumerate() {
-        interrupt.check()?;
-        progress.event(BenchEvent::Row { index, of: points.len(), point });
-        let Point { path, size, depth } = point;
-        rows.push(Row { path, size, depth, outcome: measure(point, &rows)? });
+/// Measures a row.
+fn measure<S: Subject>(
+    subject: &mut S,
+    point: Point,
+    plan: &BenchPlan,
+    task: &Task<'_>,
+) -> Result<Outcome, BenchError> {
+    let outcome = match &task.known.beyond {
+        Some(beyond) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, beyond, task))?,
+        _ => subject.measure(point, task)?,
+    };
+    if matches!(outcome, Outcome::NoAnswer { .. }) {
+        subject.after_silence(task.known)?;
     }
-    Ok(rows)
+    // The writes have changed the bytes that a later row compares.
+    if point.path == Path::TlpWrite
+        && let Some(memory) = task.known.memory().filter(|_| plan.paths.contains(&Path::F0Read) && task.memory_holds)
+    {
+        subject.write_memory(memory, &task.pattern.bytes()[..S::MEMORY_LEN]).map_err(PcieError::from)?;
+    }
+    Ok(outcome)
 }
 
-/// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
-/// initialised again after its recovery.
-fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, plan: &BenchPlan) -> Result<bool, BenchError> {
-    match has_read16_sram(bridge, plan.effort.timeout) {
-        Err(error) if error.is_timeout() => {
-            integrity::recover(bridge, Path::Read16)?;
-            bridge.initialise()?;
-            Ok(false)
-        }
-        asked => Ok(asked?),
-    }
+/// Whether a path is selected, and not skipped on this unit.
+fn runs<S: Subject>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> bool {
+    plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
+}
+
+fn left_out<S: Subject>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+    if S::PATHS.contains(&path) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
+}
+
+/// Writes the pattern to memory behind the bridge, and reads it back. Puts into `saved` what was there before.
+fn check_memory<S: Subject>(
+    subject: &mut S,
+    memory: Memory,
+    pattern: &Pattern,
+    timeout: Duration,
+    saved: &mut Option<(Memory, Vec<u8>)>,
+) -> Result<Outcome, Halt> {
+    let expected = &pattern.bytes()[..S::MEMORY_LEN];
+    let mut found = vec![0; expected.len()];
+    subject.read_memory(memory, &mut found, timeout)?;
+    saved.get_or_insert_with(|| (memory, found.clone()));
+    subject.write_memory(memory, expected).map_err(|error| tlp::halt(error, timeout))?;
+    subject.read_memory(memory, &mut found, timeout)?;
+    Ok(integrity::compare(expected, &found, 0))
 }
 
 /// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
 /// never answered is not tried at another size, which would only cost its time-out.
-pub(super) fn obstacle(
+fn obstacle<S: Subject>(
+    subject: &mut S,
     path: Path,
-    left_out: Option<&str>,
-    beyond: Option<&Beyond>,
-    integrity: Option<&Integrity>,
+    plan: &BenchPlan,
+    known: &Known,
+    integrity: &Integrity,
     rows: &[Row],
 ) -> Option<Outcome> {
-    let not_run = |reason: &str| Outcome::NotRun { reason: reason.to_owned() };
-    let unreachable = beyond.filter(|_| path == Path::ConfigRead || path.needs_memory()).and_then(|beyond| {
-        let why = beyond.memory.as_ref().err()?;
-        (path.needs_memory() || beyond.function.is_none()).then(|| not_run(why))
-    });
-    let failed = || integrity.and_then(|integrity| integrity.obstacle(path)).cloned();
+    let unreachable = || {
+        let beyond = known.beyond.as_ref()?;
+        let why = beyond.memory.err()?;
+        (path.needs_memory() || path == Path::ConfigRead && beyond.function.is_none()).then_some(why)
+    };
     let silent = || {
         let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);
         before.filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. })).cloned()
     };
-    left_out.map(not_run).or(unreachable).or_else(failed).or_else(silent)
+    let skip = left_out(subject, path, plan, known).or_else(unreachable);
+    skip.map(|reason| Outcome::NotRun { reason }).or_else(|| integrity.obstacle(path).cloned()).or_else(silent)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    Bridge, Completion, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
+    Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
 use super::measure::Effort;
@@ -61,11 +61,14 @@ fn unit() -> Unit0 {
     }
 }
 
-const AS_BY_A_RUNTIME: [(u16, u8); 3] = [(0x054B, 0x20), (0x05A8, 0x02), (0x05F8, 0x04)];
-
 impl Unit0 {
+    fn e4_len(&self, bytes: &[u8], wanted: usize) -> usize {
+        let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
+        (long + usize::from(bytes[1])).min(wanted).min(self.e4_most)
+    }
+
     fn is_initialised(&self) -> bool {
-        AS_BY_A_RUNTIME.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
+        asm2464::scsi::runtime::INITIALISED.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
     }
 
     fn set_xdata(&mut self, at: u16, value: u8) {
@@ -77,9 +80,9 @@ impl Unit0 {
         }
     }
 
-    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<Completion, TransportError> {
-        let good = |transferred| Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
-        let check = |sense| Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
+    fn answer(&mut self, cdb: &Cdb, data: DataPhase<'_>) -> Result<CommandEnd, TransportError> {
+        let good = |transferred| Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
+        let check = |sense| Ok(CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) });
         let silent =
             || Err(TransportErrorKind::Timeout { deadline: Duration::from_millis(1) }.during("a test command"));
         let bytes = cdb.padded();
@@ -124,16 +127,16 @@ impl Unit0 {
             }
             (0x88 | 0x8A, _) => silent(),
             (0xE4, DataPhase::In(data)) if bytes[3] < 0xF0 => {
-                data.fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
-                good(data.len())
+                let len = self.e4_len(bytes, data.len());
+                data[..len].fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
+                good(len)
             }
             (0xE5, _) => {
                 self.set_xdata(u16::from_be_bytes([bytes[3], bytes[4]]), bytes[1]);
                 good(0)
             }
             (0xE4, DataPhase::In(data)) => {
-                let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
-                let len = (long + usize::from(bytes[1])).min(data.len()).min(self.e4_most);
+                let len = self.e4_len(bytes, data.len());
                 let at = usize::from(u16::from_be_bytes([bytes[3], bytes[4]])) - 0xF000;
                 data[..len].copy_from_slice(&self.buffer[at..at + len]);
                 good(len)
@@ -152,7 +155,7 @@ impl Transport for Unit0 {
         4
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, _timeout: Duration) -> Result<CommandEnd, TransportError> {
         self.answer(cdb, data)
     }
 
@@ -183,14 +186,23 @@ fn plan(paths: &[Path]) -> BenchPlan {
     let millisecond = Duration::from_millis(1);
     let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
     let paths: BTreeSet<Path> = paths.iter().copied().collect();
-    BenchPlan { paths, sizes: vec![], depths: vec![], sweep: false, reads_without_ssd: false, effort, seed: 42 }
+    BenchPlan {
+        paths,
+        sizes: vec![],
+        depths: vec![],
+        sweep: false,
+        reads_without_ssd: false,
+        effort,
+        model: None,
+        seed: 42,
+    }
 }
 
 fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {
     let mut bridge = Bridge::new(unit);
     let who = BenchUnit {
         device: "test".to_owned(),
-        is_virtual: true,
+        is_virtual: false,
         usb_id: "ADD1:0001".to_owned(),
         serial: "1".to_owned(),
         firmware: String::new(),
@@ -207,7 +219,7 @@ fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
     let report = report.unwrap();
     assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
     let (read, rows) = report.rows.split_last().unwrap();
-    assert_eq!(read.outcome, Outcome::NotRun { reason: "no device that completes".to_owned() });
+    assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
     assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
     for row in rows {
         let figures = row.figures().unwrap();
@@ -246,10 +258,12 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
-    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&Path::SCSI));
+    let (report, unit0) =
+        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
     assert_eq!((unit0.written, unit0.identified), (0, 0));
-    let (report, unit0) = bench(Unit0 { xdata: AS_BY_A_RUNTIME.into(), ..unit() }, &plan(&[Path::E4Stock]));
+    let (report, unit0) =
+        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
     let report = report.unwrap();
     assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
     assert_eq!(unit0.identified, 0);
@@ -326,7 +340,7 @@ fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
     let who = BenchUnit {
         device: String::new(),
-        is_virtual: true,
+        is_virtual: false,
         usb_id: String::new(),
         serial: String::new(),
         firmware: String::new(),
@@ -338,11 +352,30 @@ fn ctrl_c_ends_the_bench() {
 }
 
 #[test]
-fn a_baseline_is_compared_row_by_row() {
-    let (before, _) = bench(unit(), &plan(&Path::SCSI));
-    let (mut before, now) = (before.unwrap(), bench(unit(), &plan(&Path::SCSI)).0.unwrap());
-    before.rows.retain(|row| row.path == Path::E4Stock);
-    let changes = baseline::compare(&before, &now);
-    assert_eq!(changes.iter().map(|change| change.path).collect::<Vec<_>>(), [Path::E4Stock]);
+fn a_row_is_worse_than_its_baseline_only_beyond_the_threshold_and_the_spread_or_without_figures() {
+    let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
+    let mut before = before.unwrap();
+    let set = |row: &mut Row, [min, median, max]: [f64; 3]| match &mut row.outcome {
+        Outcome::Measured(figures) => figures.mb_per_s = Spread { median, min, max },
+        other => panic!("{other:?}"),
+    };
+    let mut now = before.clone();
+    set(&mut before.rows[0], [9.0, 10.0, 11.0]);
+    let mut compared = |figures: Option<[f64; 3]>, max_slower| {
+        match figures {
+            Some(figures) => set(&mut now.rows[0], figures),
+            None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
+        }
+        let change = baseline::compare(&before, &now, max_slower).remove(0);
+        (change.to_string(), change.is_worse)
+    };
+    assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
+    assert_eq!(compared(Some([7.0, 8.0, 8.9]), 30.0), ("-20.0%".to_owned(), false));
+    assert_eq!(compared(Some([7.0, 8.0, 9.5]), 10.0), ("-20.0% (within spread)".to_owned(), false));
+    assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
+    assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
+    before.rows.retain(|row| row.path == Path::Write16);
+    let paths = baseline::compare(&before, &now, 10.0).into_iter().map(|change| change.path);
+    assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
     assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
 }

@@ -1,42 +1,40 @@
 //! Measurement of single TLPs on either firmware: configuration reads, memory reads, and memory writes in batches.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use asm2464::interrupt::Interrupt;
+use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::bridge::CommandError;
-use asm2464_host::bridge::open::{CompletionStatus, Tlp};
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::beyond::{Beyond, Memory};
 use super::error::{BenchError, Halt};
-use super::integrity;
-use super::measure::{Effort, Point};
+use super::measure::Point;
 use super::path::Path;
-use super::pattern::Pattern;
 use super::report::Outcome;
+use super::run::Task;
 use super::tally::repeat;
 
 /// Bytes of the memory range that single TLPs read and write.
-const REACH: u64 = 1024;
+pub(super) const REACH: usize = 1024;
 
 /// Times TLPs at one size: one request and its completion, or a batch of writes until the unit has taken all.
 ///
 /// # Errors
 /// If the wire failed or Ctrl-C was pressed. No answer, a refusal and a status other than success are outcomes.
-pub(super) fn measure<E: TlpEngine>(
-    engine: &mut E,
+pub(super) fn measure(
+    engine: &mut dyn TlpEngine,
     point: Point,
     beyond: &Beyond,
-    effort: Effort,
-    interrupt: Interrupt<'_>,
+    task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
+    let Task { model, effort, interrupt, .. } = *task;
     let mut number = 0;
-    repeat(engine, E::simulated, effort, interrupt, |engine, tally, until| {
+    repeat(engine, model, effort, interrupt, |engine, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
             number += 1;
             let begun = Instant::now();
-            let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort))?;
+            let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
             tally.count(point.size, begun.elapsed());
             let mut statuses = completions.iter().flatten().map(|completion| completion.status);
             if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
@@ -50,7 +48,7 @@ pub(super) fn measure<E: TlpEngine>(
 /// The `number`th batch.
 fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
     let dwords = (point.size / 4) as u64;
-    let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % REACH;
+    let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % REACH as u64;
     match point.path {
         Path::ConfigRead => {
             let function = beyond.function?;
@@ -65,41 +63,32 @@ fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
     }
 }
 
-/// Writes the pattern's first dwords one by one, and reads them back.
+/// Reads memory dword by dword.
 ///
 /// # Errors
 /// [`Halt`].
-pub(super) fn check<E: TlpEngine>(
-    engine: &mut E,
+pub(super) fn read(
+    engine: &mut dyn TlpEngine,
     memory: Memory,
-    pattern: &Pattern,
-    effort: Effort,
-) -> Result<Outcome, Halt> {
-    let expected = &pattern.bytes()[..REACH as usize];
-    write(engine, memory, expected).map_err(|error| halt(error, effort))?;
-    Ok(integrity::compare(expected, &save(engine, memory, effort)?, 0))
-}
-
-/// Saves the bytes that [`check`] and [`measure`] overwrite.
-///
-/// # Errors
-/// [`Halt`].
-pub(super) fn save<E: TlpEngine>(engine: &mut E, memory: Memory, effort: Effort) -> Result<Vec<u8>, Halt> {
-    let tlps: Vec<Tlp> = (0..REACH).step_by(4).map(|offset| Tlp::memory_read(memory.address + offset)).collect();
-    let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort))?;
-    let dwords = completions
-        .into_iter()
-        .flatten()
-        .map(|completion| completion.value().ok_or_else(|| Outcome::Refused { reason: completion.status.to_string() }));
-    let dwords: Vec<u32> = dwords.collect::<Result<_, _>>()?;
-    Ok(dwords.into_iter().flat_map(u32::to_le_bytes).collect())
+    buffer: &mut [u8],
+    timeout: Duration,
+) -> Result<(), Halt> {
+    let (dwords, _) = buffer.as_chunks_mut::<4>();
+    let tlps: Vec<Tlp> =
+        (memory.address..).step_by(4).zip(&*dwords).map(|(address, _)| Tlp::memory_read(address)).collect();
+    let completions = engine.tlps(&tlps).map_err(|error| halt(error, timeout))?;
+    for (dword, completion) in dwords.iter_mut().zip(completions.into_iter().flatten()) {
+        let value = completion.value().ok_or_else(|| Outcome::Refused { reason: completion.status.to_string() })?;
+        *dword = value.to_le_bytes();
+    }
+    Ok(())
 }
 
 /// Writes these bytes dword by dword.
 ///
 /// # Errors
 /// [`EngineError`].
-pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+pub(super) fn write(engine: &mut dyn TlpEngine, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
     let (dwords, _) = bytes.as_chunks::<4>();
     let addresses = (memory.address..).step_by(4);
     let tlps: Vec<Tlp> =
@@ -108,11 +97,11 @@ pub(super) fn write<E: TlpEngine>(engine: &mut E, memory: Memory, bytes: &[u8]) 
 }
 
 /// What a failed request means for its path.
-fn halt(error: EngineError, effort: Effort) -> Halt {
+pub(super) fn halt(error: EngineError, timeout: Duration) -> Halt {
     match error {
         EngineError::Control(error) => error.into(),
         EngineError::Command(CommandError::Transport(error)) if error.is_timeout() => {
-            Outcome::no_answer(effort.timeout).into()
+            Outcome::no_answer(timeout).into()
         }
         EngineError::Command(CommandError::Transport(error)) => Halt::Error(error.into()),
         EngineError::Command(error) => Outcome::Refused { reason: error.to_string() }.into(),

@@ -7,9 +7,9 @@ use super::path::Path;
 use super::report::{BenchVerdict, Outcome, Row};
 
 /// Source of the vendor's figures.
-const VENDOR_SOURCE: &str = "usbgpu.md, \"Speed Comparison\"";
+const VENDOR_SOURCE: &str = "USBGPU.md in github.com/tinygrad/asm2464pd-firmware, \"Speed Comparison\"";
 /// Source of the open firmware's figures.
-const OPEN_SOURCE: &str = "the open firmware's README: measured on a unit at 10 Gbit/s";
+const OPEN_SOURCE: &str = "README of github.com/tinygrad/asm2464pd-firmware: measured on a unit at 10 Gbit/s";
 const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a phone-class host";
 
 /// The published figure of a path in MB/s, and its source; `None` if nobody has published one.

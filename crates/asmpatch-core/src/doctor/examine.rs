@@ -7,6 +7,7 @@ use asm2464::Coded;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::DMA_STATE;
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{
     Behind, Bridge, CommandError, ControlError, Port, PortError, Transport, TransportError, UnitInfo,
@@ -28,8 +29,6 @@ const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 const READ_LEN: usize = 64;
 /// Number of times that the short bench sends each request.
 const REPEATS: usize = 50;
-/// XDATA 0xC450: the state of the SRAM DMA, 0 while it is idle.
-const SRAM_DMA: XdataAddress = XdataAddress::main(0xC450);
 /// The last slot of the SRAM, the target of the bulk data.
 const SRAM_SLOT: u8 = 31;
 
@@ -247,9 +246,9 @@ fn open(
         }
     };
     let mut status = [0];
-    let mut asked = bridge.xdata_read(SRAM_DMA, &mut status);
+    let mut asked = bridge.xdata_read(DMA_STATE, &mut status);
     if matches!(asked, Err(ControlError::Timeout { .. })) {
-        asked = bridge.reset_port().and_then(|()| bridge.xdata_read(SRAM_DMA, &mut status));
+        asked = bridge.reset_port().and_then(|()| bridge.xdata_read(DMA_STATE, &mut status));
         if matches!(asked, Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. })) {
             seen.pipes = PipeState::Dead;
             return Ok(());
@@ -264,7 +263,7 @@ fn open(
         }
     }
     if options.write && seen.pipes == PipeState::NotAsked {
-        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; asm2464_host::bridge::open::SECTOR_LEN]) {
+        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; asm2464::sram::SECTOR_LEN]) {
             Ok(()) => PipeState::Move,
             Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
             Err(error) => {

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use asm2464::scsi::XdataAddress;
-use asm2464_host::bridge::open::SECTOR_LEN;
+use asm2464::scsi::runtime::INITIALISED;
+use asm2464::sram::SECTOR_LEN;
 use asm2464_host::bridge::{Bridge, CommandError, Transport};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
 use derive_more::Display;
@@ -192,7 +193,8 @@ fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) ->
 
 /// Initialises the bridge if it is not initialised.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
-    if bridge.xdata_byte(XdataAddress::main(0x05A8))? == 0 { bridge.initialise() } else { Ok(()) }
+    let [(at, _), ..] = INITIALISED;
+    if bridge.xdata_byte(XdataAddress::main(at))? == 0 { bridge.initialise() } else { Ok(()) }
 }
 
 fn pattern(len: usize) -> Vec<u8> {

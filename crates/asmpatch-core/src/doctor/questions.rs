@@ -7,6 +7,8 @@ use asm2464::Bdf;
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BridgeState, ConfigBlock, Image};
 use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
+use asm2464::sram::DMA_STATE;
+use asm2464::tlp::LTSSM;
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_host::bridge::open::OpenCommand;
@@ -28,10 +30,10 @@ impl Question {
     /// The questions for a unit in this state: its identity, and registers that reading does not change.
     pub const fn of(state: BridgeState) -> &'static [Self] {
         const USB_SPEED: Question = Question::Xdata(0x9100, 1);
-        const LINK: Question = Question::Xdata(0xB450, 1);
-        const SRAM_DMA: Question = Question::Xdata(0xC450, 1);
+        const LINK: Question = Question::Xdata(LTSSM.addr, 1);
+        const SRAM_DMA: Question = Question::Xdata(DMA_STATE.addr, 1);
         const PHY: Question = Question::Xdata(0xE712, 1);
-        const VERSION: Question = Question::Xdata(0x07F0, 6);
+        const VERSION: Question = Question::Xdata(XdataAddress::VERSION.addr, 6);
         match state {
             BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY],
             BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY],

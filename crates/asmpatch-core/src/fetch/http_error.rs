@@ -90,7 +90,7 @@ pub enum HttpError {
         expected: Option<u64>,
     },
     /// The server's answer is not HTTP, or leads to no usable address.
-    #[error("the server of {url} sends an answer that makes no sense: {reason}")]
+    #[error("the server of {url} sends an invalid answer: {reason}")]
     Malformed {
         /// The address.
         url: String,

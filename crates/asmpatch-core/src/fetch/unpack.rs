@@ -84,7 +84,7 @@ pub enum UnpackError {
         source: UpdaterError,
     },
     /// The file holds images, but not this one.
-    #[error("{origin} does not hold image {id}; it holds {found}")]
+    #[error("{origin} has no image {id}; it has {found}")]
     NotInside {
         /// The archive or updater.
         origin: String,

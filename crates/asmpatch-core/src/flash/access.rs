@@ -1,12 +1,13 @@
 //! An opened unit with its access to the flash, by commands or by registers. Only this module knows both.
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
+use asm2464::flash::{RegisterFlash, SECTOR_LEN};
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 
 use super::error::FlashError;
 use super::plan::{BlockBytes, UnitBlocks, is_readable};
-use super::registers::{RegisterFlash, SECTOR_LEN, Slot};
+use super::slot::Slot;
 
 /// Reads a unit's flash.
 pub trait FlashReader {

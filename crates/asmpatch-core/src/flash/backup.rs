@@ -6,7 +6,7 @@ use asm2464::firmware::{
     BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
 };
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::Attached;
+use asm2464_host::bridge::{Attached, Location};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -32,7 +32,7 @@ pub struct Backup {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct BackedUpUnit {
-    /// The unit's port, as in `--device`.
+    /// The unit's [`Location`], as text.
     pub device: String,
     /// VID:PID.
     pub usb_id: String,
@@ -45,6 +45,13 @@ pub struct BackedUpUnit {
     /// The version that the unit reported, if it could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub firmware_version: Option<String>,
+}
+
+impl BackedUpUnit {
+    /// Whether the backup is a virtual unit's.
+    pub fn is_virtual(&self) -> bool {
+        self.device.parse().is_ok_and(|location: Location| location.is_virtual())
+    }
 }
 
 impl Backup {
@@ -108,14 +115,14 @@ pub fn container_len(field: [u8; 4]) -> Option<usize> {
 /// Number of bytes that [`read`] moves.
 pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
 
-/// Reads everything that the unit returns of its flash into memory. `device` is the port as in `--device`.
+/// Reads everything that the unit at this place returns of its flash into memory.
 ///
 /// # Errors
 /// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::Command`], [`FlashError::Registers`],
 /// [`FlashError::Interrupted`].
 pub fn read(
     access: &mut Access,
-    device: String,
+    location: &Location,
     attached: &Attached,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
@@ -141,7 +148,7 @@ pub fn read(
     let parts = [part(Part::One)?, part(Part::Two)?];
     Ok(Backup {
         unit: BackedUpUnit {
-            device,
+            device: location.to_string(),
             usb_id: attached.usb_id.to_string(),
             state: attached.state.to_string(),
             serial: attached.serial.clone(),

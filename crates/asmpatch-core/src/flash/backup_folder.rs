@@ -13,7 +13,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::Sha256Digest;
-use asm2464::escape;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
 use asmpatch_files::atomic::{self, StagedFolder, sync_folder};
 use asmpatch_files::file;
@@ -67,15 +66,15 @@ impl fmt::Display for BackupManifest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
         let Self { format, tool, file, .. } = self;
-        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", escape::toml(tool))?;
+        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", toml_file::string(tool))?;
         let strings =
             [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
         let version = firmware_version.iter().map(|version| ("firmware-version", version));
         for (key, value) in strings.into_iter().chain(version) {
-            writeln!(f, "{key} = {}", escape::toml(value))?;
+            writeln!(f, "{key} = {}", toml_file::string(value))?;
         }
         for FileEntry { name, length, sha256 } in file {
-            let (name, sha256) = (escape::toml(name), escape::toml(sha256));
+            let (name, sha256) = (toml_file::string(name), toml_file::string(sha256));
             writeln!(f, "\n[[file]]\nname = {name}\nlength = {length}\nsha256 = {sha256}")?;
         }
         Ok(())
@@ -156,7 +155,7 @@ asm2464::coded!(BackupFolderError {
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
-#[display("{}{}", folder.display(), if *is_new { "" } else { " holds the same already" })]
+#[display("{}{}", folder.display(), if *is_new { "" } else { ", which has the same backup already" })]
 pub struct Saved {
     /// The folder.
     pub folder: PathBuf,

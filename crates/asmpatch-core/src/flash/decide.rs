@@ -21,6 +21,8 @@ pub struct Subject {
     pub firmware: Firmware,
     /// Whether a unit that runs the image can be written again.
     pub rewritable: Rewritable,
+    /// Whether the firmware is from outside and unknown. A unit's own, from its backup, is not.
+    pub is_unknown: bool,
     /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
     /// Whether the user gave the serial number.
@@ -73,15 +75,32 @@ pub enum Neighbours {
     Unknown(String),
 }
 
-/// Reasons a write needs `--unproven`.
+/// A permission of [`Allowed`] that a command after a run may need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// [`Allowed::unproven`].
+    Unproven,
+    /// [`Allowed::clone_identity`].
+    CloneIdentity,
+    /// [`Allowed::other_line`].
+    OtherLine,
+}
+
+/// Reasons a write needs [`Permission::Unproven`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum Unproven {
     /// The image's code can't be executed.
     #[display(
-        "the image does not boot on the chip model, which may not know enough of its version: that the unit would take \
-         firmware again is not proven"
+        "the image does not boot on the chip model, which may not cover its version, so asmpatch couldn't prove that \
+         the unit would take firmware again"
     )]
     NotExecuted,
+    /// The image is unknown.
+    #[display(
+        "the image is no known one, so nobody has said that it works on silicon; on the chip model it boots and takes \
+         firmware again"
+    )]
+    UnknownImage,
     /// The image is the practice image, and the port is real.
     #[display("the practice image has never run on silicon, and a real chip would not enumerate with it")]
     Practice,
@@ -108,7 +127,7 @@ pub enum Refusal {
     #[error("{} units are named: {}", .0.len(), .0.join(", "))]
     SeveralUnits(Vec<String>),
     /// The unit can't be backed up.
-    #[error("{device}: the unit runs its {state}, which gives no backup")]
+    #[error("{device}: the unit runs its {state}, so asmpatch can't back it up")]
     NoBackup {
         /// The port.
         device: String,
@@ -147,7 +166,7 @@ pub enum Refusal {
         /// The identity that it would get.
         what: Cloned,
     },
-    /// The version's line would change, and nobody can be asked.
+    /// The version's line would change, and nobody can be asked, or its first byte changes.
     #[error("{device}: the version's line changes from {from} to {to}")]
     OtherLine {
         /// The port.
@@ -158,7 +177,7 @@ pub enum Refusal {
         to: FirmwareVersion,
     },
     /// The units beside this one can't be listed, and nobody can be asked.
-    #[error("{device}: it can't be checked whether another unit has the same serial number: {why}")]
+    #[error("{device}: couldn't check whether another unit has the same serial number: {why}")]
     UnknownNeighbours {
         /// The port.
         device: String,
@@ -173,7 +192,7 @@ pub enum Refusal {
         /// The ID.
         id: UsbId,
     },
-    /// Another unit was refused, and `--all-or-none` is set.
+    /// Another unit was refused, and all or none are to be written.
     #[error("{device}: not written, because {because} is not")]
     AllOrNone {
         /// The port.
@@ -251,14 +270,14 @@ impl Others<'_> {
     fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
         let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
         let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
-        such.map(|unit| unit.seen.device.clone()).collect()
+        such.map(|unit| unit.seen.location.to_string()).collect()
     }
 
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
         if let Neighbours::Listed(connected) = self.connected
-            && self.units.get(self.at).is_some_and(|unit| !unit.seen.is_virtual())
+            && self.units.get(self.at).is_some_and(|unit| !unit.seen.location.is_virtual())
         {
             let connected = connected.iter().filter(|other| other.serial == serial);
             same.extend(connected.map(|other| other.device.clone()));
@@ -284,7 +303,7 @@ impl Candidate<'_> {
 
     fn decide(&self, subject: &Subject, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
         let seen = self.seen;
-        let device = || seen.device.clone();
+        let device = || seen.location.to_string();
         if let Rewritable::No(failed) = &subject.rewritable {
             return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
         }
@@ -312,13 +331,13 @@ impl Candidate<'_> {
         }
         let other_line = self.other_line();
         if let Some((from, to)) = other_line
-            && allowed.unasked
+            && (allowed.unasked || from.line()[0] != to.line()[0])
             && !allowed.other_line
         {
             return Err(Refusal::OtherLine { device: device(), from, to });
         }
         let unknown_neighbours = match others.connected {
-            Neighbours::Unknown(why) if !seen.is_virtual() => Some(why.clone()),
+            Neighbours::Unknown(why) if !seen.location.is_virtual() => Some(why.clone()),
             _ => None,
         };
         if let Some(why) = &unknown_neighbours
@@ -365,10 +384,11 @@ impl Candidate<'_> {
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
-        let real = !self.seen.is_virtual();
+        let real = !self.seen.location.is_virtual();
         let mut why = Vec::new();
         let mut add = |holds: bool, reason| why.extend(holds.then_some(reason));
         add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
+        add(subject.is_unknown, Unproven::UnknownImage);
         add(real && subject.firmware.is_practice(), Unproven::Practice);
         add(real && subject.from_virtual, Unproven::VirtualBackup);
         why
@@ -403,7 +423,7 @@ impl Candidate<'_> {
     }
 
     /// Returns the change of the version's line, if there is one. The version's last bytes name the line: the chip
-    /// maker's own, or an enclosure maker's. The practice image has none.
+    /// maker's own, or a dock maker's. The practice image has none.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
         let (from, to) = (self.seen.running.version?, self.plan.version?);
@@ -411,16 +431,16 @@ impl Candidate<'_> {
     }
 }
 
-/// Options that the commands after a run need, so that they are not refused.
+/// Permissions that the commands after a run need, so that they are not refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// Options of the same command, run again.
-    pub again: Vec<&'static str>,
-    /// Options of `restore` with this run's backup; `None` if it would be refused anyway.
-    pub back: Option<Vec<&'static str>>,
+    /// For the same run, once more.
+    pub again: Vec<Permission>,
+    /// For writing this run's backup back; `None` if that would be refused anyway.
+    pub back: Option<Vec<Permission>>,
 }
 
-/// Finds the options that the commands after the run of unit `at` need.
+/// Finds the permissions that the commands after the run of unit `at` need.
 pub fn carried(
     units: &[Candidate<'_>],
     at: usize,
@@ -438,20 +458,25 @@ pub fn carried(
             || !others.with_usb4(identity, planned).is_empty()
     };
     let other_line = unit.other_line().is_some();
-    let options = |unproven, clone_identity, other_line| {
-        let all = [("--unproven", unproven), ("--clone-identity", clone_identity), ("--other-line", other_line)];
-        all.into_iter().filter(|(_, needed)| *needed).map(|(option, _)| option).collect::<Vec<_>>()
+    let permissions = |unproven, clone_identity, other_line| {
+        let all = [
+            (Permission::Unproven, unproven),
+            (Permission::CloneIdentity, clone_identity),
+            (Permission::OtherLine, other_line),
+        ];
+        all.into_iter().filter(|(_, needed)| *needed).map(|(permission, _)| permission).collect::<Vec<_>>()
     };
     let again =
-        options(allowed.unproven, allowed.clone_identity || has_twins(&planned), allowed.other_line || other_line);
+        permissions(allowed.unproven, allowed.clone_identity || has_twins(&planned), allowed.other_line || other_line);
     let image = unit.seen.running.image();
     let unproven = match image.as_ref().map(Rewritable::of) {
         Some(Rewritable::No(_)) => return Carried { again, back: None },
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
-    let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.is_virtual();
-    let back = options(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
+    let practice =
+        image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.location.is_virtual();
+    let back = permissions(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
 }
 

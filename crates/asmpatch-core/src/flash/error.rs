@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
+use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupted;
-use asm2464_host::bridge::{CommandError, PortError};
+use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
 use super::backup_folder::BackupFolderError;
-use super::registers::RegisterError;
 use crate::failure::{AnyFailure, Panicked};
 
 /// Reasons a backup or a write stopped.
@@ -25,12 +25,12 @@ pub enum FlashError {
     Command(#[from] CommandError),
     /// An access to the flash through registers failed.
     #[error(transparent)]
-    Registers(#[from] RegisterError),
+    Registers(#[from] RegisterError<ControlError>),
     /// The backup's folder could not be written or read.
     #[error(transparent)]
     Folder(#[from] BackupFolderError),
     /// The unit can't be backed up.
-    #[error("the unit gives no configuration block {}: {why}", index.number())]
+    #[error("can't read the unit's configuration block {}: {why}", index.number())]
     NoBlock {
         /// The block.
         index: BlockIndex,
@@ -82,7 +82,7 @@ pub enum FlashError {
         state: BridgeState,
     },
     /// The unit came back in its boot loader, with this identity.
-    #[error("the unit came back in its boot loader ({0}): the chip does not start what its flash holds")]
+    #[error("the unit came back in its boot loader ({0}): the chip doesn't start what is in its flash")]
     BootLoader(UsbId),
     /// The unit runs another version.
     #[error("the unit runs version {found}, the image is {expected}")]
@@ -102,8 +102,8 @@ pub enum FlashError {
     },
     /// The unit runs other code, whatever its version. Holds whether the image returns 256 bytes at once.
     #[error(
-        "E4 of 256 bytes {}: the unit does not run what was written",
-        if *.0 { "brings none, and the image gives them" } else { "brings them, and the image gives none" }
+        "E4 of 256 bytes {}: the unit doesn't run what was written",
+        if *.0 { "returns none, while the image returns all" } else { "returns all, while the image returns none" }
     )]
     Behaviour(bool),
     /// A signal stopped the run: Ctrl-C, SIGTERM or SIGHUP.

@@ -11,12 +11,7 @@ use asm2464_chip::practice;
 use derive_more::Display;
 
 use super::open_image::OpenImage;
-use crate::patch::{Expectations, Library, verify};
-
-/// The patch that makes writes answered without an SSD behind the bridge.
-const STATUS_PATCH: &str = "status-0x2a12";
-/// The patch that lengthens E4.
-const E4_LENGTH_16: &str = "e4-length-16";
+use crate::patch::{Effect, Expectations, Library, verify};
 
 /// Base of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +32,7 @@ pub struct Firmware {
     base: Base,
     version: FirmwareVersion,
     patches: Vec<String>,
+    effects: Vec<Effect>,
 }
 
 impl Firmware {
@@ -48,11 +44,13 @@ impl Firmware {
             Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
             // A modified practice image is no vendor image.
             _ if image.version() == practice.version() => Base::Practice,
-            Some(_) => Base::Vendor,
+            Some(base) if library.images().contains_key(&base) => Base::Vendor,
+            Some(_) => Base::Unknown,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
-        Self { base, version: image.version(), patches }
+        let effects = verification.effects().collect();
+        Self { base, version: image.version(), patches, effects }
     }
 
     /// Whether the image is asmpatch's practice image, which has never run on silicon.
@@ -73,6 +71,11 @@ impl Firmware {
         self.open().is_none().then_some(self.version)
     }
 
+    /// Whether the image is none that is known: neither a known image, patched or not, nor open firmware.
+    pub fn is_unknown(&self) -> bool {
+        self.base == Base::Unknown
+    }
+
     /// Whether the image is a known image of the vendor's kind without any patch.
     pub fn is_unpatched(&self) -> bool {
         matches!(self.base, Base::Vendor | Base::Practice) && self.patches.is_empty()
@@ -80,16 +83,16 @@ impl Firmware {
 
     /// Whether the image answers writes that no device behind the bridge completes.
     pub fn answers_writes(&self) -> bool {
-        self.has(STATUS_PATCH)
+        self.has(Effect::AnswersWrites)
     }
 
     /// Whether the image's E4 takes more than 255 bytes; `None` if the image is unknown, or takes no commands.
     pub fn has_e4_extension(&self) -> Option<bool> {
-        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(E4_LENGTH_16))
+        matches!(self.base, Base::Vendor | Base::Practice).then(|| self.has(Effect::LongE4))
     }
 
-    fn has(&self, id: &str) -> bool {
-        self.patches.iter().any(|patch| patch == id)
+    fn has(&self, effect: Effect) -> bool {
+        self.effects.contains(&effect)
     }
 }
 
@@ -121,7 +124,7 @@ pub enum Rewritable {
 impl Rewritable {
     /// Boots the image from the reset vector and writes it again over each of its transports.
     pub fn of(image: &Image) -> Self {
-        Self::judge(image, &boot::check(image))
+        Self::of_report(image, &boot::check(image))
     }
 
     /// As [`Rewritable::of`], within this budget.
@@ -129,10 +132,11 @@ impl Rewritable {
     /// # Errors
     /// Ctrl-C.
     pub fn within(image: &Image, budget: &ProofBudget) -> Result<Self, Interrupted> {
-        Ok(Self::judge(image, &boot::check_within(image, budget)?))
+        Ok(Self::of_report(image, &boot::check_within(image, budget)?))
     }
 
-    fn judge(image: &Image, report: &BootReport) -> Self {
+    /// Judges the report on the image's boot.
+    pub fn of_report(image: &Image, report: &BootReport) -> Self {
         match (report.failure(), report.state()) {
             // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
             (Some(_), None) if known_routines(image.version()).next().is_none() => Self::Unknown,
@@ -149,7 +153,7 @@ pub enum RunningFirmware {
     /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
     /// Another firmware than this one in the flash, which was written since the unit started.
-    #[display("other vendor firmware than its flash holds ({_0})")]
+    #[display("vendor firmware other than the one in its flash ({_0})")]
     OtherThanFlashed(Firmware),
     /// Vendor firmware of which at most the version is known.
     #[display("vendor firmware{}", _0.map(|version| format!(" {version}")).unwrap_or_default())]
@@ -182,6 +186,24 @@ mod tests {
         let firmware = Firmware::of(&unknown, &library);
         assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
         assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn a_users_patch_counts_by_its_effect_and_not_by_its_id() {
+        let practice = practice::image();
+        let text = crate::tests::repository("patches").pop().unwrap().1;
+        // A signature needs the effect, and is not needed here.
+        let text = text.split("# The end of the same routine").next().unwrap();
+        let of = |text: &str| {
+            let library = Library::of(&[("mine.toml", text)]).unwrap();
+            let set = PatchSet::resolve(&library, &Selection::default(), &practice, Sha256Digest(practice.sha256()));
+            Firmware::of(&set.unwrap().apply().unwrap().image, &library)
+        };
+        let mine = text.replace("status-0x2a12", "mine");
+        assert!(of(&mine).answers_writes(), "{mine}");
+        let without = text.replace("effects = [\"answers-writes\"]", "");
+        assert_ne!(text, without);
+        assert!(!of(&without).answers_writes(), "an id alone has no effect");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
+use asm2464_host::bridge::Location;
 use derive_more::Display;
 
 use super::backup::BackedUpUnit;
@@ -30,8 +31,8 @@ pub struct FiledBackup {
 /// What a unit shows of its identity.
 #[derive(Debug, Clone, Copy)]
 pub struct UnitTraces<'a> {
-    /// The unit's port, as in `--device`.
-    pub device: &'a str,
+    /// The unit's port.
+    pub location: &'a Location,
     /// Its state.
     pub state: BridgeState,
     /// The serial number in its descriptors.
@@ -50,7 +51,7 @@ pub enum Fit {
     #[display("it has this unit's serial number, but so have other units' backups")]
     SharedSerial,
     /// The port agrees, and nothing else does.
-    #[display("it was taken at this port, which is all that agrees")]
+    #[display("it was taken at this port; nothing else matches")]
     PortOnly,
 }
 
@@ -69,6 +70,7 @@ pub struct FittingBackup {
 
 /// Returns the backups that fit a unit: the best first, and of equals the newest.
 pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
+    let device = unit.location.to_string();
     let own = UnitIdentity::of(unit.blocks.each_ref().map(Option::as_ref)).own();
     // What a unit runs may be older than its flash, so both serial numbers count.
     let shown = Some(unit.serial).filter(|serial| unit.state != BridgeState::OpenFirmware && !is_nobodys(serial));
@@ -86,7 +88,7 @@ pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup
         (Some(_), Some(_)) => None,
         _ if has_serial(theirs) => Some(if is_shared { Fit::SharedSerial } else { Fit::Certain }),
         // Another serial number excludes nothing: a flash may have given the unit a new one.
-        _ => (backup.unit.device == unit.device).then_some(Fit::PortOnly),
+        _ => (backup.unit.device == device).then_some(Fit::PortOnly),
     };
     let mut found: Vec<(&FiledBackup, &UnitIdentity, Fit)> = filed
         .iter()
@@ -94,7 +96,7 @@ pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup
         .filter_map(|(backup, theirs)| Some((backup, theirs, fit(backup, theirs)?)))
         .collect();
     found.sort_by_key(|(backup, _, fit)| {
-        (*fit, backup.unit.device != unit.device, std::cmp::Reverse(backup.written), backup.folder.clone())
+        (*fit, backup.unit.device != device, std::cmp::Reverse(backup.written), backup.folder.clone())
     });
     let told = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
         folder: backup.folder.clone(),
@@ -134,8 +136,12 @@ mod tests {
         FiledBackup { folder: folder.into(), written: None, unit, blocks }
     }
 
-    fn boot_loader<'a>(device: &'a str, serial: &'a str) -> UnitTraces<'a> {
-        UnitTraces { device, state: BridgeState::BootLoader, serial, blocks: &[None, None] }
+    fn at(port: &str) -> Location {
+        port.parse().unwrap()
+    }
+
+    fn boot_loader<'a>(location: &'a Location, serial: &'a str) -> UnitTraces<'a> {
+        UnitTraces { location, state: BridgeState::BootLoader, serial, blocks: &[None, None] }
     }
 
     fn fits(unit: UnitTraces<'_>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
@@ -148,11 +154,11 @@ mod tests {
             filed("here", "3-1", [block_zero("A"), block_one(1)]),
             filed("elsewhere", "3-2", [block_zero("B"), block_one(2)]),
         ];
-        assert_eq!(fits(boot_loader("3-1", "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
-        assert_eq!(fits(boot_loader("3-9", "000000000000"), &all), []);
+        assert_eq!(fits(boot_loader(&at("3-1"), "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
+        assert_eq!(fits(boot_loader(&at("3-9"), "000000000000"), &all), []);
         // A backup of zeros is no match of serial numbers.
         let erased = [filed("erased", "3-2", [[0xFF; 128]; 2])];
-        assert_eq!(fits(boot_loader("3-1", "000000000000"), &erased), []);
+        assert_eq!(fits(boot_loader(&at("3-1"), "000000000000"), &erased), []);
     }
 
     #[test]
@@ -162,14 +168,14 @@ mod tests {
             filed("own", "5-4", [block_zero("A"), block_one(1)]),
         ];
         let expected = [("own".to_owned(), Fit::Certain), ("port".to_owned(), Fit::PortOnly)];
-        assert_eq!(fits(boot_loader("3-1", "A"), &all), expected);
+        assert_eq!(fits(boot_loader(&at("3-1"), "A"), &all), expected);
     }
 
     #[test]
     fn a_serial_number_that_every_unit_gets_identifies_none() {
         let known = known_blocks().map(|block| *block.bytes());
         let all = [filed("known", "5-4", known), filed("port", "3-1", known)];
-        let found = fitting(boot_loader("3-1", "AAAABBBB0060"), &all);
+        let found = fitting(boot_loader(&at("3-1"), "AAAABBBB0060"), &all);
         assert_eq!(found.len(), 1);
         let FittingBackup { folder, fit, has_identity, .. } = &found[0];
         assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
@@ -182,17 +188,21 @@ mod tests {
             filed("two", "3-2", [block_zero("LAB"), block_one(2)]),
         ];
         let expected = [("two".to_owned(), Fit::SharedSerial), ("one".to_owned(), Fit::SharedSerial)];
-        assert_eq!(fits(boot_loader("3-2", "LAB"), &all), expected);
+        assert_eq!(fits(boot_loader(&at("3-2"), "LAB"), &all), expected);
         // Two backups of one unit are no conflict.
         let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
-        assert!(fits(boot_loader("3-1", "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
+        assert!(fits(boot_loader(&at("3-1"), "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
     }
 
     #[test]
     fn block_1_identifies_a_unit_whose_serial_number_has_changed_and_excludes_all_others() {
         let blocks = [None, Some(block_one(1))];
-        let unit =
-            UnitTraces { device: "3-1", state: BridgeState::OpenFirmware, serial: "chip's own", blocks: &blocks };
+        let unit = UnitTraces {
+            location: &at("3-1"),
+            state: BridgeState::OpenFirmware,
+            serial: "chip's own",
+            blocks: &blocks,
+        };
         let all = [
             filed("own", "5-4", [block_zero("OLD"), block_one(1)]),
             filed("same port", "3-1", [block_zero("B"), block_one(2)]),
@@ -203,17 +213,18 @@ mod tests {
 
     #[test]
     fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
-        let unit = UnitTraces { device: "3-1", state: BridgeState::OpenFirmware, serial: "A", blocks: &[None, None] };
+        let unit =
+            UnitTraces { location: &at("3-1"), state: BridgeState::OpenFirmware, serial: "A", blocks: &[None, None] };
         assert_eq!(fits(unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
     }
 
     #[test]
     fn of_equal_backups_the_newest_comes_first() {
-        let at = |folder: &str, seconds| FiledBackup {
+        let written = |folder: &str, seconds| FiledBackup {
             written: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
             ..filed(folder, "3-1", [block_zero("A"), block_one(1)])
         };
-        let found = fits(boot_loader("3-1", "A"), &[at("old", 1), at("new", 9), at("middle", 5)]);
+        let found = fits(boot_loader(&at("3-1"), "A"), &[written("old", 1), written("new", 9), written("middle", 5)]);
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["new", "middle", "old"]);
     }

@@ -19,29 +19,29 @@ pub enum Left {
     /// The write began, which erases everything first, and did not finish. How much the unit has done is not known: a
     /// command whose status is lost may have been carried out, or not even begun.
     #[display(
-        "writing was begun, and its end was not seen: the flash may hold no whole firmware. The unit runs on as \
-         long as it has power, and may come up in its boot loader after that, which takes firmware all the same"
+        "the write didn't finish, so the image may be incomplete. The unit runs on while it has power, and may come \
+         up in its boot loader after that, which still takes firmware"
     )]
     Incomplete,
     /// Everything was written, but not everything was read back.
     #[display(
-        "everything was written, but it is not known to be right: the unit may come up in its boot loader \
-         at its next restart, which takes firmware all the same"
+        "everything was written, but not verified: the unit may come up in its boot loader at its next restart, \
+         which still takes firmware"
     )]
     Complete,
     /// Everything was written and read back; the unit has not been restarted.
-    #[display("the new firmware is written and reads back right: the unit runs the old one until its next restart")]
+    #[display("the new firmware is written and verified: the unit runs the old one until its next restart")]
     Verified,
-    /// Everything was written and E8 was sent; the unit has not been seen since.
-    #[display("everything was written and the unit was told to restart; it has not been seen since")]
+    /// Everything was written and the unit was told to restart; it has not been seen since.
+    #[display("everything was written, and the unit was told to restart; it hasn't come back")]
     Restarted,
     /// The unit came back in its boot loader.
     #[display("it runs the boot loader in its ROM, which takes firmware over USB")]
     BootLoader,
     /// The unit came back under another identity than planned.
-    #[display("everything was written; the unit has not taken the new identity from its configuration yet")]
+    #[display("everything was written; the unit hasn't taken the new identity from its configuration yet")]
     OtherIdentity,
     /// The unit came back as planned, but it is not proven that it runs what was written.
-    #[display("it came back under its new identity, but that it runs what was written is not proven")]
+    #[display("it came back under its new identity, but asmpatch couldn't confirm that it runs what was written")]
     Unproven,
 }

@@ -3,7 +3,8 @@
 //! [`observe`] examines a unit, [`plan`] computes what to write, [`decide`] decides whether to write, [`run`] carries
 //! out the plan and reports to a [`FlashProgress`](progress::FlashProgress), and [`left`] names the state after a
 //! stopped run. A unit is behind a [`Port`](asm2464_host::bridge::Port), real or virtual; nothing here knows which. Its flash
-//! is reached by vendor commands, or through [`registers`] with open firmware; only [`access`] knows which.
+//! is reached by vendor commands, or with open firmware through [registers](asm2464::flash); only [`access`] knows which.
+//! [`slot`] is the contents of the flash, and determines the order in which they change there.
 
 pub mod access;
 pub mod backup;
@@ -19,5 +20,5 @@ pub mod open_image;
 pub mod plan;
 pub mod progress;
 pub mod proof;
-pub mod registers;
 pub mod run;
+pub mod slot;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Port, survey};
+use asm2464_host::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Location, Port, survey};
 
 use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
@@ -63,7 +63,7 @@ impl Running {
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
         let behind = survey::behind(bridge)?;
         let version = known(bridge, Bridge::firmware_version)?;
-        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?;
+        let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?.flatten();
         let mut part = |part: Part| {
             let mut bytes = vec![0; part.max_len()];
             let read = known(bridge, |bridge| bridge.read_flash(part, &mut bytes))?;
@@ -118,8 +118,8 @@ fn known<T>(
 /// State of a unit before it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// The port, as in `--device`.
-    pub device: String,
+    /// Its port.
+    pub location: Location,
     /// The attached unit.
     pub attached: Attached,
     /// Its configuration blocks.
@@ -145,18 +145,13 @@ impl Observation {
         interrupt.check()?;
         // Opening the port has run the guard.
         let is_disk_checked = port.is_disk_checked();
-        Ok(Self { device: port.device(), attached, blocks, running, is_disk_checked })
+        Ok(Self { location: port.location(), attached, blocks, running, is_disk_checked })
     }
 
     /// What the unit shows of its identity.
     pub fn traces(&self) -> UnitTraces<'_> {
-        let Self { device, attached, blocks, .. } = self;
-        UnitTraces { device, state: attached.state, serial: &attached.serial, blocks }
-    }
-
-    /// Whether this is a virtual unit.
-    pub fn is_virtual(&self) -> bool {
-        is_virtual(&self.device)
+        let Self { location, attached, blocks, .. } = self;
+        UnitTraces { location, state: attached.state, serial: &attached.serial, blocks }
     }
 }
 
@@ -169,9 +164,4 @@ pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(A
     let attached = port.attached()?;
     let blocks = Access::open(port)?.blocks(attached.state)?;
     Ok((attached, blocks))
-}
-
-/// Whether a port's name, as in `--device` and in a backup, is that of a virtual unit.
-pub fn is_virtual(device: &str) -> bool {
-    device.starts_with("virtual:")
 }

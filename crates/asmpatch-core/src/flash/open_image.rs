@@ -14,7 +14,7 @@ const BUILD_DIGITS: usize = 8;
 #[derive(Debug, Clone, PartialEq, Eq, Display, serde::Serialize)]
 #[display("open firmware {} (build {build})", product.shown())]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(rename = "OpenJson", description = "The keys of open firmware in `--json`."))]
+#[cfg_attr(feature = "schemas", schemars(rename = "OpenJson", description = "What identifies open firmware."))]
 pub struct OpenImage {
     /// The product string that it enumerates with.
     pub product: String,

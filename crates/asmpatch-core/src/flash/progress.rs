@@ -50,7 +50,7 @@ pub enum FlashStep {
     /// Through registers: sets the block protection again, if it was set.
     #[display("set the block protection again")]
     Protect,
-    /// E8: restarts the unit, if its firmware knows the command.
+    /// E8, or 0xCC31 on open firmware: restarts the unit.
     #[display("restart")]
     Restart,
     /// The hub power-cycles the unit.

@@ -1,26 +1,21 @@
 //! Proof of what a unit runs, by its behaviour.
 //!
-//! A restart by E8 with mode 0x50 proves nothing by itself: nobody has shown that it loads the code from flash again.
+//! A CPU reset proves nothing by itself: on silicon the code seems to stay, and one source says that it is loaded again.
 //! Nor does the version, which is the same for stock and patched firmware. Only behaviour in which the old and the
 //! written code differ is a proof, if it can be tested without harm.
 
 use std::fmt;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
-use asm2464::scsi::{Command, XdataAddress};
+use asm2464::scsi::{LONG_READ, LONG_READ_LEN, ScsiStatus, has_long_read};
 use asm2464_chip::chip::{Data, Ending, boot};
-use asm2464_host::bridge::{Attached, CommandError};
+use asm2464_host::bridge::{Attached, CommandError, survey};
 use derive_more::Display;
 use serde::Serialize;
 
 use super::access::Access;
 use super::error::FlashError;
 use super::plan::FlashPlan;
-
-/// Source of the test read: 256 bytes of RAM, which reading does not change. Without the extension of E4's length only
-/// the low byte counts, and no byte arrives.
-const LONG_READ_FROM: XdataAddress = XdataAddress::main(0x0700);
-const LONG_READ_LEN: u16 = 256;
 
 /// Observable behaviour of a firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,11 +59,10 @@ impl Behaviour {
             return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });
         };
         let version = Some(bridge.firmware_version()?);
-        let long_e4 = match bridge.xdata_read(LONG_READ_FROM, &mut [0; LONG_READ_LEN as usize]) {
-            Ok(()) => Some(true),
-            Err(CommandError::Short { .. } | CommandError::ShortXdata { .. }) => Some(false),
-            Err(CommandError::Transport(error)) if error.is_gone() => return Err(error.into()),
-            Err(_) => None,
+        let timeout = bridge.timeouts().short;
+        let long_e4 = match survey::has_e4_extension(bridge, timeout) {
+            Err(error) if error.is_gone() => return Err(error.into()),
+            answer => answer.ok().flatten(),
         };
         Ok(Self { state, build: None, version, long_e4 })
     }
@@ -99,9 +93,9 @@ pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Optio
 /// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.
 fn long_e4(image: &Image) -> Option<bool> {
     let mut unit = boot::booted(image, 0).ok()?;
-    let cdb = Command::XdataRead { from: LONG_READ_FROM, len: LONG_READ_LEN }.cdb();
-    let answer = unit.command(cdb.as_slice(), Data::In(LONG_READ_LEN.into())).ok()?;
-    (answer.ending == Ending::Good).then(|| answer.data.len() == usize::from(LONG_READ_LEN))
+    let answer = unit.command(LONG_READ.cdb().as_slice(), Data::In(LONG_READ_LEN)).ok()?;
+    let status = if answer.ending == Ending::Good { ScsiStatus::Good } else { ScsiStatus::CheckCondition };
+    has_long_read(status, answer.data.len())
 }
 
 impl fmt::Display for Behaviour {
@@ -130,10 +124,10 @@ pub enum Runs {
     #[display("it runs what was written")]
     Written,
     /// It still runs the code from before.
-    #[display("it still runs what it had")]
+    #[display("it still runs the old firmware")]
     Before,
     /// No available test can tell.
-    #[display("the same before and after, so it can't be told what runs")]
+    #[display("old and new firmware behave alike, so asmpatch can't tell which one runs")]
     Unknown,
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
-use asm2464_host::bridge::{Attached, CommandError, Port};
+use asm2464_host::bridge::{Attached, CommandError, Location, Port};
 use tracing::info;
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
@@ -25,7 +25,7 @@ use super::left::Left;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
 use super::proof::Runs;
-use super::registers::{SLOT_LEN, Slot};
+use super::slot::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 
 /// Number of times that the slot is written before asmpatch gives up.
@@ -43,15 +43,15 @@ pub struct FlashOptions {
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
     /// Time limit of access through registers before the first change, once for the preparation and once from there to
-    /// the change: [`BUDGET`](super::registers::BUDGET). From then on, the time that each sector may take.
+    /// the change: [`BUDGET`](asm2464::flash::BUDGET). From then on, the time that each sector may take.
     pub budget: Duration,
 }
 
 /// Report about one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlashReport {
-    /// The port, as in `--device`.
-    pub device: String,
+    /// The unit's port.
+    pub location: Location,
     /// The unit before.
     pub before: Attached,
     /// The unit after the write, once it is back.
@@ -172,8 +172,8 @@ impl Run<'_> {
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
         self.begin(FlashStep::Backup);
-        let device = self.report.device.clone();
-        let backup = backup::read(access, device, &self.plan.attached, self.observer, self.interrupt)?;
+        let location = &self.report.location;
+        let backup = backup::read(access, location, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored.
         backup.firmware().map_err(FlashError::Unusable)?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;

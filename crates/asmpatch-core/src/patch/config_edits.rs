@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use asm2464::digest::{parse_hex, to_hex};
-use asm2464::escape;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
+use asmpatch_files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize, Serializer};
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
-    #[display("{}", escape::toml(_0))]
+    #[display("{}", toml_file::string(_0))]
     Text(String),
     /// A 16-bit number.
     #[display("0x{_0:04X}")]
@@ -85,7 +85,7 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
             let value = match (kind, value) {
                 (FieldKind::Text, TomlValue::Text(text)) if !field.holds(&text) => {
                     return Err(format!(
-                        "`{name}` holds at most {len} printable ASCII characters, {text:?} does not fit"
+                        "`{name}` takes at most {len} printable ASCII characters, {text:?} does not fit"
                     ));
                 }
                 (FieldKind::Text, TomlValue::Text(text)) => Some(ConfigValue::Text(text)),

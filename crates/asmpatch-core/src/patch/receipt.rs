@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::escape;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asmpatch_files::toml_file::{self, TomlError};
 use serde::{Deserialize, Deserializer, de};
@@ -96,12 +95,15 @@ pub struct ReceiptImage {
 
 /// One of a receipt's patches.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReceiptPatch {
     /// Its id.
     pub id: String,
     /// The digest of what it does to the input image: [`super::Patch::digest`].
     pub digest: Sha256Digest,
+    /// Whether it found its place by signature, because it has no hunks for the input image.
+    #[serde(default)]
+    pub by_signature: bool,
 }
 
 impl ReceiptImage {
@@ -118,7 +120,11 @@ impl Receipt {
         let base = set.base;
         let input = ReceiptImage { sha256: set.digest, size: base.file_len() as u64, version: base.version() };
         let digest = set.digest;
-        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id.clone(), digest: patch.digest(&digest) };
+        let entry = |patch: &&Patch| ReceiptPatch {
+            id: patch.id.clone(),
+            digest: patch.digest(&set.changes(patch)),
+            by_signature: patch.is_by_signature(&digest),
+        };
         Self {
             format: FORMAT,
             tool: TOOL.to_owned(),
@@ -148,13 +154,16 @@ impl Receipt {
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
-        writeln!(f, "format = {FORMAT}\ntool = {}", escape::toml(&self.tool))?;
+        writeln!(f, "format = {FORMAT}\ntool = {}", toml_file::string(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
         }
-        for ReceiptPatch { id, digest } in &self.patches {
-            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", escape::toml(id))?;
+        for ReceiptPatch { id, digest, by_signature } in &self.patches {
+            writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", toml_file::string(id))?;
+            if *by_signature {
+                writeln!(f, "by-signature = true")?;
+            }
         }
         if !self.config.is_empty() {
             writeln!(
@@ -168,7 +177,7 @@ impl fmt::Display for Receipt {
         if !self.files.is_empty() {
             writeln!(f, "\n# Files of your own patches. They are found beside this file.\n[files]")?;
             for (id, name) in &self.files {
-                writeln!(f, "{} = {}", escape::toml(id), escape::toml(name))?;
+                writeln!(f, "{} = {}", toml_file::string(id), toml_file::string(name))?;
             }
         }
         Ok(())
@@ -178,6 +187,11 @@ impl fmt::Display for Receipt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sample_patch(by_signature: bool) -> ReceiptPatch {
+        let id = if by_signature { "b" } else { "a" };
+        ReceiptPatch { id: id.to_owned(), digest: Sha256Digest([1; 32]), by_signature }
+    }
 
     fn sample() -> Receipt {
         let image = ReceiptImage {
@@ -190,7 +204,7 @@ mod tests {
             tool: "asmpatch \"x\"".to_owned(),
             input: image.clone(),
             output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },
-            patches: vec![ReceiptPatch { id: "a".to_owned(), digest: Sha256Digest([1; 32]) }],
+            patches: [false, true].map(sample_patch).to_vec(),
             config: toml::from_str("vendor-id = 0xADD1\nproduct = \"a\\\"b\"").unwrap(),
             files: BTreeMap::from([("a".to_owned(), "a \"b\".toml".to_owned())]),
         }

@@ -12,19 +12,19 @@ use super::selector::Selector;
 #[derive(Debug, Error)]
 pub enum OpenError {
     /// No unit is connected.
-    #[error("no ASM2464PD bridge is connected")]
+    #[error("no ASM2464PD unit is connected")]
     None,
     /// No unit is connected over USB, but these devices are over USB4 or Thunderbolt.
-    #[error("no ASM2464PD bridge is connected over USB, but over USB4 or Thunderbolt: {}", named(.0))]
+    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {}", named(.0))]
     Tunnelled(Vec<TunnelledDevice>),
     /// Several units are connected, and none was selected.
-    #[error("{} bridges are connected: {}", found.len(), listed(found))]
+    #[error("{} units are connected: {}", found.len(), listed(found))]
     Several {
         /// The units that were found.
         found: Vec<UnitInfo>,
     },
     /// The selected unit is not connected.
-    #[error("no bridge matches {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
+    #[error("no unit matches {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
     NoMatch {
         /// The unit that was asked for.
         selector: Selector,
@@ -32,7 +32,7 @@ pub enum OpenError {
         found: Vec<UnitInfo>,
     },
     /// Several units have the requested serial number.
-    #[error("{} bridges have the serial number {selector}: {}", found.len(), listed(found))]
+    #[error("{} units have the serial number {selector}: {}", found.len(), listed(found))]
     Ambiguous {
         /// The serial number that was asked for.
         selector: Selector,
@@ -57,16 +57,16 @@ pub enum OpenError {
         location: Location,
     },
     /// A capture was requested for a real unit.
-    #[error("only a virtual bridge's traffic can be recorded")]
+    #[error("only a virtual unit's traffic can be recorded")]
     NotRecordable,
-    /// The virtual bridge's folder can't be used.
+    /// The virtual unit's folder can't be used.
     #[error(transparent)]
     Virtual(#[from] virtual_bridge::VirtualOpenError),
-    /// The virtual bridge is not on the bus, or does not run open firmware.
+    /// The virtual unit is not on the bus, or does not run open firmware.
     #[error(transparent)]
     Unopened(#[from] virtual_bridge::Unopened),
-    /// The system names no data folder for the virtual bridge.
-    #[error("no data folder for the virtual bridge: {0}")]
+    /// The system names no data folder for the virtual unit.
+    #[error("no data folder for the virtual unit: {0}")]
     NoDataFolder(String),
     /// libusb or the system failed.
     #[error(transparent)]

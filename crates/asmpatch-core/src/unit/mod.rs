@@ -6,14 +6,13 @@ mod error;
 mod selector;
 mod virtual_unit;
 
+use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::VirtualPort;
-use asm2464_host::bridge::{
-    AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, TransportKind, UnitInfo,
-};
+use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
-pub use selector::{Selector, TransportChoice};
+pub use selector::Selector;
 
 use std::sync::Arc;
 
@@ -70,30 +69,58 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// Opens the unit for SCSI commands.
+    /// The unit itself, if it is one in software.
+    pub fn model(&self) -> Option<SharedBridge> {
+        match &self.port {
+            ChosenPort::Virtual(port) => Some(port.unit().clone()),
+            ChosenPort::Usb(_) => None,
+        }
+    }
+
+    /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
+    /// UAS with streams where the unit has them.
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
-    pub fn open(self, choice: TransportChoice) -> Result<Unit, OpenError> {
-        let Self { info, port } = self;
-        let transport = match port {
-            ChosenPort::Virtual(mut port) => virtual_unit::open(&mut port, &info, choice),
-            ChosenPort::Usb(found) => open_found(&found, choice),
+    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Unit, OpenError> {
+        let info = self.info.clone();
+        let transport = match &mut self.port {
+            ChosenPort::Virtual(port) => virtual_unit::open(port, &info, wanted),
+            ChosenPort::Usb(found) => open_found(found, wanted),
         }?;
         let (kind, depth) = (transport.kind(), transport.max_depth());
         info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
         Ok(Unit { info, bridge: Bridge::new(transport) })
     }
 
+    /// Finds the unit again after it has left the bus: at its port, or by its identity at another one. Then it can be
+    /// opened again.
+    ///
+    /// # Errors
+    /// [`OpenError::None`] while it is away.
+    pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), OpenError> {
+        let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
+        let mut found = usb::discover(&known.known_units())?;
+        let same = |other: &UnitInfo| (other.id, &other.serial) == (self.info.id, &self.info.serial);
+        let at_its_port = found.iter().position(|other| other.info.location == self.info.location);
+        let index = at_its_port.or_else(|| {
+            let mut others = (0..found.len()).filter(|index| same(&found[*index].info));
+            others.next().filter(|_| others.next().is_none())
+        });
+        **lost = found.swap_remove(index.ok_or(OpenError::None)?);
+        self.info = lost.info.clone();
+        Ok(())
+    }
+
     /// Opens the unit for the open firmware's control requests.
     ///
     /// # Errors
     /// [`OpenError`]. Sends nothing to a unit that runs anything else.
-    pub fn open_control(self) -> Result<OpenUnit, OpenError> {
-        let Self { info, port } = self;
-        let bridge = match port {
-            ChosenPort::Virtual(mut port) => port.control()?,
-            ChosenPort::Usb(found) => usb::control(&found)?,
+    pub fn open_control(&mut self) -> Result<OpenUnit, OpenError> {
+        let info = self.info.clone();
+        let bridge = match &mut self.port {
+            ChosenPort::Virtual(port) => port.control()?,
+            ChosenPort::Usb(found) => usb::control(found)?,
         };
         info!("{}: opened for control requests ({})", info.location, info.state);
         Ok(Unit { info, bridge })
@@ -145,14 +172,13 @@ pub fn port(
 /// Fails if no unit is attached.
 pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     let attached = port.attached()?;
-    let device = port.device();
-    let path = device.parse::<PortPath>().ok();
+    let location = port.location();
     Ok(UnitInfo {
-        driver: path.as_ref().and_then(|path| usb::sysfs::Sysfs::system().driver(path)),
-        location: match path {
-            Some(path) => Location::Port(path),
-            None => Location::Virtual(device.strip_prefix("virtual:").unwrap_or(&device).into()),
+        driver: match &location {
+            Location::Port(path) => usb::sysfs::Sysfs::system().driver(path),
+            Location::Virtual(_) => None,
         },
+        location,
         id: attached.usb_id,
         state: attached.state,
         manufacturer: attached.manufacturer,
@@ -188,15 +214,22 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
     }
 }
 
-fn open_found(found: &Found, choice: TransportChoice) -> Result<AnyTransport, OpenError> {
+fn wants_uas(wanted: Option<TransportKind>) -> bool {
+    matches!(wanted, Some(TransportKind::Uas | TransportKind::UasStreams))
+}
+
+fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
     let location = || found.info.location.clone();
-    if let (TransportChoice::Uas, Ok(Layout { uas: Err(fault), .. })) = (choice, &found.layout) {
+    let wants_uas = wants_uas(wanted);
+    if let Ok(Layout { uas: Err(fault), .. }) = &found.layout
+        && wants_uas
+    {
         return Err(OpenError::NoUas { location: location(), fault: *fault });
     }
-    let transport = usb::transport(found, choice != TransportChoice::Bot)?;
-    if choice == TransportChoice::Uas && transport.kind() == TransportKind::BulkOnly {
+    let transport = usb::transport(found, wanted != Some(TransportKind::BulkOnly))?;
+    if wants_uas && transport.kind() == TransportKind::BulkOnly {
         return Err(OpenError::NoStreams { location: location() });
     }
     Ok(transport)

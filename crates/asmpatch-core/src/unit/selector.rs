@@ -1,4 +1,4 @@
-//! The selection of a unit and its transport.
+//! The selection of a unit.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -45,18 +45,6 @@ impl FromStr for Selector {
             },
         })
     }
-}
-
-/// How commands are carried to a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum TransportChoice {
-    /// UAS where the unit offers it, else Bulk-Only.
-    #[default]
-    Auto,
-    /// Bulk-Only, which a unit speaks in every state.
-    Bot,
-    /// UAS: an error where the unit does not offer it.
-    Uas,
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
-//! A virtual bridge as a unit, in the folder that `--device virtual:DIR` names.
+//! A virtual unit as a unit, in the folder that `--device virtual:DIR` names.
 
 use std::path::PathBuf;
 
+use asm2464::TransportKind;
+use asm2464::firmware::BULK_ONLY_CLASS;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Location, UnitInfo};
@@ -9,7 +11,6 @@ use asm2464_host::usb::DescriptorFault;
 use etcetera::BaseStrategy;
 
 use super::error::OpenError;
-use super::selector::TransportChoice;
 
 /// Returns the port of the unit in `dir`; without `dir`, of the unit in the user's data folder.
 ///
@@ -45,14 +46,14 @@ pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<
 pub(super) fn open(
     port: &mut VirtualPort,
     info: &UnitInfo,
-    choice: TransportChoice,
+    wanted: Option<TransportKind>,
 ) -> Result<AnyTransport, OpenError> {
     let bulk_only = port.transport()?;
-    let streams = if choice == TransportChoice::Bot { None } else { port.uas()? };
+    let streams = if wanted == Some(TransportKind::BulkOnly) { None } else { port.uas()? };
     match streams {
         Some(streams) => Ok(streams),
-        None if choice == TransportChoice::Uas => {
-            let fault = DescriptorFault::NoClass("UAS (8/6/62)", (0x08, 0x06, 0x50));
+        None if super::wants_uas(wanted) => {
+            let fault = DescriptorFault::NoClass("UAS (8/6/62)", BULK_ONLY_CLASS);
             Err(OpenError::NoUas { location: info.location.clone(), fault })
         }
         None => Ok(bulk_only),

@@ -62,7 +62,7 @@ fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
 
 #[test]
 fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
-    type IsExpected = fn(&RegisterError) -> bool;
+    type IsExpected = fn(&RegisterError<ControlError>) -> bool;
     let cases: [(&str, IsExpected, Left); 4] = [
         ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), Left::Untouched),
         ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), Left::Untouched),
@@ -119,7 +119,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
         let failure = FlashFailure::new(*stopped, &origin, &carried, &[]);
         let help = failure.help().unwrap().to_string();
-        assert!(help.contains("The sector holds what it held"), "{help}");
+        assert!(help.contains("That sector is unchanged"), "{help}");
         let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };
         assert_eq!((back.purpose, on.purpose), ("go back to what it was", "or go on"));
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
@@ -273,7 +273,7 @@ fn a_run_that_stops_with_the_protection_cleared_says_so() {
     options.return_deadline = Duration::from_millis(200);
     let stopped = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap_err();
     assert_eq!((stopped.left, stopped.during), (Left::Unprotected, FlashStep::Unprotect));
-    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::Control(ControlError::Disconnected { .. }))));
+    assert!(matches!(stopped.error, FlashError::Registers(RegisterError::Access(ControlError::Disconnected { .. }))));
 }
 
 /// Before the first change a fault costs only a reading: two agreeing readings of three are enough.
@@ -292,7 +292,7 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
                 Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault}"),
                 Err(stopped) => {
                     assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup), "{stopped:?}");
-                    let FlashError::Registers(RegisterError::Control(error)) = &stopped.error else {
+                    let FlashError::Registers(RegisterError::Access(error)) = &stopped.error else {
                         panic!("{stopped:?}")
                     };
                     let is_told = match fault {

@@ -1,9 +1,10 @@
 //! Checks of an image that is made from a known one: the commands that a GPU runtime sends, and what its patches are for.
 
+use asm2464::TransportKind;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, Sense, XdataAddress, XdataPage};
 
-use super::{BootFault, BootedUnit, Failed, Wire, same};
+use super::{BootFault, BootedUnit, Failed, same};
 use crate::chip::driver::{Data, Ending};
 
 /// What the patches in an image are for, and it must show.
@@ -38,7 +39,7 @@ impl BootedUnit<'_> {
         self.note("reads 255 bytes of the SRAM (E4)", outcome)?;
         let outcome = self.refuses(Cdb::of([0xE4, 1, 0x52, 0, 0, 0]));
         self.note("refuses a wrong mode (E4)", outcome)?;
-        let is_uas = self.wire == Wire::Uas;
+        let is_uas = self.wire == TransportKind::Uas;
         // Over Bulk-Only the CBW's length counts.
         if is_uas {
             let outcome = self.refuses(Cdb::of([0xE3, 0x50, 0, 0, 0xFF, 1]));
@@ -119,7 +120,7 @@ mod tests {
     fn the_practice_image_answers_a_gpu_runtimes_commands_over_both_transports() {
         let report = checked(Effects::default());
         assert!(report.holds(), "{report:#?}");
-        for wire in [Wire::BulkOnly, Wire::Uas] {
+        for wire in [TransportKind::BulkOnly, TransportKind::Uas] {
             let of_wire = report.checks.iter().filter(|check| check.wire == wire);
             assert!(of_wire.clone().any(|check| check.what == "reads 255 bytes of the SRAM (E4)"), "{report:#?}");
         }
@@ -129,9 +130,13 @@ mod tests {
     fn an_effect_that_is_claimed_and_not_there_fails() {
         let none = Effects::default();
         for (effects, what, wire) in [
-            (Effects { e4_length_16: true, ..none }, "reads more than 255 bytes of the SRAM (E4)", Wire::BulkOnly),
-            (Effects { read16_sram: true, ..none }, "reads the SRAM with READ(16)", Wire::BulkOnly),
-            (Effects { answers_writes: true, ..none }, "answers WRITE(16) without an SSD", Wire::Uas),
+            (
+                Effects { e4_length_16: true, ..none },
+                "reads more than 255 bytes of the SRAM (E4)",
+                TransportKind::BulkOnly,
+            ),
+            (Effects { read16_sram: true, ..none }, "reads the SRAM with READ(16)", TransportKind::BulkOnly),
+            (Effects { answers_writes: true, ..none }, "answers WRITE(16) without an SSD", TransportKind::Uas),
         ] {
             let report = checked(effects);
             let (check, _) = report.failure().unwrap_or_else(|| panic!("{effects:?}"));

@@ -79,3 +79,5 @@ impl fmt::Display for BootFault {
         }
     }
 }
+
+impl std::error::Error for BootFault {}

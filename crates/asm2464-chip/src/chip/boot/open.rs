@@ -1,32 +1,23 @@
-//! Checks of open firmware: its control requests, and a flash write through the chip's registers. A unit with open
-//! firmware gets other firmware through those registers.
+//! Checks of open firmware: its control requests, and a flash write through the chip's registers, by the code that gives
+//! a unit with open firmware other firmware.
+
+use std::time::Duration;
 
 use asm2464::firmware::{FlashAddress, is_runtime_product};
+use asm2464::flash::{PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash};
+use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 
 use super::{BootFault, BootedUnit, Failed, expect, same};
+use crate::chip::core::Outcome;
+use crate::chip::usb::DATA_OUT;
 use crate::mcu::SpiFlash as _;
 
 /// Plain memory in the open firmware, to read back what E5 wrote.
 const SCRATCH_AT: u16 = 0x5FF0;
-/// Buffer of the flash controller.
-const FLASH_BUFFER: u16 = 0x7000;
 /// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
-/// Maximum number of reads of a register before the wait for it fails.
-const LOOKS: usize = 64;
-
-/// Commands of the SPI flash.
-const WRITE_ENABLE: u8 = 0x06;
-const READ_STATUS: u8 = 0x05;
-const PROGRAM: u8 = 0x02;
-const ERASE_SECTOR: u8 = 0x20;
-
-/// Direction of a flash command's data: 0xC8AD.
-#[derive(Debug, Clone, Copy)]
-enum FlashDirection {
-    In = 0,
-    Out = 1,
-}
+/// Instructions of a microsecond, by the chip's own waits: see `timers`.
+const INSTRUCTIONS_PER_US: u64 = 50;
 
 impl BootedUnit<'_> {
     pub(super) fn open_firmware(&mut self) -> Result<(), Failed> {
@@ -35,8 +26,9 @@ impl BootedUnit<'_> {
         self.note("names itself as a GPU runtime expects", expect(named, || format!("product {product:?}")))?;
         let written = self.xdata_write(SCRATCH_AT, 0xA7);
         self.note("writes XDATA (E5)", written.map(|()| String::new()))?;
-        let read = self.xdata_read(SCRATCH_AT);
-        self.note("reads XDATA (E4)", read.and_then(|found| same(&[found], &[0xA7])))?;
+        let mut found = [0];
+        let read = self.xdata_read(SCRATCH_AT, &mut found);
+        self.note("reads XDATA (E4)", read.and_then(|()| same(&found, &[0xA7])))?;
         // Configuration read, type 0, of the first dword of bus 0, device 0: one TLP, then its completion.
         let asked = self.control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0], &[0; 12]);
         self.note("sends a configuration read (F0)", asked.map(|_| String::new()))?;
@@ -46,77 +38,27 @@ impl BootedUnit<'_> {
             "gives its completion (F0)",
             answer.and_then(|answer| expect(done(&answer), || format!("completion {answer:02x?}"))),
         )?;
-        let bytes: [u8; 16] = std::array::from_fn(|at| at as u8 ^ 0xA5);
-        let outcome = self.program(&bytes).and_then(|()| {
-            let mut found = [0; 17];
+        let page: [u8; PAGE_LEN] = std::array::from_fn(|at| at as u8 ^ 0xA5);
+        let outcome = self.rewrite_sector(&page).and_then(|()| {
+            let mut found = [0; PAGE_LEN + 1];
             self.driver.chip.flash().read(SECTOR, &mut found);
-            let mut expected = [0xFF; 17];
-            expected[..16].copy_from_slice(&bytes);
+            let mut expected = [0xFF; PAGE_LEN + 1];
+            expected[..PAGE_LEN].copy_from_slice(&page);
             same(&found, &expected)
         });
         self.note("writes its flash through registers (E4, E5)", outcome)
     }
 
-    /// Erases the sector and programs its first bytes. Source: openpilot's flasher, register by register.
-    fn program(&mut self, bytes: &[u8]) -> Result<(), BootFault> {
-        let ca81 = self.xdata_read(0xCA81)?;
-        for (at, value) in [(0xCC33, 4), (0xCA81, ca81 | 1), (0xC805, 2), (0xC8A6, 4)] {
-            self.xdata_write(at, value)?;
+    /// Erases the sector and programs its first page, as a unit with open firmware gets other firmware. Does so twice:
+    /// the sector may be blank before.
+    fn rewrite_sector(&mut self, page: &[u8; PAGE_LEN]) -> Result<(), BootFault> {
+        let mut flash = RegisterFlash::new(Registers { unit: self, paused: Duration::ZERO })?;
+        flash.unprotect()?;
+        for page in [&[0; PAGE_LEN], page] {
+            flash.erase(SECTOR)?;
+            flash.program(SECTOR, page)?;
         }
-        self.flash_command(WRITE_ENABLE, FlashDirection::Out, None, 0)?;
-        self.flash_command(ERASE_SECTOR, FlashDirection::Out, Some(SECTOR), 0)?;
-        self.await_flash()?;
-        for (offset, byte) in bytes.iter().enumerate() {
-            self.xdata_write(FLASH_BUFFER + offset as u16, *byte)?;
-        }
-        // This command must not change the buffer.
-        self.flash_command(WRITE_ENABLE, FlashDirection::Out, None, 0)?;
-        self.flash_command(PROGRAM, FlashDirection::Out, Some(SECTOR), bytes.len() as u16)?;
-        self.await_flash()
-    }
-
-    fn flash_command(
-        &mut self,
-        command: u8,
-        data: FlashDirection,
-        at: Option<FlashAddress>,
-        len: u16,
-    ) -> Result<(), BootFault> {
-        let frame = if at.is_some() { 7 } else { 4 };
-        let [low, middle, high, _] = at.unwrap_or(FlashAddress(0)).0.to_le_bytes();
-        let [len_high, len_low] = len.to_be_bytes();
-        for (at, value) in [
-            (0xC8AD, data as u8),
-            (0xC8AE, 0),
-            (0xC8AF, 0),
-            (0xC8AA, command),
-            (0xC8AC, frame),
-            (0xC8A1, low),
-            (0xC8A2, middle),
-            (0xC8AB, high),
-            (0xC8A3, len_high),
-            (0xC8A4, len_low),
-            (0xC8A9, 1),
-        ] {
-            self.xdata_write(at, value)?;
-        }
-        self.await_clear(0xC8A9, |_| Ok(()))?;
-        self.xdata_write(0xC8AD, 0)
-    }
-
-    /// Waits until the flash is no longer busy: bit 0 of its status.
-    fn await_flash(&mut self) -> Result<(), BootFault> {
-        self.await_clear(FLASH_BUFFER, |unit| unit.flash_command(READ_STATUS, FlashDirection::In, None, 1))
-    }
-
-    fn await_clear(&mut self, at: u16, ask: impl Fn(&mut Self) -> Result<(), BootFault>) -> Result<(), BootFault> {
-        for _ in 0..LOOKS {
-            ask(self)?;
-            if self.xdata_read(at)? & 1 == 0 {
-                return Ok(());
-            }
-        }
-        Err(BootFault::Wrong(format!("bit 0 of {at:#06x} stays 1")))
+        Ok(())
     }
 
     fn xdata_write(&mut self, at: u16, value: u8) -> Result<(), BootFault> {
@@ -124,15 +66,100 @@ impl BootedUnit<'_> {
         self.control([0x40, 0xE5, low, high, value, 0, 0, 0], &[]).map(drop)
     }
 
-    fn xdata_read(&mut self, at: u16) -> Result<u8, BootFault> {
-        let [low, high] = at.to_le_bytes();
-        match *self.control([0xC0, 0xE4, low, high, 0, 0, 1, 0], &[])? {
-            [byte] => Ok(byte),
-            ref other => Err(BootFault::Wrong(format!("{} bytes, expected 1", other.len()))),
+    fn xdata_read(&mut self, from: u16, into: &mut [u8]) -> Result<(), BootFault> {
+        for (at, piece) in (from..).step_by(XDATA_READ_MAX).zip(into.chunks_mut(XDATA_READ_MAX)) {
+            let [low, high] = at.to_le_bytes();
+            let found = self.control([0xC0, 0xE4, low, high, 0, 0, piece.len() as u8, 0], &[])?;
+            if found.len() != piece.len() {
+                return Err(BootFault::Wrong(format!("{} bytes, expected {}", found.len(), piece.len())));
+            }
+            piece.copy_from_slice(&found);
         }
+        Ok(())
     }
 
     fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Result<Vec<u8>, BootFault> {
         self.driver.control(setup, data).map_err(|why| self.fault(why))
+    }
+}
+
+/// The registers of a booted unit, with its simulated time.
+struct Registers<'u, 'a> {
+    unit: &'u mut BootedUnit<'a>,
+    /// Pauses so far. The chip's own time stands still while its firmware waits for the host.
+    paused: Duration,
+}
+
+impl RegisterAccess for Registers<'_, '_> {
+    type Error = BootFault;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), BootFault> {
+        self.write(writes)?;
+        self.unit.xdata_read(from.addr, into)
+    }
+
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), BootFault> {
+        writes.iter().try_for_each(|(at, value)| self.unit.xdata_write(at.addr, *value))
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), BootFault> {
+        self.unit.driver.send(DATA_OUT, 0, bytes).map_err(|why| self.unit.fault(why))
+    }
+
+    fn is_gone(error: &BootFault) -> bool {
+        // A firmware that waits answers the next request.
+        matches!(error, BootFault::Hung { outcome, .. } if *outcome != Outcome::Parked)
+    }
+
+    fn is_super_speed(&self) -> bool {
+        true
+    }
+
+    fn now(&mut self) -> Duration {
+        Duration::from_micros(self.unit.driver.chip.now() / INSTRUCTIONS_PER_US) + self.paused
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.paused += time;
+    }
+}
+
+impl From<RegisterError<Self>> for BootFault {
+    fn from(error: RegisterError<Self>) -> Self {
+        match error {
+            RegisterError::Access(fault) => fault,
+            other => Self::Wrong(other.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::chip::FlashDefects;
+    use crate::chip::boot::{check, check_with};
+    use crate::practice;
+
+    #[test]
+    fn the_flash_is_written_as_a_dock_is_recovered_and_so_in_spite_of_its_known_defects() {
+        for stale_first_byte in [None, Some(1), Some(2), Some(3)] {
+            for status_in_buffer in [false, true] {
+                let defects = FlashDefects { stale_first_byte, status_in_buffer, ..FlashDefects::default() };
+                let report = check_with(&practice::open_image(), defects);
+                assert_eq!(report.failure(), None, "{defects:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn writing_the_flash_costs_little_of_a_proofs_budget() {
+        let report = check(&practice::open_image());
+        let [.., before, written] = &report.checks[..] else { panic!("{report:#?}") };
+        assert_eq!(written.what, "writes its flash through registers (E4, E5)");
+        assert!(written.instructions - before.instructions < 2_000_000, "{report:#?}");
     }
 }

@@ -86,7 +86,7 @@ impl Write for Small {
     }
 }
 
-impl BlockSink for Small {
+impl Sink for Small {
     fn cut(&mut self, len: u64) {
         self.written.truncate(len as usize);
         self.end.send(self.written.clone()).unwrap();
@@ -125,12 +125,10 @@ impl Write for Stuck {
     }
 }
 
-impl BlockSink for Stuck {
-    fn cut(&mut self, _len: u64) {}
-}
+impl Sink for Stuck {}
 
 #[test]
-fn a_disk_that_hangs_costs_packets_and_bounded_memory_and_no_time() {
+fn a_disk_that_hangs_costs_packets_and_no_time() {
     let (disk, go) = mpsc::channel();
     let capture = Capture::to(Stuck { go }).unwrap();
     let device = capture.bus().attach();
@@ -138,7 +136,6 @@ fn a_disk_that_hangs_costs_packets_and_bounded_memory_and_no_time() {
     for _ in 0..2000 {
         device.submit_bulk(0x02, data.len(), &data);
     }
-    assert!(capture.0.shared.lock().blocks.len() <= BACKLOG + pcapng::SNAP_LEN);
     drop(disk);
     let summary = capture.finish();
     assert_eq!((summary.received, summary.failure), (2000, None));

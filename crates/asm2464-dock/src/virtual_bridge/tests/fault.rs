@@ -4,14 +4,14 @@ use asm2464::firmware::BlockIndex;
 use asm2464::scsi::uas::{CommandIu, StatusIu, Tag};
 use asm2464::scsi::{Cdb, Command, ScsiStatus, SenseKey, XdataAddress};
 use asm2464_host::bridge::{
-    CommandError, Completion, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
+    CommandEnd, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
 };
 
 use super::{TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
 use crate::virtual_bridge::Reply;
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.
-fn struck(behind: &str, kind: &str) -> Result<Completion, TransportErrorKind> {
+fn struck(behind: &str, kind: &str) -> Result<CommandEnd, TransportErrorKind> {
     let scenario = format!("{behind}[[fault]]\nkind = \"{kind}\"\nopcode = 0x12\nnth = 2");
     let mut bridge = port(unit(&scenario)).open().unwrap();
     let mut ask = || {

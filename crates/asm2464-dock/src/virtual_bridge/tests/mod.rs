@@ -68,7 +68,7 @@ fn bulk_only(unit: VirtualBridge) -> Bridge<BulkOnly<VirtualPipes>> {
 }
 
 fn port(unit: VirtualBridge) -> VirtualPort {
-    VirtualPort::new("virtual".to_owned(), unit)
+    VirtualPort::new("unit", unit)
 }
 
 fn sense_of<T: std::fmt::Debug>(result: Result<T, CommandError>) -> String {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FlashAddress, Image, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
-use asm2464::scsi::{Cdb, Command, ResetMode};
+use asm2464::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::{
     Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError,
@@ -13,7 +13,7 @@ use asm2464_host::bridge::{
 };
 
 use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, ready_unit, returned, sense_of, unit};
-use crate::virtual_bridge::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use crate::virtual_bridge::{ControlAnswer, Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -90,11 +90,45 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
     unit.set_configuration(1);
     assert_eq!(replies(&mut unit), (Reply::Stall, Reply::Stall));
     assert!(unit.is_halted(Endpoint::DataIn));
-    unit.set_alternate(0).unwrap();
     unit.clear_halt(Endpoint::DataOut);
     assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt is cleared separately");
     unit.clear_halt(Endpoint::DataIn);
     assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Stall), "a status may stall once");
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
+}
+
+/// What GET_STATUS says of an endpoint's halt.
+fn status(unit: &mut VirtualBridge, endpoint: Endpoint) -> Option<ControlAnswer> {
+    unit.control([0x82, 0, 0, 0, endpoint.address(), 0, 2, 0], &[])
+}
+
+#[test]
+fn set_interface_clears_the_boot_loaders_halts_as_tinygrads_flasher_needs_it() {
+    let mut unit = unit("factory = \"erased\"");
+    unit.bus_reset();
+    unit.set_configuration(1);
+    for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+        assert_eq!(status(&mut unit, endpoint), Some(ControlAnswer::Done(vec![1, 0])));
+    }
+    unit.set_alternate(0).unwrap();
+    for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+        assert_eq!(status(&mut unit, endpoint), Some(ControlAnswer::Done(vec![0, 0])));
+    }
+    // TEST UNIT READY, answered by its status at once.
+    assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Done(13)));
+}
+
+#[test]
+fn openpilots_order_opens_the_boot_loader_and_its_first_status_stalls_once() {
+    let mut unit = unit("factory = \"erased\"");
+    unit.bus_reset();
+    unit.set_configuration(1);
+    unit.set_alternate(0).unwrap();
+    unit.clear_halt(Endpoint::DataOut);
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Stall));
+    assert_eq!(status(&mut unit, Endpoint::DataIn), Some(ControlAnswer::Done(vec![1, 0])));
     unit.clear_halt(Endpoint::DataIn);
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
 }
@@ -295,7 +329,7 @@ fn runs_patched_code(port: &mut VirtualPort) -> bool {
 
 #[test]
 fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
-    for (scenario, loads) in [("", true), ("cpu-reset = \"keeps-code\"", false)] {
+    for (scenario, loads) in [("cpu-reset = \"loads-code\"", true), ("", false)] {
         let mut port = port(unit(scenario));
         flash_and_reset(&mut port, &patched_image());
         let attached = returned(&mut port);
@@ -309,7 +343,7 @@ fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
 
 #[test]
 fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
-    let mut port = port(unit("cpu-reset = \"keeps-code\""));
+    let mut port = port(unit(""));
     let mut bridge = port.open().unwrap();
     let zero = bridge.read_config(BlockIndex::Zero).unwrap();
     bridge.write_config(BlockIndex::Zero, &zero).unwrap();
@@ -319,6 +353,37 @@ fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
     assert_eq!(returned(&mut port).state, BridgeState::Vendor);
     port.unit().lock().replug();
     assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
+}
+
+/// A byte of XDATA that the practice images never touch. A boot stub hands over there what it wants to do next.
+const KEPT: XdataAddress = XdataAddress::main(0x5FF8);
+
+/// Restarts a unit with open firmware through 0xCC31. It does not answer the request.
+fn restart_by_register(port: &mut VirtualPort) {
+    port.control().unwrap().xdata_write(XdataAddress::main(0xCC31), 1).unwrap_err();
+    returned(port);
+}
+
+#[test]
+fn a_cpu_reset_through_its_register_keeps_xdata_and_code_or_neither() {
+    for (scenario, keeps) in [("", true), ("cpu-reset = \"loads-code\"\n", false)] {
+        let unit = Scenario::parse(&format!("{scenario}factory = \"open\"")).unwrap();
+        let mut port = port(VirtualBridge::in_memory(unit, b"a unit", None).unwrap());
+        port.control().unwrap().xdata_write(KEPT, 0x5A).unwrap();
+        // The length at the start of the image: without it only the boot loader can start.
+        port.unit().lock().flash_mut().program(FlashAddress(0x100), &[0; 4]).unwrap();
+        restart_by_register(&mut port);
+        if keeps {
+            let mut kept = [0];
+            port.control().unwrap().xdata_read(KEPT, &mut kept).unwrap();
+            assert_eq!(kept, [0x5A]);
+            restart_by_register(&mut port);
+        }
+        let state = if keeps { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
+        assert_eq!(port.attached().unwrap().state, state, "{scenario}");
+        port.unit().lock().replug();
+        assert_eq!(returned(&mut port).state, BridgeState::BootLoader, "{scenario}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
 use crate::virtual_bridge::power_on;
 use crate::virtual_bridge::replug::Requests;
-use crate::virtual_bridge::scenario::{CpuReset, PowerOnState};
+use crate::virtual_bridge::scenario::{BulkHangs, CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Presence {
@@ -74,6 +74,7 @@ impl VirtualBridge {
         if self.is_attached() {
             return;
         }
+        self.hangs = BulkHangs::Never;
         self.stop_chip();
         let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {
@@ -96,13 +97,24 @@ impl VirtualBridge {
         self.requests.as_mut().is_some_and(Requests::take)
     }
 
-    /// Restarts the CPU as E8 with mode 0x50 does, and retrains the link.
+    /// Restarts the CPU as E8 with mode 0x50 or a write to 0xCC31 does, and retrains the link.
     pub(super) fn start_over(&mut self) {
-        self.stop_chip();
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
-        let kept = self.running.take().filter(|_| self.scenario.cpu_reset == CpuReset::KeepsCode);
-        let image = kept.or_else(|| self.image_to_boot());
-        self.come_up(image, speed);
+        if self.hangs != BulkHangs::UntilPower {
+            self.hangs = BulkHangs::Never;
+        }
+        match self.chip.take() {
+            Some(mut unit) if self.scenario.cpu_reset == CpuReset::KeepsCode => {
+                unit.restart(speed);
+                self.connect(unit);
+            }
+            chip => {
+                self.chip = chip;
+                self.stop_chip();
+                let image = self.image_to_boot();
+                self.come_up(image, speed);
+            }
+        }
     }
 
     /// The image that starts; `None` for the boot loader. No chip has the flash.
@@ -179,17 +191,10 @@ impl VirtualBridge {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            let unit = ChipUnit::power_on(image, flash, fabric, speed, command_time);
-            let Some(told) = &unit.descriptors else {
-                // The host sees no device.
-                *self.boot_loader.flash_mut() = unit.chip.power_off();
-                self.is_mute = true;
-                self.presence = Presence::Away { back: None };
-                return;
-            };
-            self.descriptors = told.clone();
-            self.chip = Some(Box::new(unit));
-        } else if let Some(stand_in) = &mut self.stand_in {
+            self.connect(Box::new(ChipUnit::power_on(image, flash, fabric, speed, command_time)));
+            return;
+        }
+        if let Some(stand_in) = &mut self.stand_in {
             stand_in.bus_reset();
             stand_in.set_configuration(1);
         } else {
@@ -197,7 +202,24 @@ impl VirtualBridge {
             self.descriptors = Descriptors::boot_loader(identity, speed);
             self.boot_loader.power_on(&self.descriptors);
         }
-        self.running = image;
+        self.arrive();
+    }
+
+    /// Puts a chip on the bus, if its firmware has enumerated.
+    fn connect(&mut self, unit: Box<ChipUnit>) {
+        self.is_mute = unit.descriptors.is_none();
+        let Some(told) = &unit.descriptors else {
+            // The host sees no device.
+            *self.boot_loader.flash_mut() = unit.chip.power_off();
+            self.presence = Presence::Away { back: None };
+            return;
+        };
+        self.descriptors = told.clone();
+        self.chip = Some(unit);
+        self.arrive();
+    }
+
+    fn arrive(&mut self) {
         self.power_features = 0;
         self.attachments += 1;
         self.presence = Presence::Attached;

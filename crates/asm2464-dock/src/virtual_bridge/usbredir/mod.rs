@@ -1,4 +1,4 @@
-//! The virtual bridge as a USB device over usbredir, for QEMU's `usb-redir` device.
+//! The virtual unit as a USB device over usbredir, for QEMU's `usb-redir` device.
 //!
 //! [`Parser`] parses packets and [`Outbox`] encodes them; both are pure. The protocol is implemented here in safe code,
 //! because the crate `usbredirparser` 0.4 binds the C library's functions but leaves every callback, including the read

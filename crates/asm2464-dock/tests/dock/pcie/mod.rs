@@ -7,9 +7,10 @@ mod vendor;
 
 use asm2464::Bdf;
 use asm2464::scsi::XdataAddress;
+use asm2464::sram::SRAM_ADDRESS;
+use asm2464::tlp::{Completion, CompletionStatus, Tlp, TlpKind};
 use asm2464_chip::chip::{self, BarSpec, DeviceSpec, Fabric, HostMemory, TlpRequest};
-use asm2464_host::bridge::open::{Completion, CompletionStatus, Tlp, TlpKind};
-use asm2464_host::pcie::{EngineError, Function, Patience, Pcie, SRAM_ADDRESS, Survey, TlpEngine};
+use asm2464_host::pcie::{EngineError, Function, Patience, Pcie, Survey, TlpEngine};
 
 /// An engine directly at the root port.
 struct Direct {

@@ -1,11 +1,12 @@
 //! The small GPU behind the bridge: its BARs, its results, its refusals.
 
 use asm2464::Bdf;
+use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::chip::{DeviceSpec, Engine};
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
 use asm2464_dock::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_host::pcie::{Entry, Pcie, SRAM_ADDRESS, Scope};
+use asm2464_host::pcie::{Entry, Pcie, Scope};
 
 use super::{Counted, Direct, function};
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use asm2464::scsi::ScsiStatus;
 use asm2464_chip::chip::{self, Fabric, TlpRequest};
-use asm2464_host::bridge::{Bridge, Completion, Transport, TransportError, TransportKind, Workload};
+use asm2464_host::bridge::{Bridge, CommandEnd, Transport, TransportError, TransportKind, Workload};
 use asm2464_host::pcie::{Pcie, Scope, Survey, VendorTlp};
 
 use super::{Counted, gpu_behind_switches};
@@ -105,7 +105,7 @@ impl Transport for Registers {
                 buffer[..transferred].copy_from_slice(&self.page[at..at + transferred]);
                 self.look();
             }
-            let completion = Completion { transferred, status: ScsiStatus::Good, sense: None };
+            let completion = CommandEnd { transferred, status: ScsiStatus::Good, sense: None };
             if !workload.complete(&job, &completion, &buffer[..transferred], Duration::ZERO) {
                 break;
             }

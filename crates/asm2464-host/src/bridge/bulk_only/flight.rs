@@ -95,7 +95,7 @@ impl<P: Pipes> BulkOnly<P> {
                     LaneState::Back(TransferEnd::Completed) => Ok(lane.moved),
                     LaneState::Back(TransferEnd::Failed(error)) => Err(error),
                     LaneState::Back(TransferEnd::Cancelled) | LaneState::Idle | LaneState::InFlight => {
-                        Err(PipeError::Other("the transfer was taken back".to_owned()))
+                        Err(PipeError::Other("the transfer was cancelled".to_owned()))
                     }
                 };
             }

@@ -18,8 +18,8 @@ use tracing::{debug, info};
 use super::error::{TransportError, TransportErrorKind};
 use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
-use super::transport::{Transport, TransportKind};
-use super::workload::{Completion, JobData, Workload};
+use super::workload::{CommandEnd, JobData, Workload};
+use super::{Transport, TransportKind};
 use flight::{TransferLane, TransferPurpose};
 
 /// Time limit of the class reset, a control request without data.
@@ -63,18 +63,18 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     /// Runs one command with its data. Fetches sense data if it failed.
-    fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<Completion, TransportError> {
+    fn command(&mut self, cdb: &Cdb, data: JobData, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let data = data.transfer().map(|(endpoint, len)| Move { part: TransferPurpose::Data, endpoint, len });
         let (transferred, has_passed) = self.transaction(cdb, data, timeout)?;
         if has_passed {
-            return Ok(Completion { transferred, status: ScsiStatus::Good, sense: None });
+            return Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None });
         }
         // Use a separate transfer: the command's data is still in the other.
         let data = Move { part: TransferPurpose::Sense, endpoint: Endpoint::DataIn, len: SENSE_LEN.into() };
         let request_sense = Command::RequestSense { len: SENSE_LEN }.cdb();
         let (len, has_sense) = self.transaction(&request_sense, Some(data), SENSE_TIMEOUT)?;
         let sense = if has_sense { Sense::parse(&self.buffer(data.part)[..len]) } else { None };
-        Ok(Completion { transferred, status: ScsiStatus::CheckCondition, sense })
+        Ok(CommandEnd { transferred, status: ScsiStatus::CheckCondition, sense })
     }
 
     /// Runs command wrapper, data and status wrapper: BOT figure 1. Returns the bytes moved, and whether the command

@@ -10,7 +10,7 @@ use script::Answer::{Data, DataAndStatus, Fail, Status, WrongTag};
 use script::{Answer, Script};
 
 use super::BulkOnly;
-use crate::bridge::{Completion, DataPhase, PipeError, Transport, TransportError, TransportErrorKind};
+use crate::bridge::{CommandEnd, DataPhase, PipeError, Transport, TransportError, TransportErrorKind};
 
 const RECOVERY: [&str; 3] = ["class reset", "clear IN", "clear OUT"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ fn left_by(mut engine: BulkOnly<Script>) -> Script {
 }
 
 /// Reads 8 bytes. Returns the outcome, the bytes, and the device.
-fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script) {
+fn read8(script: Script) -> (Result<CommandEnd, TransportError>, [u8; 8], Script) {
     let mut engine = over(script);
     let mut buffer = [0; 8];
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
@@ -40,8 +40,8 @@ fn read8(script: Script) -> (Result<Completion, TransportError>, [u8; 8], Script
     (outcome, buffer, script)
 }
 
-fn good(transferred: usize) -> Result<Completion, TransportError> {
-    Ok(Completion { transferred, status: ScsiStatus::Good, sense: None })
+fn good(transferred: usize) -> Result<CommandEnd, TransportError> {
+    Ok(CommandEnd { transferred, status: ScsiStatus::Good, sense: None })
 }
 
 fn passed(residue: u32) -> Answer {
@@ -247,7 +247,7 @@ fn a_failed_command_brings_its_sense_data() {
     let sense = Sense::INVALID_FIELD_IN_CDB;
     let script = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(sense.to_fixed().to_vec()), passed(0)]);
     let (outcome, _, script) = read8(script);
-    assert_eq!(outcome, Ok(Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) }));
+    assert_eq!(outcome, Ok(CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) }));
     assert_eq!(script.opcodes, [0x12, 0x03]);
 }
 

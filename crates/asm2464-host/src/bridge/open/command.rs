@@ -3,9 +3,10 @@
 //! Source: tinygrad's open firmware and runtime client, openpilot's flasher.
 
 use asm2464::scsi::{XdataAddress, opcode};
+use asm2464::sram::{SECTOR_LEN, SLOT_LEN};
+use asm2464::tlp::{COMPLETION_LEN, Tlp};
 
 use super::super::pipes::SETUP_LEN;
-use super::tlp::Tlp;
 
 /// bmRequestType: vendor request to the device, with data to the host or from it.
 const VENDOR_IN: u8 = 0xC0;
@@ -17,16 +18,8 @@ const STREAM_OF_READS: u16 = 2;
 /// F2, wValue bit 15: from the SRAM to the host.
 const TO_HOST: u16 = 0x8000;
 
-/// Bytes of an SRAM sector.
-pub const SECTOR_LEN: usize = 512;
-/// Bytes of an SRAM slot. A transfer through the SRAM begins at a slot.
-pub const SLOT_LEN: usize = 0x4000;
-/// Slots in the SRAM of 512 KiB.
-pub const SLOTS: u8 = 32;
 /// Bytes of F0's data from the host: address and value.
 pub const TLP_LEN: usize = 12;
-/// Bytes of a completion.
-pub const COMPLETION_LEN: usize = 8;
 /// Bytes of C0's answer.
 pub const SUPPLY_LEN: usize = 5;
 
@@ -87,7 +80,7 @@ pub enum OpenCommand {
 pub struct SramTransfer {
     /// Direction: `true` from the SRAM to the host, on 0x81; `false` from the host, on 0x02.
     pub to_host: bool,
-    /// The first slot, below [`SLOTS`].
+    /// The first slot, below [`SLOTS`](asm2464::sram::SLOTS).
     pub first_slot: u8,
     /// Number of sectors of [`SECTOR_LEN`] bytes, at most 1,024: all of the SRAM.
     pub sectors: u16,

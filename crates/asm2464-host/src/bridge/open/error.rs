@@ -51,7 +51,7 @@ pub enum ControlError {
         found: usize,
     },
     /// The answer's fields are invalid.
-    #[error("the unit's answer to {request} makes no sense: {what}")]
+    #[error("the unit's answer to {request} is invalid: {what}")]
     Malformed {
         /// The request.
         request: OpenRequest,
@@ -67,7 +67,7 @@ pub enum ControlError {
         status: u8,
     },
     /// The unit can't carry out the request. Nothing was sent.
-    #[error("{request} takes {limit}; {found} were asked for")]
+    #[error("{request} takes {limit}, not {found}")]
     Length {
         /// The request, in words.
         request: &'static str,

@@ -6,19 +6,20 @@
 mod command;
 mod error;
 mod queue;
+mod recovery;
+mod registers;
 #[cfg(test)]
 mod tests;
-mod tlp;
 mod work;
 
 use std::time::Duration;
 
-use asm2464::Simulated;
-use asm2464::scsi::XdataAddress;
-pub use command::{COMPLETION_LEN, OpenCommand, SECTOR_LEN, SLOT_LEN, SLOTS, SUPPLY_LEN, SramTransfer, TLP_LEN};
+use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
+use asm2464::sram::{DMA_STATE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
+use asm2464::tlp::{Completion, LINK_UP, LTSSM, Tlp};
+pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
 pub use queue::{MAX_DEPTH, OpenJob, OpenRequest, OpenWorkload};
-pub use tlp::{Completion, CompletionStatus, Tlp, TlpKind, config_address};
 
 use tracing::info;
 
@@ -28,12 +29,6 @@ use super::pipes::ControlPipes;
 use super::unit_info::Speed;
 use super::workload::DataPhase;
 
-/// 0xC450: 0 when the SRAM DMA can be armed again, 2 while it is busy. Source: owners' measurements.
-const SRAM_STATUS: XdataAddress = XdataAddress::main(0xC450);
-/// 0xB450: the state of the PCIe link's LTSSM.
-pub(crate) const LINK_STATE: XdataAddress = XdataAddress::main(0xB450);
-/// Value of 0xB450 while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
-pub(crate) const LINK_UP: u8 = 0x78;
 /// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
 const BULK_LEN: usize = SLOT_LEN;
 /// Time limit of a request or a bulk transfer.
@@ -103,11 +98,6 @@ impl OpenBridge {
         self.speed
     }
 
-    /// The chip's work since power-on, if the unit is a model.
-    pub fn simulated(&self) -> Option<Simulated> {
-        self.queue.pipes.simulated()
-    }
-
     /// Sets the time limit of a request or bulk transfer, 5 s by default. F3 may always take 10 s.
     pub const fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
@@ -120,7 +110,7 @@ impl OpenBridge {
 
     /// Maximum number of bytes that one E4 returns at this speed. Longer answers are cut. Source: openpilot's flasher.
     pub fn xdata_read_max(&self) -> usize {
-        if self.speed >= Speed::Super { 255 } else { 64 }
+        if self.speed >= Speed::Super { XDATA_READ_MAX } else { 64 }
     }
 
     /// E4: reads XDATA, in several requests if necessary.
@@ -210,9 +200,8 @@ impl OpenBridge {
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
     pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
-        let all = usize::from(SLOTS) * SLOT_LEN;
         let end = usize::from(transfer.first_slot) * SLOT_LEN + usize::from(transfer.sectors) * SECTOR_LEN;
-        if transfer.sectors == 0 || end > all {
+        if transfer.sectors == 0 || end > SRAM_LEN {
             let found = format!("{} sectors from slot {}", transfer.sectors, transfer.first_slot);
             let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
             return Err(ControlError::Length { request: "F2", limit, found });
@@ -261,7 +250,7 @@ impl OpenBridge {
     /// [`ControlError`].
     pub fn link_state(&mut self) -> Result<(u8, bool), ControlError> {
         let mut state = [0];
-        self.xdata_read(LINK_STATE, &mut state)?;
+        self.xdata_read(LTSSM, &mut state)?;
         Ok((state[0], state[0] == LINK_UP))
     }
 
@@ -312,7 +301,7 @@ impl OpenBridge {
         let until = std::time::Instant::now() + self.timeout;
         loop {
             let mut status = [0];
-            self.xdata_read(SRAM_STATUS, &mut status)?;
+            self.xdata_read(DMA_STATE, &mut status)?;
             match status[0] {
                 0 => return Ok(()),
                 status if std::time::Instant::now() >= until => {
@@ -325,7 +314,7 @@ impl OpenBridge {
 }
 
 fn within_page(request: &'static str, from: XdataAddress, len: usize) -> Result<(), ControlError> {
-    if usize::from(from.addr) + len <= 0x1_0000 {
+    if usize::from(from.addr) + len <= XDATA_PAGE_LEN {
         return Ok(());
     }
     let found = format!("{len} bytes from {from}");

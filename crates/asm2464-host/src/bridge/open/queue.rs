@@ -8,10 +8,10 @@ use tracing::debug;
 
 use super::super::log;
 use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
-use super::SRAM_STATUS;
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
 use super::work::Requests;
+use asm2464::sram::DMA_STATE;
 
 /// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;
@@ -254,7 +254,7 @@ impl TransferQueue {
             self.came_back(reaped.transfer);
             match reaped.end {
                 _ if reaped.transfer != transfer => {
-                    Err(PipeError::Other("transfers came back in another order than they were sent".to_owned()))
+                    Err(PipeError::Other("transfers completed out of order".to_owned()))
                 }
                 TransferEnd::Completed => Ok(reaped.moved),
                 TransferEnd::Cancelled => Err(PipeError::Timeout),
@@ -295,7 +295,7 @@ impl TransferQueue {
     /// Whether the unit answers a control request: a read of one byte of XDATA.
     fn answers(&mut self) -> bool {
         let armed_by = self.armed_by;
-        let ask = OpenCommand::XdataRead { from: SRAM_STATUS, len: 1 };
+        let ask = OpenCommand::XdataRead { from: DMA_STATE, len: 1 };
         let answers = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT).is_ok();
         self.armed_by = armed_by;
         answers

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use asm2464::Coded as _;
+use asm2464::tlp::CompletionStatus;
 
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
@@ -441,4 +442,61 @@ fn a_bulk_pipe_that_halts_is_freed() {
     let (mut unit, log) = unit(vec![Ok(vec![]), Err(PipeError::Stall)]);
     unit.stream_read(0, &mut [0; 64]).unwrap_err();
     assert_eq!(sent(&log).last(), Some(&Sent::ClearHalt(Endpoint::DataIn)));
+}
+
+/// The writes by E5 among what was sent, and the cleared halts, as endpoint addresses.
+fn written(log: &Arc<Mutex<Log>>) -> Vec<(u16, u8)> {
+    let written = |sent| match sent {
+        Sent::Control([0x40, 0xE5, low, high, value, 0, 0, 0], _) => Some((u16::from_le_bytes([low, high]), value)),
+        Sent::ClearHalt(endpoint) => Some((endpoint.address().into(), 0)),
+        _ => None,
+    };
+    sent(log).into_iter().filter_map(written).collect()
+}
+
+#[test]
+fn the_strobes_are_the_owners_and_then_the_open_firmwares_and_leave_the_other_bits_alone() {
+    let (mut unit, log) = unit(vec![]);
+    unit.strobe_engines().unwrap();
+    let owners = [(0xC412, 0), (0xC42A, 1), (0xC42A, 0), (0x9094, 1), (0x9094, 8), (0x9093, 2), (0x81, 0), (0x02, 0)];
+    let set = [(0xC42A, 1), (0x900B, 1), (0xC42A, 8), (0xC42A, 0), (0x900B, 0), (0xC42A, 0), (0xB298, 4), (0xB298, 0)];
+    assert_eq!(written(&log), [owners, set].concat());
+
+    let answers = std::iter::repeat_n(Ok(vec![]), 6).chain(std::iter::repeat_n(Ok(vec![0x57]), 16));
+    let (mut unit, log) = self::unit(answers.collect());
+    unit.strobe_engines().unwrap();
+    assert_eq!(written(&log)[8..12], [(0xC42A, 0x57), (0x900B, 0x57), (0xC42A, 0x5F), (0xC42A, 0x56)]);
+}
+
+#[test]
+fn the_cpu_reset_needs_no_answer_but_takes_no_refusal() {
+    for (end, is_sent) in [
+        (Ok(vec![]), true),
+        (Err(PipeError::Timeout), true),
+        (Err(PipeError::Disconnected), true),
+        (Err(PipeError::Stall), false),
+    ] {
+        let (mut unit, log) = unit(vec![end.clone()]);
+        assert_eq!(unit.restart_cpu().is_ok(), is_sent, "{end:?}");
+        assert_eq!(written(&log), [(0xCC31, 1)]);
+    }
+}
+
+#[test]
+fn bulk_data_must_arrive_as_they_were_sent_and_no_dma_may_wait() {
+    let check = |answers: Vec<Result<Vec<u8>, PipeError>>| {
+        let (mut unit, log) = unit(answers);
+        (unit.check_bulk().map_err(|error| error.code()), sent(&log))
+    };
+    let (idle, arm, buffer) = (Ok(vec![IDLE]), Ok(vec![]), Ok(vec![0x0F; 64]));
+    let (ok, requests) = check(vec![idle.clone(), arm.clone(), buffer.clone(), Ok(vec![]), Ok(vec![0xF0; 64])]);
+    assert_eq!(ok, Ok(()));
+    assert_eq!(requests[1], control([0x40, 0xE5, 0x94, 0x90, 0x10, 0, 0, 0], &[]));
+    assert_eq!(requests[3], Sent::Out(vec![0xF0; 64]));
+    let unchanged = vec![idle.clone(), arm.clone(), buffer.clone(), Ok(vec![]), buffer.clone()];
+    assert_eq!(check(unchanged).0, Err("asmpatch::control::malformed"));
+    assert_eq!(check(vec![Ok(vec![BUSY])]).0, Err("asmpatch::control::sram_busy"));
+    let (hangs, requests) = check(vec![idle, arm, buffer, Err(PipeError::Timeout)]);
+    assert_eq!(hangs, Err("asmpatch::control::bulk_timeout"));
+    assert_eq!(requests.last(), Some(&control([0x40, 0xE5, 0x94, 0x90, 8, 0, 0, 0], &[])), "it disarms");
 }

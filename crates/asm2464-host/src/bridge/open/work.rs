@@ -3,13 +3,14 @@
 use std::slice;
 use std::time::Duration;
 
+use asm2464::tlp::{COMPLETION_LEN, Completion, Tlp};
+
 use super::super::pipes::Endpoint;
 use super::super::workload::DataPhase;
 use super::BULK_LEN;
-use super::command::{COMPLETION_LEN, OpenCommand};
+use super::command::OpenCommand;
 use super::error::ControlError;
 use super::queue::{OpenJob, OpenRequest, OpenWorkload};
-use super::tlp::{Completion, Tlp};
 
 /// Control requests. Their answers fill a buffer, one after the other.
 pub(super) struct Requests<'a, I> {

@@ -17,8 +17,8 @@ use tracing::debug;
 
 use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use super::transport::{Transport, TransportKind};
 use super::workload::{DataPhase, Job, Workload};
+use super::{Transport, TransportKind};
 use slot::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
@@ -191,7 +191,7 @@ impl<P: Pipes> Uas<P> {
             // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
             // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
             TransferEnd::Cancelled => {
-                PipeError::Other("the system took it back together with another command".to_owned()).into()
+                PipeError::Other("the system cancelled it together with another command".to_owned()).into()
             }
             // The device sends no more on this pipe. Its status says why.
             TransferEnd::Failed(PipeError::Stall) if part == Part::Data => {
@@ -369,11 +369,11 @@ const fn tag_in(unit: &StatusIu) -> Tag {
 /// Meaning of a response code: UAS-3, table 20.
 const fn response_meaning(code: u8) -> &'static str {
     match code {
-        0x00 => "task management complete, which nobody asked for",
+        0x00 => "task management complete, though none was requested",
         0x02 => "invalid information unit",
         0x04 => "task management function not supported",
         0x05 => "task management function failed",
-        0x08 => "task management succeeded, which nobody asked for",
+        0x08 => "task management succeeded, though none was requested",
         0x09 => "incorrect logical unit number",
         0x0A => "overlapped tag",
         _ => "a response code that the standard does not know",

@@ -7,7 +7,7 @@ use super::slot::{Busy, Part};
 use crate::bridge::error::{TransportError, TransportErrorKind};
 use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
-use crate::bridge::workload::{Completion, JobData, Workload};
+use crate::bridge::workload::{CommandEnd, JobData, Workload};
 
 /// Maximum wait if no transfer in flight has an earlier deadline.
 const IDLE: Duration = Duration::from_secs(1);
@@ -92,7 +92,7 @@ impl<P: Pipes> Uas<P> {
         self.in_flight -= 1;
         self.free.push(at);
         let Busy { job, started, moved, end: Some((status, sense)), .. } = busy else { return true };
-        let completion = Completion { transferred: moved, status, sense };
+        let completion = CommandEnd { transferred: moved, status, sense };
         let buffer = self.pipes.buffer(self.slots[at].transfers[Part::Data as usize]);
         let data = if matches!(job.data, JobData::In(_)) { &buffer[..moved.min(buffer.len())] } else { &[] };
         let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());

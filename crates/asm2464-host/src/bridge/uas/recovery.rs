@@ -42,7 +42,7 @@ impl<P: Pipes> Uas<P> {
         self.pipes.reset_port().map_err(resetting)?;
         // Transfers that have not returned before return with the reset.
         if !self.drain() {
-            return Err(resetting(PipeError::Other("the system does not give the transfers back".to_owned())));
+            return Err(resetting(PipeError::Other("the system doesn't return the transfers".to_owned())));
         }
         if self.has_streams() {
             let streams = usize::from(self.pipes.streams());

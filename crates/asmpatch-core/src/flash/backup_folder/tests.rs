@@ -112,7 +112,7 @@ fn what_a_unit_says_of_itself_reads_back_as_it_was_and_stands_escaped_in_the_man
     save(&backup, &folder).unwrap();
     assert_eq!(load(&folder).unwrap(), backup);
     let text = fs::read_to_string(folder.join("backup.toml")).unwrap();
-    assert!(text.chars().all(|c| c == '\n' || !escape::is_harmful(c)), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !asm2464::escape::is_harmful(c)), "{text}");
 }
 
 #[cfg(unix)]

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::Port;
+use asm2464_host::bridge::{Location, Port};
 
 use super::{FlashOptions, FlashReport, Run, Stopped};
 use crate::failure::fenced;
@@ -47,7 +47,7 @@ pub fn prepare<'a>(
     interrupt: Interrupt<'a>,
 ) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
     let report = FlashReport {
-        device: port.device(),
+        location: port.location(),
         before: plan.attached.clone(),
         after: None,
         version: None,
@@ -96,9 +96,9 @@ impl Opened<'_, Confirmed> {
 }
 
 impl<Phase> Opened<'_, Phase> {
-    /// The port, as in `--device`.
-    pub fn device(&self) -> &str {
-        &self.run.report.device
+    /// The unit's port.
+    pub fn location(&self) -> &Location {
+        &self.run.report.location
     }
 
     /// Gives the unit back to the system, unwritten.
@@ -123,7 +123,7 @@ impl Run<'_> {
         self.observer.event(FlashEvent::Total(self.total()));
         self.interrupt.check()?;
         let mut access = self.open(port)?;
-        // Behaviour that the unit does not show can't differ.
+        // Behaviour that couldn't be read isn't compared.
         let before = match self.plan.attached.state {
             BridgeState::Vendor | BridgeState::OpenFirmware => {
                 Behaviour::of_unit(&mut access, &self.plan.attached).unwrap_or(Behaviour::UNKNOWN)
@@ -156,19 +156,11 @@ impl Run<'_> {
     }
 
     fn write(&mut self, port: &mut dyn Port, access: Access, before: &Behaviour) -> Result<(), FlashError> {
-        let mut access = match access {
+        let access = match access {
             Access::Commands(bridge) => Some(self.write_by_commands(bridge)?),
             Access::Registers(flash) => self.write_through_registers(flash, port)?,
         };
         self.interrupt.check()?;
-        let restart = self.restart(access.as_mut())?;
-        // Give the unit back only after it has left. Otherwise the system's driver is bound to a restarting unit, and
-        // its unanswered requests delay the whole host controller.
-        let back = self.come_back(port, restart);
-        drop(access);
-        match back? {
-            Some(is_replugged) => self.prove(port, is_replugged, before),
-            None => Ok(()),
-        }
+        self.start(port, access, before)
     }
 }

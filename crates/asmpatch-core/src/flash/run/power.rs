@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, CommandError, Port};
+use asm2464_host::bridge::{AnyTransport, Attached, Bridge, CommandError, OpenBridge, Port};
 
 use super::Run;
 use crate::flash::access::Access;
@@ -16,110 +16,189 @@ use crate::flash::proof::{Behaviour, Runs};
 
 /// Interval between looks at a unit that came back, but not yet as expected.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Time after which a unit that came back as it was stays so.
+const STAYS_AFTER: Duration = Duration::from_secs(1);
+
+/// A unit that was told to restart. Keep it until the unit has left: otherwise the system's driver is bound to a
+/// restarting unit, and its unanswered requests delay the whole host controller.
+enum Restart {
+    Command(#[expect(dead_code, reason = "held")] Bridge<AnyTransport>, ResetMode),
+    Register(#[expect(dead_code, reason = "held")] OpenBridge),
+}
+
+impl Restart {
+    const fn mode(&self) -> ResetMode {
+        match self {
+            Self::Command(_, mode) => *mode,
+            Self::Register(_) => ResetMode::CpuReset,
+        }
+    }
+}
 
 impl Run<'_> {
-    /// Restarts the unit by E8, and returns its mode. Running firmware resets its CPU and comes back by itself. The
-    /// boot loader is told to halt, as tinygrad's and openpilot's flashers do. Open firmware has no such command:
-    /// `None`.
-    pub(super) fn restart(&mut self, access: Option<&mut Access>) -> Result<Option<ResetMode>, FlashError> {
-        let Some(Access::Commands(bridge)) = access else { return Ok(None) };
-        self.begin(FlashStep::Restart);
-        let (mode, sent) = match self.plan.attached.state {
-            BridgeState::BootLoader => (ResetMode::Halt, "halt sent"),
-            BridgeState::Vendor | BridgeState::OpenFirmware => (ResetMode::CpuReset, "CPU reset sent"),
-        };
-        match bridge.reset(mode) {
-            Ok(()) => {}
-            // A unit that resets at once does not answer. Its return will show whether it did.
-            Err(CommandError::Transport(error)) => {
-                self.trouble(&format!("no status: {error}"));
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.left = Left::Restarted;
-        self.end(FlashStep::Restart, sent);
-        Ok(Some(mode))
-    }
-
-    /// Waits for the unit. If only a power cycle can start what was written, its hub does it, or else a user who is
-    /// there is asked to. Returns whether the user has unplugged the unit and plugged it in again: a unit with its own
-    /// supply may not notice that its hub switched its power. `None` if the unit needs a power cycle and did not get
-    /// one.
-    pub(super) fn come_back(
+    /// Starts what was written by the mildest means that does, and checks that it runs: the CPU reset, then the power
+    /// that the unit's hub switches, then the cable, if a user is there. The next one follows only where the old code
+    /// answers, or where nothing tells the old from the new. A unit with its own supply may not notice that its hub
+    /// switched its power.
+    pub(super) fn start(
         &mut self,
         port: &mut dyn Port,
-        restart: Option<ResetMode>,
-    ) -> Result<Option<bool>, FlashError> {
-        let mut is_replugged = false;
-        let mut found = None;
+        access: Option<Access>,
+        before: &Behaviour,
+    ) -> Result<(), FlashError> {
+        let restart = self.restart(port, access)?;
+        let mode = restart.as_ref().map(Restart::mode);
         if restart.is_some() {
             self.begin(FlashStep::Return);
         }
-        match restart {
-            Some(ResetMode::CpuReset) => found = self.wait_within(port, self.options.return_deadline)?,
-            Some(ResetMode::Halt) => self.wait_until_gone(port)?,
-            None => {}
-        }
-        let is_cycled = !self.is_settled(found.as_ref()) && self.power_cycle(port)?;
-        if is_cycled {
+        let mut found = match mode {
+            Some(ResetMode::CpuReset) => self.wait_within(port, self.options.return_deadline)?,
+            Some(ResetMode::Halt) => {
+                self.wait_until_gone(port)?;
+                None
+            }
+            None => None,
+        };
+        drop(restart);
+        let mut held = self.judge(port, found.as_ref(), false, before)?;
+        let mut is_cycled = false;
+        let mut is_replugged = false;
+        if self.needs_power() && self.power_cycle(port, held.take(), found.is_some())? {
+            is_cycled = true;
             self.begin(FlashStep::Return);
-            found = self.wait_within(port, self.options.return_deadline)?.or(found);
+            if let Some(cycled) = self.wait_within(port, self.options.return_deadline)? {
+                held = self.judge(port, Some(&cycled), false, before)?;
+                found = Some(cycled);
+            }
         }
-        if !self.is_settled(found.as_ref()) && !self.options.replug_deadline.is_zero() {
+        drop(held);
+        if self.needs_power() && !self.options.replug_deadline.is_zero() {
             self.begin(FlashStep::Return);
             self.observer.event(FlashEvent::Replug);
             if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
+                self.judge(port, Some(&replugged), true, before)?;
                 (found, is_replugged) = (Some(replugged), true);
             }
         }
-        let Some(found) = found else {
-            // A unit that was off and on starts what its flash holds, and comes back.
-            if is_cycled && port.attached().is_err() {
-                return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
+        match found {
+            Some(found) if self.plan.is_identity_of(&found) => Ok(()),
+            // Written and read back, but the reset has not made the chip read its flash.
+            Some(_) if self.report.runs == Some(Runs::Before) && !is_replugged => Ok(()),
+            Some(Attached { usb_id: found, state, .. }) => {
+                self.left = Left::OtherIdentity;
+                let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
+                Err(FlashError::Identity { expected, becomes, found, state })
             }
-            let waits = match restart {
-                Some(ResetMode::Halt) => "off the bus until it is unplugged and plugged in again",
-                None => "it runs what it had until it is unplugged and plugged in again",
-                Some(ResetMode::CpuReset) => {
-                    return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
+            None => self.stays_away(port, mode, is_cycled),
+        }
+    }
+
+    /// Restarts the unit. Running firmware resets its CPU and comes back by itself: the vendor's by E8, open firmware
+    /// through 0xCC31. The boot loader is told to halt, as tinygrad's and openpilot's flashers do. `None` if the unit
+    /// does not take it.
+    fn restart(&mut self, port: &mut dyn Port, access: Option<Access>) -> Result<Option<Restart>, FlashError> {
+        let Some(access) = access else { return Ok(None) };
+        self.begin(FlashStep::Restart);
+        let (restart, sent) = match access {
+            Access::Commands(mut bridge) => {
+                let (mode, sent) = match self.plan.attached.state {
+                    BridgeState::BootLoader => (ResetMode::Halt, "halt sent"),
+                    BridgeState::Vendor | BridgeState::OpenFirmware => (ResetMode::CpuReset, "CPU reset sent"),
+                };
+                match bridge.reset(mode) {
+                    Ok(()) => {}
+                    // A unit that resets at once does not answer. Its return will show whether it did.
+                    Err(CommandError::Transport(error)) => {
+                        self.trouble(&format!("no status: {error}"));
+                    }
+                    Err(error) => return Err(error.into()),
                 }
-            };
-            self.begin(FlashStep::Return);
-            self.report.needs_power = true;
-            self.end(FlashStep::Return, waits);
-            return Ok(None);
+                (Restart::Command(bridge, mode), sent)
+            }
+            Access::Registers(flash) => {
+                drop(flash);
+                let mut unit = port.open_control()?;
+                if let Err(refused) = unit.restart_cpu() {
+                    // The power can still start what was written.
+                    self.trouble(&refused.to_string());
+                    return Ok(None);
+                }
+                (Restart::Register(unit), "CPU reset sent")
+            }
         };
+        self.left = Left::Restarted;
+        self.end(FlashStep::Restart, sent);
+        Ok(Some(restart))
+    }
+
+    /// Records a unit that came back, and checks what it runs if it is as planned. Returns the connection to it, which
+    /// keeps others off the disk behind it.
+    fn judge(
+        &mut self,
+        port: &mut dyn Port,
+        found: Option<&Attached>,
+        is_replugged: bool,
+        before: &Behaviour,
+    ) -> Result<Option<Access>, FlashError> {
+        let Some(found) = found else { return Ok(None) };
         self.report.after = Some(found.clone());
         // A retrained link may be on the connector's other port.
-        self.report.device = port.device();
+        self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
             self.left = Left::BootLoader;
             return Err(FlashError::BootLoader(found.usb_id));
         }
-        if !self.plan.is_identity_of(&found) {
-            let before = &self.plan.attached;
-            if !is_replugged && (found.usb_id, found.state) == (before.usb_id, before.state) {
-                // Written and read back, but the reset has not made the chip read its flash.
-                (self.report.runs, self.report.needs_power) = (Some(Runs::Before), true);
-                self.end(FlashStep::Return, &format!("{} ({}): {}", found.usb_id, found.state, Runs::Before));
-                return Ok(None);
-            }
-            self.left = Left::OtherIdentity;
-            let (expected, becomes) = (self.plan.usb_id.unwrap_or(found.usb_id), self.plan.becomes());
-            return Err(FlashError::Identity { expected, becomes, found: found.usb_id, state: found.state });
-        }
-        self.end(FlashStep::Return, &format!("{} ({})", found.usb_id, found.state));
-        Ok(Some(is_replugged))
+        let is_planned = self.plan.is_identity_of(found);
+        let is_as_before = !is_planned && self.is_as_before(found);
+        (self.report.runs, self.report.needs_power) = (is_as_before.then_some(Runs::Before), true);
+        let runs = if is_as_before { format!(": {}", Runs::Before) } else { String::new() };
+        self.end(FlashStep::Return, &format!("{} ({}){runs}", found.usb_id, found.state));
+        if is_planned { self.prove(port, is_replugged, before).map(Some) } else { Ok(None) }
     }
 
-    fn is_settled(&self, found: Option<&Attached>) -> bool {
-        found.is_some_and(|found| self.plan.is_identity_of(found) || found.state == BridgeState::BootLoader)
+    /// Whether the unit shows the kind of firmware and the USB ID that it had before the write.
+    fn is_as_before(&self, found: &Attached) -> bool {
+        (found.usb_id, found.state) == (self.plan.attached.usb_id, self.plan.attached.state)
     }
 
-    /// Lets the hub power-cycle the unit. Returns `false` if no hub can.
-    fn power_cycle(&mut self, port: &mut dyn Port) -> Result<bool, FlashError> {
+    fn needs_power(&self) -> bool {
+        self.report.runs != Some(Runs::Written)
+    }
+
+    /// Ends the run of a unit that has not been seen again.
+    fn stays_away(&mut self, port: &mut dyn Port, mode: Option<ResetMode>, is_cycled: bool) -> Result<(), FlashError> {
+        let waits = match mode {
+            // A unit that was off and on starts what its flash holds, and comes back.
+            _ if is_cycled && port.attached().is_err() => None,
+            Some(ResetMode::Halt) => Some("off the bus until it is unplugged and plugged in again"),
+            None => Some("it runs what it had until it is unplugged and plugged in again"),
+            Some(ResetMode::CpuReset) => None,
+        };
+        let Some(waits) = waits else {
+            return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
+        };
+        self.begin(FlashStep::Return);
+        self.report.needs_power = true;
+        self.end(FlashStep::Return, waits);
+        Ok(())
+    }
+
+    /// Lets the hub power-cycle the unit. Returns `false` if no hub can. A unit that is on the bus is held meanwhile, so
+    /// that nothing uses the disk behind it.
+    fn power_cycle(&mut self, port: &mut dyn Port, held: Option<Access>, is_here: bool) -> Result<bool, FlashError> {
         self.interrupt.check()?;
         self.begin(FlashStep::PowerCycle);
+        let _held = match held {
+            None if is_here => match Access::open(port) {
+                Ok(access) => Some(access),
+                // The user can still use the cable.
+                Err(error) => {
+                    self.trouble(&error.to_string());
+                    return Ok(false);
+                }
+            },
+            held => held,
+        };
         match port.power_cycle() {
             Ok(true) => {
                 self.left = Left::Restarted;
@@ -127,7 +206,6 @@ impl Run<'_> {
                 Ok(true)
             }
             Ok(false) => Ok(false),
-            // The user can still use the cable.
             Err(error) => {
                 self.trouble(&error.to_string());
                 Ok(false)
@@ -145,10 +223,11 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Waits until the unit is back as planned, is back for good as something else, or the time is over. Returns the
-    /// unit as last seen.
+    /// Waits until the unit is back as planned, is back for good as it was, or the time is over. Returns the unit as
+    /// last seen.
     fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<Attached>, FlashError> {
         let until = Instant::now() + deadline;
+        let mut as_before_since = None;
         let mut seen = None;
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -160,20 +239,19 @@ impl Run<'_> {
                 None => return Ok(seen),
             }
             // The unit is here, but as something else. Perhaps it has not left yet.
-            if until.saturating_duration_since(Instant::now()) <= LOOK_AGAIN {
+            let now = Instant::now();
+            let as_before = seen.as_ref().filter(|found| self.is_as_before(found));
+            let since = as_before.map(|_| *as_before_since.get_or_insert(now));
+            let stays = since.is_some_and(|since| now.duration_since(since) >= STAYS_AFTER);
+            if stays || until.saturating_duration_since(now) <= LOOK_AGAIN {
                 return Ok(seen);
             }
             thread::sleep(LOOK_AGAIN);
         }
     }
 
-    /// Checks what the unit runs. Reads back now what could not be read back before.
-    pub(super) fn prove(
-        &mut self,
-        port: &mut dyn Port,
-        is_replugged: bool,
-        before: &Behaviour,
-    ) -> Result<(), FlashError> {
+    /// Checks what the unit runs. Reads back now what could not be read back before. Returns the connection.
+    fn prove(&mut self, port: &mut dyn Port, is_replugged: bool, before: &Behaviour) -> Result<Access, FlashError> {
         self.left = Left::Unproven;
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
@@ -192,6 +270,6 @@ impl Run<'_> {
         if !self.plan.reads_back() {
             self.compare(access.reader(), 1).inspect_err(|_| self.left = Left::Unproven)?;
         }
-        Ok(())
+        Ok(access)
     }
 }

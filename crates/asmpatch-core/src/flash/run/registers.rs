@@ -8,15 +8,16 @@ use std::time::Duration;
 use std::{mem, thread};
 
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::{PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, Session};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{OpenBridge, Port};
+use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::left::Left;
 use crate::flash::progress::{FlashEvent, FlashStep};
-use crate::flash::registers::{Change, PAGE_LEN, RegisterError, RegisterFlash, SECTOR_LEN, SLOT_LEN, Session, Slot};
+use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.
 const FAILURES: u32 = 8;
@@ -38,7 +39,7 @@ impl Run<'_> {
     /// the unit.
     pub(super) fn check_protection(&mut self, flash: Flash, port: &mut dyn Port) -> Result<Flash, FlashError> {
         self.begin(FlashStep::CheckProtection);
-        let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
+        let mut unit = Unit { port, session: flash.session(), flash: Some(flash) };
         let old = match self.slot.take() {
             Some(slot) => slot,
             None => self.read_slot(&mut unit)?,
@@ -80,7 +81,7 @@ impl Run<'_> {
         flash: Flash,
         port: &mut dyn Port,
     ) -> Result<Option<Access>, FlashError> {
-        let mut unit = Unit { port, session: flash.session, flash: Some(flash) };
+        let mut unit = Unit { port, session: flash.session(), flash: Some(flash) };
         // Units that are written together are all confirmed by now: from here on, no signal stops one and not another.
         let outcome = self.undisturbed(&mut unit, |run, unit| {
             let outcome = run.write_and_compare(unit);
@@ -208,7 +209,7 @@ impl Run<'_> {
         let interrupt = mem::replace(&mut self.interrupt, Interrupt::never());
         if let Some(flash) = &mut unit.flash {
             flash.set_budget(self.options.budget);
-            unit.session = flash.session;
+            unit.session = flash.session();
         }
         let outcome = act(self, unit);
         self.interrupt = interrupt;
@@ -229,7 +230,7 @@ impl Run<'_> {
         loop {
             attempt += 1;
             let outcome = act(self, &mut flash, attempt);
-            unit.session = flash.session;
+            unit.session = flash.session();
             let error = match outcome {
                 Err(error) if attempt < FAILURES && !is_over(&error) => error,
                 outcome => {
@@ -290,7 +291,7 @@ const fn is_over(error: &FlashError) -> bool {
 }
 
 /// Makes a change. Another attempt keeps what an earlier one has written.
-fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result<(), RegisterError> {
+fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result<(), RegisterError<ControlError>> {
     match change {
         Change::Invalidate => {
             let (at, page) = Slot::invalidation();

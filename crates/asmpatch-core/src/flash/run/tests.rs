@@ -1,4 +1,4 @@
-//! Runs against a unit in memory, for behaviour that a virtual bridge does not have: flash that loses what is written,
+//! Runs against a unit in memory, for behaviour that a virtual unit does not have: flash that loses what is written,
 //! and a unit that comes back late, as another, or not at all.
 
 mod phases;
@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
+use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, Completion, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+    AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::backup::tests::sample_image;
 use super::super::plan::UnitBlocks;
-use super::super::registers::BUDGET;
 use super::*;
 
 /// The unit's behaviour on the n-th command of an opcode.
@@ -64,6 +64,8 @@ enum Returns {
     AsBefore,
     /// Only after a replug.
     AfterReplug,
+    /// With the old code, until a replug.
+    WithOldCode,
 }
 
 #[derive(Clone)]
@@ -73,6 +75,8 @@ struct FakePort {
     before: Attached,
     /// Whether its hub switches its power.
     has_switch: bool,
+    /// Number of times that it did.
+    cycles: usize,
 }
 
 fn own_block(id: UsbId) -> ConfigBlock {
@@ -132,13 +136,13 @@ impl Transport for Wire {
         1
     }
 
-    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<Completion, TransportError> {
+    fn execute(&mut self, cdb: &Cdb, data: DataPhase<'_>, timeout: Duration) -> Result<CommandEnd, TransportError> {
         let mut unit = self.0.lock().unwrap();
         let opcode = cdb.opcode();
         unit.seen.push(opcode);
         let nth = unit.seen.iter().filter(|seen| **seen == opcode).count();
         let quirk = unit.quirks.iter().find(|(o, n, _)| *o == opcode && *n == nth).map(|(_, _, quirk)| *quirk);
-        let refused = |sense| Completion { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
+        let refused = |sense| CommandEnd { transferred: 0, status: ScsiStatus::CheckCondition, sense: Some(sense) };
         match quirk {
             Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
             Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
@@ -200,7 +204,7 @@ impl Transport for Wire {
             }
             other => panic!("{other:?}"),
         };
-        Ok(Completion { transferred: moved, status: ScsiStatus::Good, sense: None })
+        Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
     }
 
     fn run(&mut self, _: &mut dyn Workload, _: usize, _: Duration) -> Result<(), TransportError> {
@@ -213,8 +217,8 @@ impl Transport for Wire {
 }
 
 impl Port for FakePort {
-    fn device(&self) -> String {
-        "9-9".into()
+    fn location(&self) -> Location {
+        "9-9".parse().unwrap()
     }
 
     fn attached(&mut self) -> Result<Attached, PortError> {
@@ -235,6 +239,11 @@ impl Port for FakePort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
+        let mut unit = self.unit.lock().unwrap();
+        if self.has_switch && unit.returns.is_some() {
+            unit.boot();
+        }
+        self.cycles += usize::from(self.has_switch);
         Ok(self.has_switch)
     }
 
@@ -245,8 +254,11 @@ impl Port for FakePort {
             unit.boot();
             return Ok(Some(unit.identity()));
         }
+        if unit.returns == Some(Returns::WithOldCode) && self.waits > 1 {
+            unit.boot();
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured) if !unit.halted => Some(unit.identity()),
+            Some(Returns::AsConfigured | Returns::WithOldCode) if !unit.halted => Some(unit.identity()),
             Some(Returns::AsBefore) => Some(self.before.clone()),
             _ => None,
         })
@@ -294,7 +306,7 @@ fn rig(running: Option<Image>) -> Rig {
         budget: BUDGET,
     };
     Rig {
-        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false },
+        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false, cycles: 0 },
         plan,
         options,
         interrupt,

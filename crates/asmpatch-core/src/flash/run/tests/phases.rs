@@ -11,7 +11,7 @@ fn confirmed(rig: &mut Rig, meanwhile: impl FnOnce(&mut Unit)) -> Result<(), Box
     let mut nobody = ();
     let interrupt = Interrupt::watching(&rig.interrupt);
     let prepared = prepare(&mut rig.port, &rig.plan, &rig.options, &mut nobody, interrupt)?;
-    assert_eq!(prepared.device(), "9-9");
+    assert_eq!(prepared.location().to_string(), "9-9");
     meanwhile(&mut unit.lock().unwrap());
     let confirmed = prepared.confirm()?;
     assert!(confirmed.release().backup.is_some());
@@ -59,7 +59,7 @@ fn a_signal_while_a_unit_waits_for_others_stops_it_before_the_write() {
 fn block_protection_is_as_it_was_until_the_write() {
     let scenario = Scenario::parse("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n").unwrap();
     let unit = VirtualBridge::in_memory(scenario, b"unit", None).unwrap();
-    let mut port = VirtualPort::new("virtual".to_owned(), unit);
+    let mut port = VirtualPort::new("unit", unit);
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();

@@ -154,3 +154,30 @@ fn a_reset_without_a_status_is_judged_by_the_return() {
     assert!(matches!(stopped.error, FlashError::NotBack { .. }));
     assert_eq!(stopped.left, Left::Restarted);
 }
+
+#[test]
+fn the_hubs_power_follows_only_where_the_old_code_answers() {
+    for (loads_code, has_switch, cycles, runs) in
+        [(true, true, 0, Runs::Written), (false, true, 1, Runs::Written), (false, false, 0, Runs::Before)]
+    {
+        let mut rig = rig(Some(sample_image(1)));
+        rig.port.unit.lock().unwrap().loads_code = loads_code;
+        rig.port.has_switch = has_switch;
+        let report = rig.run().unwrap();
+        assert_eq!((report.runs, rig.port.cycles), (Some(runs), cycles), "{loads_code} {has_switch}");
+        assert_eq!(report.needs_power, runs == Runs::Before, "{loads_code} {has_switch}");
+    }
+}
+
+#[test]
+fn the_cable_follows_where_the_old_code_answers_and_no_hub_switches_the_power() {
+    for (returns, asked) in [(Returns::AsConfigured, 0), (Returns::WithOldCode, 1)] {
+        let mut rig = rig(Some(sample_image(1))).returning(Some(returns));
+        rig.port.unit.lock().unwrap().loads_code = asked == 0;
+        rig.options.replug_deadline = Duration::from_secs(1);
+        let mut count = 0;
+        let mut progress = |event: FlashEvent<'_>| count += usize::from(matches!(event, FlashEvent::Replug));
+        let report = run(&mut rig.port, &rig.plan, &rig.options, &mut progress, Interrupt::never()).unwrap();
+        assert_eq!((count, report.runs, report.needs_power), (asked, Some(Runs::Written), false));
+    }
+}

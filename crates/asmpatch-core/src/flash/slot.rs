@@ -8,15 +8,12 @@
 //! boot loader, or the new image.
 
 use asm2464::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
+use asm2464::flash::{PAGE_LEN, SECTOR_LEN};
 
-use crate::flash::plan::{BlockBytes, UnitBlocks};
+use super::plan::{BlockBytes, UnitBlocks};
 
 /// Bytes of the slot: both 64 KiB blocks that E1 of block 0 erases.
 pub const SLOT_LEN: usize = 0x2_0000;
-/// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
-pub const SECTOR_LEN: usize = 0x1000;
-/// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.
-pub const PAGE_LEN: usize = 0x80;
 /// Range of the image's length.
 const HEADER: std::ops::Range<usize> = 0x100..0x104;
 
@@ -117,8 +114,8 @@ impl Slot {
 mod tests {
     use asm2464::firmware::{Image, known_blocks};
 
-    use super::super::super::backup::firmware_file;
-    use super::super::super::backup::tests::sample_image;
+    use super::super::backup::firmware_file;
+    use super::super::backup::tests::sample_image;
     use super::*;
 
     fn slot(image: &Image) -> Slot {

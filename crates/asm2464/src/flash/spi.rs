@@ -1,41 +1,41 @@
 //! The SPI flash, command by command. A transaction uses a few registers, a start bit, and a buffer at 0x7000.
 
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use asm2464::firmware::FlashAddress;
-use asm2464_host::bridge::{ControlError, Speed};
+use super::{PAGE_LEN, RegisterAccess, RegisterError, SECTOR_LEN};
+use crate::firmware::FlashAddress;
+use crate::scsi::XdataAddress;
 
-use super::slot::{PAGE_LEN, SECTOR_LEN};
-use super::{RegisterAccess, RegisterError};
+/// Result of an operation over the access `R`.
+type Outcome<T, R> = Result<T, RegisterError<<R as RegisterAccess>::Error>>;
 
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high byte of the flash address.
-const ADDRESS: [u16; 3] = [0xC8A1, 0xC8A2, 0xC8AB];
+const ADDRESS: [XdataAddress; 3] = [register(0xC8A1), register(0xC8A2), register(0xC8AB)];
 /// 0xC8A3:0xC8A4: the length, big-endian.
-const LENGTH: [u16; 2] = [0xC8A3, 0xC8A4];
+const LENGTH: [XdataAddress; 2] = [register(0xC8A3), register(0xC8A4)];
 /// 0xC8A9: bit 0 starts the transaction, and reads 0 when it has ended.
-const START: u16 = 0xC8A9;
+const START: XdataAddress = register(0xC8A9);
 /// 0xC8AA: the flash's command.
-const COMMAND: u16 = 0xC8AA;
+const COMMAND: XdataAddress = register(0xC8AA);
 /// 0xC8AC: 4 without an address, 7 with 24 bits of one.
-const FRAME: u16 = 0xC8AC;
+const FRAME: XdataAddress = register(0xC8AC);
 const WITHOUT_ADDRESS: u8 = 4;
 const WITH_ADDRESS: u8 = 7;
 /// 0xC8AD: the direction of a transaction's data. One without data reads 0 bytes.
-const MODE: u16 = 0xC8AD;
+const MODE: XdataAddress = register(0xC8AD);
 const FROM_FLASH: u8 = 0;
 const TO_FLASH: u8 = 1;
 /// 0xC8AE:0xC8AF: offset in the buffer.
-const OFFSET: [u16; 2] = [0xC8AE, 0xC8AF];
+const OFFSET: [XdataAddress; 2] = [register(0xC8AE), register(0xC8AF)];
 /// Address of the data buffer.
-const BUFFER: u16 = 0x7000;
+const BUFFER: XdataAddress = register(0x7000);
 /// 0x9094: 0x10 arms 0x02 for one packet, which goes into the buffer; 8 cancels that.
-const BULK_ARM: u16 = 0x9094;
+const BULK_ARM: XdataAddress = register(0x9094);
 const ARM_OUT: u8 = 0x10;
 const DROP_OUT: u8 = 0x08;
 /// Initial writes: the clock, and the buffer as the flash's own. 0xCA81 also gets its bit 0 set.
-const SET_UP: [(u16, u8); 3] = [(0xCC33, 4), (0xC805, 2), (0xC8A6, 4)];
-const SET_UP_BIT: (u16, u8) = (0xCA81, 1);
+const SET_UP: [(XdataAddress, u8); 3] = [(register(0xCC33), 4), (register(0xC805), 2), (register(0xC8A6), 4)];
+const SET_UP_BIT: (XdataAddress, u8) = (register(0xCA81), 1);
 
 /// Flash commands that every SPI NOR part has.
 const WRITE_STATUS: u8 = 0x01;
@@ -69,28 +69,33 @@ const READS: usize = 3;
 /// openpilot's flasher.
 pub const BUDGET: Duration = Duration::from_secs(600);
 
+const fn register(addr: u16) -> XdataAddress {
+    XdataAddress::main(addr)
+}
+
 /// Deadline of the work on a flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::flash) struct Deadline {
-    pub(super) at: Instant,
-    pub(super) budget: Duration,
+struct Deadline {
+    /// By [`RegisterAccess::now`].
+    at: Duration,
+    budget: Duration,
     /// Whether each sector that is read or written starts the time anew.
-    pub(super) is_renewed: bool,
+    is_renewed: bool,
 }
 
 /// What a new connection to the same unit takes over from the last one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::flash) struct Session {
-    pub(super) deadline: Deadline,
+pub struct Session {
+    deadline: Deadline,
     /// Whether bulk data fills the buffer. Once the pipe has hung, or a page has differed, it is filled byte by byte.
-    pub(super) has_bulk: bool,
+    has_bulk: bool,
 }
 
 /// The flash behind a unit's registers.
 #[derive(Debug)]
 pub struct RegisterFlash<R> {
     registers: R,
-    pub(in crate::flash) session: Session,
+    session: Session,
     /// Bytes that one program writes.
     page_len: usize,
     /// The last transaction has ended, but [`MODE`] is not cleared yet: the next requests do that.
@@ -102,20 +107,23 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// within [`BUDGET`].
     ///
     /// # Errors
-    /// [`RegisterError::NoFlash`], [`RegisterError::Disagrees`], [`RegisterError::Control`].
-    pub fn new(registers: R) -> Result<Self, RegisterError> {
+    /// [`RegisterError::NoFlash`], [`RegisterError::Disagrees`], [`RegisterError::Access`].
+    pub fn new(mut registers: R) -> Outcome<Self, R> {
         let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET, is_renewed: false };
         Self::resume(registers, Session { deadline, has_bulk: true })
     }
 
     /// Does the same for a new connection to a unit that was in use. Its time limit continues.
-    pub(in crate::flash) fn resume(mut registers: R, session: Session) -> Result<Self, RegisterError> {
+    ///
+    /// # Errors
+    /// As for [`RegisterFlash::new`]; [`RegisterError::OutOfTime`], [`RegisterError::NoProgress`].
+    pub fn resume(mut registers: R, session: Session) -> Outcome<Self, R> {
         let mut byte = [0];
         let (at, bit) = SET_UP_BIT;
         registers.exchange(&[], at, &mut byte)?;
         registers.write(&SET_UP)?;
         registers.write(&[(at, byte[0] | bit)])?;
-        let page_len = if registers.speed() >= Speed::Super { PAGE_LEN } else { HIGH_SPEED_PAGE_LEN };
+        let page_len = if registers.is_super_speed() { PAGE_LEN } else { HIGH_SPEED_PAGE_LEN };
         let mut flash = Self { registers, session, page_len, is_ended: false };
         let id: [u8; 3] = flash.agreed(READ_ID)?.ok_or(RegisterError::Disagrees("ID"))?;
         if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash(id)) } else { Ok(flash) }
@@ -140,15 +148,13 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         }
     }
 
-    /// The registers.
-    #[cfg(test)]
-    pub(super) const fn registers(&self) -> &R {
-        &self.registers
+    /// What a new connection takes over.
+    pub const fn session(&self) -> Session {
+        self.session
     }
 
     /// Returns the registers.
-    #[cfg(test)]
-    pub(super) fn into_registers(self) -> R {
+    pub fn into_registers(self) -> R {
         self.registers
     }
 
@@ -156,21 +162,22 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Unstable`] if no two readings are equal; else the last reading's error.
-    pub fn read_sector(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
+    pub fn read_sector(&mut self, at: FlashAddress) -> Outcome<Box<[u8; SECTOR_LEN]>, R> {
         let mut readings: Vec<Box<[u8; SECTOR_LEN]>> = Vec::with_capacity(READS);
         let mut failure = None;
         for _ in 0..READS {
             match self.read_once(at) {
                 Ok(reading) if readings.contains(&reading) => return Ok(reading),
                 Ok(reading) => readings.push(reading),
-                Err(error) if error.is_final() => return Err(error),
+                Err(error) if error.is_out_of_time() => return Err(error),
+                Err(RegisterError::Access(error)) if R::is_gone(&error) => return Err(error.into()),
                 Err(error) => failure = Some(error),
             }
         }
         Err(failure.unwrap_or(RegisterError::Unstable(at)))
     }
 
-    fn read_once(&mut self, at: FlashAddress) -> Result<Box<[u8; SECTOR_LEN]>, RegisterError> {
+    fn read_once(&mut self, at: FlashAddress) -> Outcome<Box<[u8; SECTOR_LEN]>, R> {
         let mut bytes = Box::new([0; SECTOR_LEN]);
         self.load(at)?;
         self.read_buffer(&mut bytes[..])?;
@@ -178,7 +185,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Reads into the buffer. Always fills it, because a shorter read is not reliable. Source: openpilot's flasher.
-    fn load(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
+    fn load(&mut self, at: FlashAddress) -> Outcome<(), R> {
         self.transact(READ, Some(at), FROM_FLASH, SECTOR_LEN)
     }
 
@@ -186,7 +193,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Disagrees`], [`RegisterError::Control`].
-    pub fn protection(&mut self) -> Result<u8, RegisterError> {
+    pub fn protection(&mut self) -> Outcome<u8, R> {
         Ok(self.status()? & PROTECTION)
     }
 
@@ -194,7 +201,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Protected`] if it stays set.
-    pub fn unprotect(&mut self) -> Result<(), RegisterError> {
+    pub fn unprotect(&mut self) -> Outcome<(), R> {
         match self.set_protection(0)? {
             (status, tries) if status & PROTECTION != 0 => Err(RegisterError::Protected { status, tries }),
             _ => Ok(()),
@@ -205,7 +212,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Unprotected`] if it stays different.
-    pub fn protect(&mut self, protection: u8) -> Result<(), RegisterError> {
+    pub fn protect(&mut self, protection: u8) -> Outcome<(), R> {
         match self.set_protection(protection)? {
             (status, _) if status & PROTECTION != protection => Err(RegisterError::Unprotected { status, protection }),
             _ => Ok(()),
@@ -214,7 +221,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Writes the protection bits of the status register, and leaves its other bits as they are: some lock the register
     /// for good. Returns the status and the number of tries.
-    fn set_protection(&mut self, protection: u8) -> Result<(u8, u32), RegisterError> {
+    fn set_protection(&mut self, protection: u8) -> Outcome<(u8, u32), R> {
         let mut tries = 0;
         loop {
             let status = self.status()?;
@@ -236,7 +243,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::NotErased`], [`RegisterError::Busy`].
-    pub fn erase(&mut self, at: FlashAddress) -> Result<(), RegisterError> {
+    pub fn erase(&mut self, at: FlashAddress) -> Outcome<(), R> {
         self.enable_write()?;
         self.transact(ERASE_SECTOR, Some(at), FROM_FLASH, 0)?;
         self.wait_while_busy("an erase", at, ERASE)?;
@@ -252,7 +259,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Differs`], [`RegisterError::Busy`].
-    pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
+    pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Outcome<(), R> {
         let pieces = (at.0..).step_by(self.page_len).map(FlashAddress).zip(page.chunks(self.page_len));
         // The page's start comes last: the image's length is there.
         for (at, piece) in pieces.collect::<Vec<_>>().into_iter().rev() {
@@ -261,7 +268,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Ok(())
     }
 
-    fn program_piece(&mut self, at: FlashAddress, piece: &[u8]) -> Result<(), RegisterError> {
+    fn program_piece(&mut self, at: FlashAddress, piece: &[u8]) -> Outcome<(), R> {
         self.enable_write()?;
         self.fill(piece)?;
         self.transact(PROGRAM, Some(at), TO_FLASH, piece.len())?;
@@ -284,7 +291,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Differs`] if a bit was not cleared.
-    pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Result<(), RegisterError> {
+    pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Outcome<(), R> {
         let found = self.read_sector(at)?;
         let mut wanted = *page;
         wanted.iter_mut().zip(&found[..]).for_each(|(mask, byte)| *mask &= byte);
@@ -293,42 +300,42 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. The flash's content
     /// decides whether they have arrived: a difference here may be the reading's, and is only a reason to try again.
-    fn fill(&mut self, bytes: &[u8]) -> Result<(), RegisterError> {
+    fn fill(&mut self, bytes: &[u8]) -> Outcome<(), R> {
         if self.session.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;
             match self.registers.send(bytes) {
                 Ok(()) if self.holds(bytes)? => return Ok(()),
                 Ok(()) => {}
-                Err(gone @ ControlError::Disconnected { .. }) => return Err(gone.into()),
+                Err(error) if R::is_gone(&error) => return Err(error.into()),
                 Err(_) => self.write(&[(BULK_ARM, DROP_OUT)])?,
             }
             self.session.has_bulk = false;
         }
-        let writes: Vec<(u16, u8)> = (BUFFER..).zip(bytes.iter().copied()).collect();
+        let writes: Vec<_> = (0..).map(|offset| BUFFER.plus(offset)).zip(bytes.iter().copied()).collect();
         self.write(&writes)?;
         // Source of bytes that get lost on this way too: elkoled's flasher, 1.3 % of the pages.
         if self.holds(bytes)? { Ok(()) } else { self.write(&writes) }
     }
 
     /// Whether the buffer begins with these bytes.
-    fn holds(&mut self, bytes: &[u8]) -> Result<bool, RegisterError> {
+    fn holds(&mut self, bytes: &[u8]) -> Outcome<bool, R> {
         let mut found = vec![0; bytes.len()];
         self.read_buffer(&mut found)?;
         Ok(found == bytes)
     }
 
     /// Sends command 06. It moves no data, so the buffer stays unchanged.
-    fn enable_write(&mut self) -> Result<(), RegisterError> {
+    fn enable_write(&mut self) -> Outcome<(), R> {
         self.transact(WRITE_ENABLE, None, FROM_FLASH, 0)
     }
 
-    fn status(&mut self) -> Result<u8, RegisterError> {
+    fn status(&mut self) -> Outcome<u8, R> {
         let [status] = self.agreed(READ_STATUS)?.ok_or(RegisterError::Disagrees("status register"))?;
         Ok(status)
     }
 
     /// Reads a register of the flash until two readings are equal; `None` if no two of three are.
-    fn agreed<const LEN: usize>(&mut self, command: u8) -> Result<Option<[u8; LEN]>, RegisterError> {
+    fn agreed<const LEN: usize>(&mut self, command: u8) -> Outcome<Option<[u8; LEN]>, R> {
         let mut readings: Vec<[u8; LEN]> = Vec::with_capacity(READS);
         for _ in 0..READS {
             let mut reading = [0; LEN];
@@ -342,25 +349,20 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Ok(None)
     }
 
-    fn wait_while_busy(
-        &mut self,
-        what: &'static str,
-        at: FlashAddress,
-        deadline: Duration,
-    ) -> Result<(), RegisterError> {
+    fn wait_while_busy(&mut self, what: &'static str, at: FlashAddress, deadline: Duration) -> Outcome<(), R> {
         let until = self.registers.now() + deadline;
         // A status that changes meanwhile says no more than that the flash may be busy.
         while self.agreed(READ_STATUS)?.is_none_or(|[status]| status & BUSY != 0) {
             if self.registers.now() >= until {
                 return Err(RegisterError::Busy { what, at, deadline });
             }
-            thread::sleep(LOOK_AGAIN);
+            self.registers.pause(LOOK_AGAIN);
         }
         Ok(())
     }
 
     /// Performs one transaction, from its registers to its end.
-    fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> Result<(), RegisterError> {
+    fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> Outcome<(), R> {
         let Deadline { at: ends, budget, is_renewed } = self.session.deadline;
         if self.registers.now() >= ends {
             return Err(if is_renewed { RegisterError::NoProgress(budget) } else { RegisterError::OutOfTime(budget) });
@@ -387,18 +389,18 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Prepends the writes that the previous transaction still needs: MODE cleared four times. Source: openpilot's
     /// flasher.
-    fn behind(&mut self, writes: &[(u16, u8)]) -> Vec<(u16, u8)> {
+    fn behind(&mut self, writes: &[(XdataAddress, u8)]) -> Vec<(XdataAddress, u8)> {
         let count = if std::mem::take(&mut self.is_ended) { 4 } else { 0 };
         std::iter::repeat_n((MODE, 0), count).chain(writes.iter().copied()).collect()
     }
 
-    fn write(&mut self, writes: &[(u16, u8)]) -> Result<(), RegisterError> {
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Outcome<(), R> {
         let writes = self.behind(writes);
         Ok(self.registers.write(&writes)?)
     }
 
     /// Reads the last transaction's data.
-    fn read_buffer(&mut self, into: &mut [u8]) -> Result<(), RegisterError> {
+    fn read_buffer(&mut self, into: &mut [u8]) -> Outcome<(), R> {
         let writes = self.behind(&[]);
         Ok(self.registers.exchange(&writes, BUFFER, into)?)
     }

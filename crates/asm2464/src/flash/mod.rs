@@ -1,83 +1,74 @@
-//! Flash access on a unit that runs open firmware, through the registers of the chip's flash controller.
+//! Access to a unit's SPI flash through the registers of the chip's flash controller.
 //!
 //! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs
-//! from RAM, so the flash can be erased meanwhile. [`RegisterFlash`] performs and checks one flash operation at a time.
-//! [`Slot`] is the contents of the flash, and determines the order in which they change. Source: openpilot's flasher,
-//! which does the same.
+//! from RAM, so the flash can be erased meanwhile. [`RegisterFlash`] performs and checks one flash operation at a time,
+//! over a [`RegisterAccess`]: a unit's control requests, or a model of the chip. Source: openpilot's flasher, which does
+//! the same.
 
-mod slot;
 mod spi;
-#[cfg(test)]
-mod tests;
 
-use std::time::{Duration, Instant};
+use std::error::Error;
+use std::time::Duration;
 
-use asm2464::firmware::FlashAddress;
-use asm2464::scsi::XdataAddress;
-use asm2464_host::bridge::{ControlError, OpenBridge, Speed};
 use thiserror::Error;
 
-pub use slot::{Change, PAGE_LEN, SECTOR_LEN, SLOT_LEN, Slot};
-pub(super) use spi::Session;
-pub use spi::{BUDGET, RegisterFlash};
+use crate::firmware::FlashAddress;
+use crate::scsi::XdataAddress;
 
-/// Accesses of a host to XDATA and to the buffer of bulk data.
+pub use spi::{BUDGET, RegisterFlash, Session};
+
+/// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
+pub const SECTOR_LEN: usize = 0x1000;
+/// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.
+pub const PAGE_LEN: usize = 0x80;
+
+/// Accesses of a host to XDATA and to the buffer of bulk data, and the host's clock.
 pub trait RegisterAccess {
+    /// Reasons an access failed.
+    type Error: Error + 'static;
+
     /// Writes these bytes in this order, then reads from `from` on.
     ///
     /// # Errors
-    /// [`ControlError`]; some bytes may have been written.
-    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError>;
+    /// The access's own; some bytes may have been written.
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), Self::Error>;
 
     /// Writes these bytes in this order.
     ///
     /// # Errors
-    /// [`ControlError`]; some bytes may have been written.
-    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError>;
+    /// The access's own; some bytes may have been written.
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), Self::Error>;
 
     /// Sends these bytes on the bulk pipe.
     ///
     /// # Errors
-    /// [`ControlError`].
-    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError>;
+    /// The access's own.
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// The speed of the unit's link.
-    fn speed(&self) -> Speed;
+    /// Whether the unit is gone, so that no later access can succeed.
+    fn is_gone(error: &Self::Error) -> bool;
 
-    /// The current time, for deadlines.
-    fn now(&self) -> Instant {
-        Instant::now()
-    }
-}
+    /// Whether the unit's link runs at 5 Gbit/s or more.
+    fn is_super_speed(&self) -> bool;
 
-impl RegisterAccess for OpenBridge {
-    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        self.xdata_exchange(&addressed(bytes), XdataAddress::main(from), into)
-    }
+    /// Time since a moment that is the same for all connections to the unit.
+    fn now(&mut self) -> Duration;
 
-    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        self.xdata_write_all(&addressed(bytes))
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
-        self.bulk_out(bytes)
-    }
-
-    fn speed(&self) -> Speed {
-        Self::speed(self)
-    }
-}
-
-fn addressed(bytes: &[(u16, u8)]) -> Vec<(XdataAddress, u8)> {
-    bytes.iter().map(|(at, byte)| (XdataAddress::main(*at), *byte)).collect()
+    /// Lets this much time pass.
+    fn pause(&mut self, time: Duration);
 }
 
 /// Reasons an access to the flash through registers failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum RegisterError {
-    /// A control request failed.
+pub enum RegisterError<E: Error + 'static> {
+    /// An access to a register, or to the buffer of bulk data, failed.
     #[error(transparent)]
-    Control(#[from] ControlError),
+    Access(#[from] E),
     /// No flash answers. Holds the answer to command 9F.
     #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", .0[0], .0[1], .0[2])]
     NoFlash([u8; 3]),
@@ -145,8 +136,8 @@ pub enum RegisterError {
     },
 }
 
-asm2464::coded!(RegisterError {
-    Control(cause) => cause,
+crate::coded!(RegisterError<E> {
+    Access(cause) => cause,
     NoFlash => "asmpatch::registers::no_flash",
     Controller => "asmpatch::registers::controller",
     Busy => "asmpatch::registers::busy",
@@ -160,14 +151,9 @@ asm2464::coded!(RegisterError {
     Differs => "asmpatch::registers::differs",
 });
 
-impl RegisterError {
-    /// Whether a retry over the same connection can't help: the unit is gone, or the time is over.
-    pub(in crate::flash) const fn is_final(&self) -> bool {
-        self.is_out_of_time() || matches!(self, Self::Control(ControlError::Disconnected { .. }))
-    }
-
+impl<E: Error + 'static> RegisterError<E> {
     /// Whether the time is over.
-    pub(in crate::flash) const fn is_out_of_time(&self) -> bool {
+    pub const fn is_out_of_time(&self) -> bool {
         matches!(self, Self::OutOfTime(_) | Self::NoProgress(_))
     }
 }

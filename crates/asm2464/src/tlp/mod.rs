@@ -1,11 +1,19 @@
-//! The PCIe requests that F0 sends, and their completions.
+//! PCIe requests of one dword, as F0 and the chip's TLP engine send them, and their completions.
+
+pub mod engine;
 
 use std::fmt;
 
 use thiserror::Error;
 
-use super::command::COMPLETION_LEN;
+use crate::scsi::XdataAddress;
 
+/// Bytes of F0's completion.
+pub const COMPLETION_LEN: usize = 8;
+/// State of the link's LTSSM: [`LINK_UP`] while the link is up.
+pub const LTSSM: XdataAddress = XdataAddress::main(0xB450);
+/// Value of [`LTSSM`] while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
+pub const LINK_UP: u8 = 0x78;
 /// All four bytes of a dword.
 const ALL_BYTES: u8 = 0x0F;
 
@@ -35,6 +43,23 @@ pub enum TlpKind {
 }
 
 impl TlpKind {
+    /// Set in the format of a header of four dwords, which has the upper half of an address.
+    pub const FOUR_DWORDS: u8 = 0x20;
+
+    /// Kind of a header by its first byte; `None` if it is none of these. Memory requests may have a header of three
+    /// dwords.
+    pub const fn of_header(format_and_type: u8) -> Option<Self> {
+        Some(match format_and_type {
+            0x04 => Self::ConfigRead0,
+            0x05 => Self::ConfigRead1,
+            0x44 => Self::ConfigWrite0,
+            0x45 => Self::ConfigWrite1,
+            0x00 | 0x20 => Self::MemoryRead,
+            0x40 | 0x60 => Self::MemoryWrite,
+            _ => return None,
+        })
+    }
+
     /// Whether the request is posted: no completion follows.
     pub const fn is_posted(self) -> bool {
         matches!(self, Self::MemoryWrite)
@@ -128,7 +153,7 @@ pub enum CompletionStatus {
     TimedOut,
 }
 
-asm2464::coded!(CompletionStatus {
+crate::coded!(CompletionStatus {
     Success => "asmpatch::pcie::completion",
     UnsupportedRequest => "asmpatch::pcie::unsupported",
     ConfigRetry => "asmpatch::pcie::retry",

@@ -1,22 +1,25 @@
 //! Single commands of the flash, on a unit whose firmware and flash controller are the chip model's.
 
 use std::cell::Cell;
-use std::time::Duration;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
+use asm2464::flash::{BUDGET, PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash, SECTOR_LEN};
+use asm2464::scsi::XdataAddress;
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::open::OpenRequest;
-use asm2464_host::bridge::{Endpoint, Port as _};
-
-use super::*;
+use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge, Port as _};
 
 const SECTOR: FlashAddress = FlashAddress(0x1_F000);
-const LEN: usize = 0x80;
+/// Buffer of the flash controller.
+const BUFFER: XdataAddress = XdataAddress::main(0x7000);
+const LEN: usize = PAGE_LEN;
 
 fn port(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(&format!("factory = \"open\"\n{scenario}")).unwrap();
-    VirtualPort::new("virtual".to_owned(), VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
+    VirtualPort::new("unit", VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
 }
 
 fn flash(port: &mut VirtualPort) -> RegisterFlash<OpenBridge> {
@@ -25,6 +28,18 @@ fn flash(port: &mut VirtualPort) -> RegisterFlash<OpenBridge> {
 
 fn cells(port: &VirtualPort, at: FlashAddress, len: usize) -> Vec<u8> {
     port.unit().lock().flash().get(at, len).unwrap().to_vec()
+}
+
+/// The sectors of the first slot.
+fn sectors() -> impl Iterator<Item = FlashAddress> {
+    (0..0x2_0000).step_by(SECTOR_LEN).map(FlashAddress)
+}
+
+/// Where an image's length is, and a page that clears it.
+fn cleared_length() -> (FlashAddress, [u8; PAGE_LEN]) {
+    let mut page = [0xFF; PAGE_LEN];
+    page[..4].fill(0);
+    (FlashAddress(0x100), page)
 }
 
 fn page(seed: u8) -> [u8; LEN] {
@@ -56,7 +71,7 @@ fn bits_are_cleared_without_an_erase_and_nothing_else_changes() {
     let mut port = port("");
     let mut flash = flash(&mut port);
     let before = cells(&port, FlashAddress(0), SECTOR_LEN);
-    let (at, mask) = Slot::invalidation();
+    let (at, mask) = cleared_length();
     flash.clear_bits(at, &mask).unwrap();
     let after = cells(&port, FlashAddress(0), SECTOR_LEN);
     assert_eq!(after[0x100..0x104], [0; 4]);
@@ -120,10 +135,10 @@ fn a_short_answer_is_read_again_and_one_that_stays_short_is_an_error() {
     assert!(flash(&mut once).read_sector(FlashAddress(0x100)).unwrap()[..] == expected);
     let mut always = port(&short_answers(10_000));
     let error = flash(&mut always).read_sector(SECTOR).unwrap_err();
-    assert!(matches!(error, RegisterError::Control(ControlError::Short { .. })), "{error:?}");
+    assert!(matches!(error, RegisterError::Access(ControlError::Short { .. })), "{error:?}");
     let mut gone = port("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE5\nnth = 40\n");
     let error = flash(&mut gone).read_sector(SECTOR).unwrap_err();
-    assert!(matches!(error, RegisterError::Control(ControlError::Disconnected { .. })), "{error:?}");
+    assert!(matches!(error, RegisterError::Access(ControlError::Disconnected { .. })), "{error:?}");
 }
 
 /// A unit that is slow on each request, with its own clock.
@@ -131,14 +146,13 @@ fn a_short_answer_is_read_again_and_one_that_stays_short_is_an_error() {
 struct Slow {
     unit: OpenBridge,
     a_request: Duration,
-    clock: Cell<Instant>,
+    clock: Rc<Cell<Duration>>,
     requests: usize,
 }
 
 impl Slow {
-    fn flash(port: &mut VirtualPort, a_request: Duration) -> RegisterFlash<Self> {
-        let unit = port.open_control().unwrap();
-        RegisterFlash::new(Self { unit, a_request, clock: Cell::new(Instant::now()), requests: 0 }).unwrap()
+    fn open(port: &mut VirtualPort, a_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
+        Self { unit: port.open_control().unwrap(), a_request, clock: Rc::clone(clock), requests: 0 }
     }
 
     fn take(&mut self, requests: usize) {
@@ -148,14 +162,21 @@ impl Slow {
 }
 
 impl RegisterAccess for Slow {
-    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        self.take(bytes.len() + into.len().div_ceil(255));
-        self.unit.exchange(bytes, from, into)
+    type Error = ControlError;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), ControlError> {
+        self.take(writes.len() + into.len().div_ceil(255));
+        self.unit.exchange(writes, from, into)
     }
 
-    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        self.take(bytes.len());
-        self.unit.write(bytes)
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.take(writes.len());
+        self.unit.write(writes)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
@@ -163,12 +184,20 @@ impl RegisterAccess for Slow {
         self.unit.send(bytes)
     }
 
-    fn speed(&self) -> Speed {
-        self.unit.speed()
+    fn is_gone(error: &ControlError) -> bool {
+        OpenBridge::is_gone(error)
     }
 
-    fn now(&self) -> Instant {
+    fn is_super_speed(&self) -> bool {
+        self.unit.is_super_speed()
+    }
+
+    fn now(&mut self) -> Duration {
         self.clock.get()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.clock.set(self.clock.get() + time);
     }
 }
 
@@ -176,44 +205,49 @@ impl RegisterAccess for Slow {
 fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
-    let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
-    let begun = flash.session.deadline.at - BUDGET;
+    let clock = Rc::default();
+    let mut flash = RegisterFlash::new(Slow::open(&mut port, Duration::from_secs(4), &clock)).unwrap();
     let mut outcome = Ok(());
-    for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
+    for at in sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
     }
     assert_eq!(outcome, Err(RegisterError::OutOfTime(BUDGET)));
-    let Slow { clock, requests, .. } = flash.into_registers();
+    let Slow { requests, .. } = flash.into_registers();
     // What was in progress at the deadline ended first: a transaction and its data.
-    assert!(clock.get() < begun + BUDGET + Duration::from_secs(4 * 40), "{requests}");
+    assert!(clock.get() < BUDGET + Duration::from_secs(4 * 40), "{requests}");
     assert!(requests < 200, "{requests}");
 }
 
 #[test]
 fn the_time_goes_on_over_a_new_connection() {
     let mut port = port("");
-    let mut session = Slow::flash(&mut port, Duration::from_secs(4)).session;
-    let mut flash = Slow::flash(&mut port, Duration::from_secs(4));
+    let clock = Rc::default();
+    let mut open = || Slow::open(&mut port, Duration::ZERO, &clock);
+    let session = RegisterFlash::new(open()).unwrap().session();
+    clock.set(BUDGET / 2);
+    let mut flash = RegisterFlash::resume(open(), session).unwrap();
     flash.read_sector(SECTOR).unwrap();
-    session.deadline.at -= BUDGET;
-    flash.session = session;
+    clock.set(BUDGET);
     assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime(BUDGET)));
     assert_eq!(flash.erase(SECTOR), Err(RegisterError::OutOfTime(BUDGET)));
+    assert_eq!(RegisterFlash::resume(open(), session).map(drop), Err(RegisterError::OutOfTime(BUDGET)));
+    RegisterFlash::new(open()).unwrap().read_sector(SECTOR).unwrap();
 }
 
 #[test]
 fn once_progress_is_expected_only_its_lack_ends_the_work() {
     let mut port = port("");
-    let mut flash = Slow::flash(&mut port, Duration::from_secs(1));
-    let begun = flash.registers().now();
+    let clock: Rc<Cell<Duration>> = Rc::default();
+    let mut flash = RegisterFlash::new(Slow::open(&mut port, Duration::from_secs(1), &clock)).unwrap();
+    let begun = clock.get();
     flash.expect_progress();
-    for at in Slot::sectors() {
+    for at in sectors() {
         flash.read_sector(at).unwrap();
         flash.progressed();
     }
-    assert!(flash.registers().now() > begun + 2 * BUDGET);
+    assert!(clock.get() > begun + 2 * BUDGET);
     let mut outcome = Ok(());
-    for at in Slot::sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
+    for at in sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
     }
     assert_eq!(outcome, Err(RegisterError::NoProgress(BUDGET)));
@@ -227,12 +261,19 @@ struct Counted {
 }
 
 impl RegisterAccess for Counted {
-    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        self.unit.exchange(bytes, from, into)
+    type Error = ControlError;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), ControlError> {
+        self.unit.exchange(writes, from, into)
     }
 
-    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        self.unit.write(bytes)
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.unit.write(writes)
     }
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
@@ -240,8 +281,20 @@ impl RegisterAccess for Counted {
         self.unit.send(bytes)
     }
 
-    fn speed(&self) -> Speed {
-        self.unit.speed()
+    fn is_gone(error: &ControlError) -> bool {
+        OpenBridge::is_gone(error)
+    }
+
+    fn is_super_speed(&self) -> bool {
+        self.unit.is_super_speed()
+    }
+
+    fn now(&mut self) -> Duration {
+        self.unit.now()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.unit.pause(time);
     }
 }
 
@@ -267,12 +320,12 @@ fn from_the_first_difference_on_pages_go_byte_by_byte() {
     flash.erase(SECTOR).unwrap();
     flash.program(SECTOR, &page(5)).unwrap();
     assert_eq!(cells(&port, SECTOR, LEN), page(5), "no byte of it was ever wrong");
-    let session = flash.session;
-    let sent = flash.into_registers().sent;
-    assert_eq!(sent, [64]);
-    let mut flash = RegisterFlash::resume(port.open_control().unwrap(), session).unwrap();
+    let session = flash.session();
+    assert_eq!(flash.into_registers().sent, [64]);
+    let unit = port.open_control().unwrap();
+    let mut flash = RegisterFlash::resume(Counted { unit, sent: Vec::new() }, session).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
-    assert!(!flash.session.has_bulk, "not tried again over a new connection");
+    assert_eq!(flash.into_registers().sent, [0; 0], "not tried again over a new connection");
 }
 
 #[test]
@@ -295,7 +348,7 @@ fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_the_flashs_content
             assert_eq!(cells(&port, at, LEN), page, "{every}");
             assert_eq!(flash.protection(), Ok(0), "{every}");
         }
-        let (at, mask) = Slot::invalidation();
+        let (at, mask) = cleared_length();
         let before = cells(&port, FlashAddress(0), SECTOR_LEN);
         flash.clear_bits(at, &mask).unwrap();
         let after = flash.read_sector(FlashAddress(0)).unwrap();
@@ -325,16 +378,23 @@ struct Broken {
 }
 
 impl RegisterAccess for Broken {
-    fn exchange(&mut self, bytes: &[(u16, u8)], from: u16, into: &mut [u8]) -> Result<(), ControlError> {
-        self.unit.exchange(bytes, from, into)?;
-        if !self.has_flash && from == 0x7000 {
+    type Error = ControlError;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), ControlError> {
+        self.unit.exchange(writes, from, into)?;
+        if !self.has_flash && from == BUFFER {
             into.fill(0xFF);
         }
         Ok(())
     }
 
-    fn write(&mut self, bytes: &[(u16, u8)]) -> Result<(), ControlError> {
-        self.unit.write(bytes)
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.unit.write(writes)
     }
 
     fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
@@ -346,8 +406,20 @@ impl RegisterAccess for Broken {
         })
     }
 
-    fn speed(&self) -> Speed {
-        self.unit.speed()
+    fn is_gone(error: &ControlError) -> bool {
+        OpenBridge::is_gone(error)
+    }
+
+    fn is_super_speed(&self) -> bool {
+        self.unit.is_super_speed()
+    }
+
+    fn now(&mut self) -> Duration {
+        self.unit.now()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        self.unit.pause(time);
     }
 }
 

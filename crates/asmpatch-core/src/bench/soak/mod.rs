@@ -1,0 +1,286 @@
+//! A soak: the mixture of transfers that a GPU runtime makes, without a pause, until the time is over. Errors are
+//! counted, and the unit is recovered.
+
+mod registers;
+mod report;
+mod tally;
+
+use std::time::{Duration, Instant};
+
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use asm2464_host::bridge::{Bridge, OpenBridge, Transport};
+use asm2464_host::pcie::PcieError;
+pub use report::{
+    Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
+};
+
+use self::tally::{Failure, SoakTally};
+use super::error::{BenchError, Halt};
+use super::integrity::compare;
+use super::measure::Effort;
+use super::path::Path;
+use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
+use super::report::{BenchUnit, Integrity, Outcome};
+use super::run::{self, BenchEvent, BenchPlan, Known, Prepared, Saved, Subject};
+use super::tlp;
+
+/// Number of attempts at bringing a unit back, with the same connection and then with a new one.
+const ATTEMPTS: u32 = 3;
+/// Time between two reports of progress.
+const TICK: Duration = Duration::from_millis(100);
+
+/// What to soak.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SoakPlan {
+    /// How long.
+    pub duration: Duration,
+    /// Time limit of one command.
+    pub timeout: Duration,
+    /// Seed of the first pattern. Each round has another one.
+    pub seed: u64,
+}
+
+/// Opens the unit again after it has left the bus; `None` if it has not come back in time.
+pub type Reopen<'a, B> = &'a mut dyn FnMut() -> Option<B>;
+
+/// Soaks a unit that runs the vendor's firmware. The unit is initialised and left as by [`run`](super::run()).
+///
+/// Every error of a transfer is counted, and the unit recovered; if it has left the bus, `reopen` opens it again.
+///
+/// # Errors
+/// As for [`run`](super::run()), before the soak has begun.
+pub fn soak<T: Transport>(
+    bridge: Bridge<T>,
+    unit: BenchUnit,
+    plan: SoakPlan,
+    reopen: Reopen<'_, Bridge<T>>,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<SoakReport, BenchError> {
+    soak_any(bridge, unit, plan, reopen, interrupt, progress)
+}
+
+/// Soaks a unit that runs open firmware, as [`soak`] does. F0's streams move 16 KiB each, far less than
+/// the 1 MiB that a stream may have.
+///
+/// # Errors
+/// As for [`run_open`](super::run_open), before the soak has begun.
+pub fn soak_open(
+    bridge: OpenBridge,
+    unit: BenchUnit,
+    plan: SoakPlan,
+    reopen: Reopen<'_, OpenBridge>,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<SoakReport, BenchError> {
+    soak_any(bridge, unit, plan, reopen, interrupt, progress)
+}
+
+fn soak_any<S: Subject>(
+    mut subject: S,
+    mut unit: BenchUnit,
+    plan: SoakPlan,
+    reopen: Reopen<'_, S>,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<SoakReport, BenchError> {
+    let mut soak = Soak { plan, interrupt, progress, saved: None, unit: &mut unit };
+    let mut attempts = 1;
+    let mut prepared = loop {
+        let error = match soak.prepare(&mut subject) {
+            Ok(prepared) => break prepared,
+            Err(error) => error,
+        };
+        // This failure is more useful than one of the restoring.
+        let _ = run::restore(&mut subject, soak.saved.take());
+        if attempts == ATTEMPTS || !error.is_of_the_wire() {
+            return Err(error);
+        }
+        attempts += 1;
+        // The system lets a unit be taken only once.
+        drop(subject);
+        subject = reopen().ok_or(error)?;
+    };
+    // An error that passes must not leave a path out of the whole soak.
+    for _ in 1..ATTEMPTS {
+        if !left_out::<S>(&prepared).is_empty() {
+            let _ = run::check_again(&mut subject, &mut prepared, plan.timeout, &mut soak.saved);
+        }
+    }
+    let before = registers::read(&mut subject, &prepared.known);
+    let left_out = left_out::<S>(&prepared);
+    let mut tally = SoakTally::new(plan.duration);
+    let mut open = Some(subject);
+    let ended = soak.go_on(&mut open, &mut prepared, reopen, &mut tally);
+    let elapsed = tally.elapsed();
+    let mut after = Vec::new();
+    if let Some(subject) = &mut open {
+        after = registers::read(subject, &prepared.known);
+        // A unit with errors may fail this as well; the report is what counts.
+        let _ = run::restore(subject, soak.saved);
+    }
+    Ok(tally.report(unit, plan.duration, elapsed, ended, left_out, registers::join(before, &after)))
+}
+
+/// A soak in progress.
+struct Soak<'a> {
+    plan: SoakPlan,
+    interrupt: Interrupt<'a>,
+    progress: &'a mut dyn Progress<BenchEvent>,
+    saved: Saved,
+    unit: &'a mut BenchUnit,
+}
+
+impl Soak<'_> {
+    /// Prepares the unit for all paths of its firmware.
+    fn prepare<S: Subject>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
+        let SoakPlan { timeout, seed, .. } = self.plan;
+        let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
+        let plan = BenchPlan {
+            paths: S::PATHS.into_iter().collect(),
+            sizes: Vec::new(),
+            depths: Vec::new(),
+            sweep: false,
+            reads_without_ssd: false,
+            effort,
+            model: None,
+            seed,
+        };
+        run::prepare(subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
+    }
+
+    /// Moves data until the soak ends. `open` is `None` then if the unit is gone.
+    fn go_on<S: Subject>(
+        &mut self,
+        open: &mut Option<S>,
+        prepared: &mut Prepared,
+        reopen: Reopen<'_, S>,
+        tally: &mut SoakTally,
+    ) -> Ended {
+        let mut told = Instant::now();
+        for number in 0_u64.. {
+            if self.interrupt.is_requested() {
+                return Ended::Stopped;
+            }
+            let elapsed = tally.elapsed();
+            if elapsed >= self.plan.duration {
+                return Ended::Completed;
+            }
+            if told.elapsed() >= TICK {
+                told = Instant::now();
+                let (bytes, errors) = (tally.bytes(), tally.error_count());
+                self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
+            }
+            let Some(subject) = open else { break };
+            // Each round has another pattern, so that what an earlier one left never passes.
+            let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
+            let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, tally) else { continue };
+            let is_gone = failure.kind == ErrorKind::Gone;
+            tally.failed(path, failure);
+            if is_gone || !revive(subject, &prepared.known, path, tally) {
+                // The system lets a unit be taken only once.
+                *open = None;
+                *open = self.come_back(prepared, path, reopen, tally);
+            }
+        }
+        Ended::Vanished
+    }
+
+    /// Opens the unit again and prepares it. `None` if it is gone for good.
+    fn come_back<S: Subject>(
+        &mut self,
+        prepared: &mut Prepared,
+        path: Path,
+        reopen: Reopen<'_, S>,
+        tally: &mut SoakTally,
+    ) -> Option<S> {
+        for _ in 0..ATTEMPTS {
+            let mut subject = reopen()?;
+            // What was in the memory may be gone with its power.
+            self.saved = None;
+            match self.prepare(&mut subject) {
+                Err(BenchError::Interrupted(_)) => return Some(subject),
+                Err(error) => tally.failed(path, error.into()),
+                Ok(now) if left_out::<S>(&now).len() > left_out::<S>(prepared).len() => {
+                    let failed = left_out::<S>(&now).into_iter();
+                    failed.for_each(|left| tally.failed(left.path, Halt::from(left.outcome).into()));
+                }
+                Ok(now) => {
+                    *prepared = now;
+                    return Some(subject);
+                }
+            }
+        }
+        None
+    }
+}
+
+/// Brings a unit that is still on the bus back into the state in which the next round can begin.
+fn revive<S: Subject>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
+    for _ in 0..ATTEMPTS {
+        let recovered = subject.recover().map_err(|error| PcieError::from(error).into());
+        let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
+        let failure = Failure::from(error);
+        let is_gone = failure.kind == ErrorKind::Gone;
+        tally.failed(path, failure);
+        if is_gone {
+            return false;
+        }
+    }
+    false
+}
+
+/// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
+fn left_out<S: Subject>(prepared: &Prepared) -> Vec<LeftOut> {
+    let Integrity { write16, f2, e4, memory } = &prepared.checked;
+    let checks = [(S::FILLS_SRAM, write16), (S::FILLS_SRAM, f2), (Path::E4Stock, e4), (S::MEMORY_PATHS.0[0], memory)];
+    let failed = checks.into_iter().filter_map(|(path, outcome)| {
+        let outcome = outcome.clone().filter(|outcome| *outcome != Outcome::Same)?;
+        Some(LeftOut { path, outcome })
+    });
+    failed.collect()
+}
+
+/// Moves data once through each path that works.
+fn round<S: Subject>(
+    subject: &mut S,
+    prepared: &Prepared,
+    pattern: &Pattern,
+    timeout: Duration,
+    tally: &mut SoakTally,
+) -> Result<(), (Path, Failure)> {
+    let Prepared { known, checked, .. } = prepared;
+    let at = |path| move |halt: Halt| (path, Failure::from(halt));
+    let sent = pattern.bytes();
+    let mut found = vec![0; PATTERN_LEN];
+    let fills = checked.e4 == Some(Outcome::Same);
+    if fills {
+        subject.write_sram(sent, timeout).map_err(at(S::FILLS_SRAM))?;
+        tally.moved(S::FILLS_SRAM, sent.len(), 0);
+    }
+    let window = &mut found[..WINDOW_LEN];
+    subject.read_window(window, timeout).map_err(at(Path::E4Stock))?;
+    came_back(Path::E4Stock, fills.then_some(sent), window, tally);
+    if fills && let (path, Some(read)) = subject.read_sram(&mut found, known, timeout) {
+        let len = read.map_err(at(path))?;
+        came_back(path, Some(sent), &found[..len], tally);
+    }
+    if let Some(memory) = known.memory().filter(|_| checked.memory == Some(Outcome::Same)) {
+        let ([write, read], len) = S::MEMORY_PATHS;
+        subject.write_memory(memory, &sent[..len]).map_err(|error| at(write)(tlp::halt(error, timeout)))?;
+        tally.moved(write, len, 0);
+        subject.read_memory(memory, &mut found[..len], timeout).map_err(at(read))?;
+        came_back(read, Some(sent), &found[..len], tally);
+    }
+    Ok(())
+}
+
+/// Counts what came back, and compares it with what was sent, if that is known.
+fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTally) {
+    match sent.map(|sent| compare(&sent[..found.len()], found, 0)) {
+        None => tally.moved(path, found.len(), 0),
+        Some(Outcome::Same) => tally.moved(path, found.len(), found.len()),
+        Some(outcome) => tally.failed(path, Halt::from(outcome).into()),
+    }
+}

@@ -1,0 +1,66 @@
+//! PCIe's own error registers: of the bridge's ports, and of what is behind them.
+
+use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
+
+use super::report::{ErrorRegisters, PcieErrors};
+use crate::bench::run::{Known, Subject};
+
+/// Advanced Error Reporting, and the offsets of its two status registers.
+const ERROR_REPORTING: (u16, u16, u16) = (0x0001, 0x04, 0x10);
+/// Secondary PCI Express, and the offset of Lane Error Status.
+const SECONDARY: (u16, u16) = (0x0019, 0x08);
+/// Beginning of the extended space, whose capabilities have IDs of their own.
+const EXTENDED: u16 = 0x100;
+/// Offset of the dword with Device Status in its upper half.
+const DEVICE_STATUS: u16 = 0x08;
+
+/// Reads the registers of all functions that have any. Empty where PCIe can't be reached: with an SSD the firmware needs
+/// its engine itself. A unit that fails this three times is soaked without them.
+pub(super) fn read<S: Subject>(subject: &mut S, known: &Known) -> Vec<PcieErrors> {
+    if known.beyond.as_ref().is_none_or(|beyond| beyond.function.is_none()) {
+        return Vec::new();
+    }
+    let mut read = || subject.on_pcie(|engine| all(&mut Pcie::new(engine, &mut NoTime)));
+    read().or_else(|_| read()).or_else(|_| read()).unwrap_or_default()
+}
+
+/// Puts the registers' values after the soak beside those before it.
+pub(super) fn join(before: Vec<PcieErrors>, after: &[PcieErrors]) -> Vec<PcieErrors> {
+    let joined = before.into_iter().map(|function| PcieErrors {
+        after: after
+            .iter()
+            .find(|other| (other.at, &other.id) == (function.at, &function.id))
+            .map(|other| other.before),
+        ..function
+    });
+    joined.collect()
+}
+
+fn all(pcie: &mut Pcie<'_>) -> Result<Vec<PcieErrors>, PcieError> {
+    let survey = pcie.survey(Scope { extended: true, ..Scope::READ_ONLY })?;
+    let mut found = Vec::new();
+    for function in &survey.functions {
+        let registers = of(pcie, function)?;
+        if registers != ErrorRegisters::default() {
+            let id = format!("{:04x}:{:04x}", function.vendor, function.device);
+            found.push(PcieErrors { at: function.at, id, before: registers, after: None });
+        }
+    }
+    Ok(found)
+}
+
+fn of(pcie: &mut Pcie<'_>, function: &Function) -> Result<ErrorRegisters, PcieError> {
+    let mut registers = ErrorRegisters::default();
+    for capability in &function.capabilities.list {
+        let mut at = |offset| pcie.config_read(function.at, capability.offset + offset);
+        if matches!(capability.kind, CapabilityKind::Express(_)) {
+            registers.device_status = Some((at(DEVICE_STATUS)? >> 16) as u16);
+        } else if capability.offset >= EXTENDED && capability.id == ERROR_REPORTING.0 {
+            registers.uncorrectable = Some(at(ERROR_REPORTING.1)?);
+            registers.correctable = Some(at(ERROR_REPORTING.2)?);
+        } else if capability.offset >= EXTENDED && capability.id == SECONDARY.0 {
+            registers.lanes = Some(at(SECONDARY.1)?);
+        }
+    }
+    Ok(registers)
+}

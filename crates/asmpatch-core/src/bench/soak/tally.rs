@@ -1,0 +1,172 @@
+//! Counts what a soak moves and which errors it sees, over its time.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use asm2464::Coded as _;
+
+use super::report::{Ended, ErrorCount, ErrorKind, LeftOut, PcieErrors, Slice, SoakPath, SoakReport};
+use crate::bench::error::{BenchError, Halt};
+use crate::bench::path::Path;
+use crate::bench::report::{BenchUnit, Outcome};
+
+/// Number of slices of the time that was asked for.
+const SLICES: u32 = 100;
+
+/// An error of a transfer.
+pub(super) struct Failure {
+    pub(super) kind: ErrorKind,
+    what: String,
+}
+
+impl From<Halt> for Failure {
+    fn from(halt: Halt) -> Self {
+        match halt {
+            Halt::Outcome(outcome) => {
+                let kind = match outcome {
+                    Outcome::NoAnswer { .. } => ErrorKind::NoAnswer,
+                    Outcome::Short { .. } => ErrorKind::Short,
+                    Outcome::Differs { .. } => ErrorKind::Differs,
+                    _ => ErrorKind::Refused,
+                };
+                Self { kind, what: outcome.to_string() }
+            }
+            Halt::Error(error) => error.into(),
+        }
+    }
+}
+
+impl From<BenchError> for Failure {
+    fn from(error: BenchError) -> Self {
+        // The layers pass the first cause's code on, whatever is wrapped around it.
+        let kind = match error.code() {
+            "asmpatch::usb::disconnected" | "asmpatch::control::disconnected" => ErrorKind::Gone,
+            "asmpatch::usb::timeout" | "asmpatch::control::timeout" | "asmpatch::control::bulk_timeout" => {
+                ErrorKind::NoAnswer
+            }
+            "asmpatch::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
+            "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short" => {
+                ErrorKind::Short
+            }
+            "asmpatch::bridge::check_condition" | "asmpatch::control::stalled" => ErrorKind::Refused,
+            code => match code.split("::").nth(1) {
+                Some("sense" | "bench") => ErrorKind::Refused,
+                _ => ErrorKind::Wire,
+            },
+        };
+        Self { kind, what: error.to_string() }
+    }
+}
+
+/// The counts of a soak.
+pub(super) struct SoakTally {
+    begun: Instant,
+    slice: Duration,
+    paths: BTreeMap<Path, SoakPath>,
+    errors: BTreeMap<ErrorKind, (u64, Duration, String)>,
+    /// Bytes and errors of each slice.
+    slices: Vec<(u64, u64)>,
+}
+
+impl SoakTally {
+    /// Begins to count.
+    pub(super) fn new(asked: Duration) -> Self {
+        let slice = (asked / SLICES).max(Duration::from_millis(1));
+        Self { begun: Instant::now(), slice, paths: BTreeMap::new(), errors: BTreeMap::new(), slices: Vec::new() }
+    }
+
+    /// Time since the soak began.
+    pub(super) fn elapsed(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// Bytes so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.paths.values().map(|path| path.bytes).sum()
+    }
+
+    /// Errors so far.
+    pub(super) fn error_count(&self) -> u64 {
+        self.errors.values().map(|(count, ..)| count).sum()
+    }
+
+    /// Counts a transfer without an error.
+    pub(super) fn moved(&mut self, path: Path, bytes: usize, compared: usize) {
+        let entry = self.path(path);
+        entry.transfers += 1;
+        entry.bytes += bytes as u64;
+        entry.compared_bytes += compared as u64;
+        self.slice().0 += bytes as u64;
+    }
+
+    /// Counts an error.
+    pub(super) fn failed(&mut self, path: Path, failure: Failure) {
+        tracing::info!("soak: {path}: {}", failure.what);
+        let at = self.elapsed();
+        self.path(path).errors += 1;
+        self.slice().1 += 1;
+        self.errors.entry(failure.kind).or_insert_with(|| (0, at, format!("{path}: {}", failure.what))).0 += 1;
+    }
+
+    fn path(&mut self, path: Path) -> &mut SoakPath {
+        let empty = SoakPath { path, transfers: 0, bytes: 0, compared_bytes: 0, errors: 0 };
+        self.paths.entry(path).or_insert(empty)
+    }
+
+    /// The slice of this moment.
+    fn slice(&mut self) -> &mut (u64, u64) {
+        let index = (self.elapsed().as_nanos() / self.slice.as_nanos()) as usize;
+        // What ends after the time that was asked for belongs to its last slice.
+        let index = index.min(SLICES as usize - 1);
+        if self.slices.len() <= index {
+            self.slices.resize(index + 1, (0, 0));
+        }
+        &mut self.slices[index]
+    }
+
+    /// The report.
+    pub(super) fn report(
+        self,
+        unit: BenchUnit,
+        asked: Duration,
+        elapsed: Duration,
+        ended: Ended,
+        left_out: Vec<LeftOut>,
+        pcie: Vec<PcieErrors>,
+    ) -> SoakReport {
+        let whole = self.slice;
+        let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
+        let (bytes, error_count) = (self.bytes(), self.error_count());
+        let count = |(kind, (count, first, what)): (ErrorKind, (u64, Duration, String))| ErrorCount {
+            kind,
+            count,
+            per_hour: per_hour(count),
+            first_s: first.as_secs_f64(),
+            first: what,
+        };
+        let slice = |(index, (bytes, errors)): (usize, &(u64, u64))| {
+            let at = whole * index as u32;
+            // The last one may have been cut short, or have lasted until a recovery was over.
+            let is_last = index + 1 == self.slices.len();
+            let len = if is_last { elapsed.saturating_sub(at).max(Duration::from_millis(1)) } else { whole };
+            Slice { at_s: at.as_secs_f64(), mb_per_s: *bytes as f64 / 1e6 / len.as_secs_f64(), errors: *errors }
+        };
+        SoakReport {
+            tool: env!("CARGO_PKG_VERSION").to_owned(),
+            unit,
+            asked_s: asked.as_secs_f64(),
+            elapsed_s: elapsed.as_secs_f64(),
+            ended,
+            bytes,
+            compared_bytes: self.paths.values().map(|path| path.compared_bytes).sum(),
+            mb_per_s: bytes as f64 / 1e6 / elapsed.as_secs_f64(),
+            over_time: self.slices.iter().enumerate().map(slice).collect(),
+            paths: self.paths.into_values().collect(),
+            left_out,
+            error_count,
+            errors_per_hour: per_hour(error_count),
+            errors: self.errors.into_iter().map(count).collect(),
+            pcie,
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The bench's part that depends on the vendor's firmware: the check for an SSD, the initialisation as by a GPU runtime,
+//! and its SCSI commands.
+
+use std::time::Duration;
+
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
+use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
+use asm2464_host::bridge::{Behind, Bridge, DataPhase, Speed, Transport, TransportKind};
+use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
+
+use super::beyond::Memory;
+use super::error::{BenchError, Halt};
+use super::integrity::{exchange, recover};
+use super::measure::{Point, complete, measure, measure_completed};
+use super::path::Path;
+use super::pattern::PATTERN_LEN;
+use super::report::{BenchReport, BenchUnit, Outcome, Skip};
+use super::run::{self, BenchEvent, BenchPlan, Known, Subject, Task};
+use super::tlp;
+
+/// Maximum number of bytes of one READ(16) with the patch read16-sram.
+const READ16_SRAM_MAX: usize = 0x8000;
+/// Bytes that one E4 reads on any firmware.
+const E4_STEP: usize = 255;
+
+/// Runs the plan on a unit that runs the vendor's firmware. `unit` identifies it; `firmware`, `transport` and `behind`
+/// are filled in here.
+///
+/// If [`BenchEvent::Initialising`] was reported, the unit is initialised as by a GPU runtime when this ends,
+/// successfully or not. The contents of the GPU's memory are restored, also after an error or Ctrl-C, as long as the
+/// unit answers.
+///
+/// # Errors
+/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
+pub fn run<T: Transport>(
+    bridge: &mut Bridge<T>,
+    unit: BenchUnit,
+    plan: &BenchPlan,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<BenchEvent>,
+) -> Result<BenchReport, BenchError> {
+    run::run(bridge, unit, plan, interrupt, progress)
+}
+
+impl<T: Transport> Subject for Bridge<T> {
+    const STATE: BridgeState = BridgeState::Vendor;
+    const FIRMWARE: &'static str = "vendor";
+    const PATHS: [Path; 8] = Path::VENDOR;
+    const FILLS_SRAM: Path = Path::Write16;
+    const MEMORY_LEN: usize = tlp::REACH;
+    const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
+
+    fn protocol(&mut self) -> &'static str {
+        self.transport_mut().kind().name()
+    }
+
+    fn speed(&self) -> Speed {
+        Speed::Unknown
+    }
+
+    fn depths(&mut self) -> (usize, Vec<usize>) {
+        let most = self.transport_mut().max_depth();
+        (most, vec![most])
+    }
+
+    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError> {
+        let kind = self.transport_mut().kind();
+        let writes = plan.writes(&Self::PATHS);
+        let behind = behind(self)?;
+        let (has_ssd, has_no_medium) = (matches!(behind, Behind::Ssd(_)), behind == Behind::NoMedium);
+        let behind = match behind {
+            Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
+            Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
+            Behind::Ssd(what) => what,
+            Behind::NoMedium => "no medium".to_owned(),
+            Behind::CannotTell(why) => format!("can't tell: {why}"),
+        };
+        let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
+        let runs = |path, known: &Known| plan.paths.contains(&path) && left_out(path, plan, kind, known).is_none();
+        known.completes = has_no_medium
+            && kind == TransportKind::UasStreams
+            && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, &known));
+        known.looks = known.completes || Self::PATHS.iter().any(|path| path.is_tlp() && runs(*path, &known));
+        known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
+        Ok(known)
+    }
+
+    fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+        left_out(path, plan, self.transport_mut().kind(), known)
+    }
+
+    fn prepare(
+        &mut self,
+        plan: &BenchPlan,
+        known: &mut Known,
+        progress: &mut dyn Progress<BenchEvent>,
+    ) -> Result<(), BenchError> {
+        let initialised = [Path::Write16, Path::Read16];
+        let mut paths = initialised.into_iter().filter(|path| plan.paths.contains(path));
+        if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
+            return Ok(());
+        }
+        if !self.has_no_medium()? {
+            let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
+            return Err(BenchError::CannotTell { why });
+        }
+        progress.event(BenchEvent::Initialising);
+        self.initialise()?;
+        known.is_initialised = true;
+        known.read16_sram = plan.paths.contains(&Path::Read16) && is_read_by_software(self, plan.effort.timeout)?;
+        Ok(())
+    }
+
+    fn limit(&mut self, point: &mut Point, known: &Known) -> bool {
+        if point.path == Path::Read16 {
+            match known.card() {
+                _ if known.read16_sram => point.size = point.size.min(READ16_SRAM_MAX),
+                // During a READ(16) nothing can be told to complete the next.
+                Some(_) => point.depth = 1,
+                None => {}
+            }
+        }
+        point.path != Path::E4Extended || known.e4_extension
+    }
+
+    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R {
+        work(&mut VendorTlp::new(self))
+    }
+
+    /// The LBA does not matter: each WRITE(16) takes the SRAM's next free slot, and the slots are freed after it as a
+    /// GPU runtime does. So every piece lands where XDATA 0xF000 shows it.
+    fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt> {
+        let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
+        exchange(self, Path::Write16, command, DataPhase::Out(piece), piece.len(), timeout)?;
+        Ok(self.free_slots(piece.len()).map_err(BenchError::from)?)
+    }
+
+    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
+        for (step, piece) in buffer.chunks_mut(E4_STEP).enumerate() {
+            let (from, len) = (XdataAddress::SRAM_WINDOW.plus((step * E4_STEP) as u16), piece.len());
+            let command = Command::XdataRead { from, len: len as u16 };
+            exchange(self, Path::E4Stock, command, DataPhase::In(piece), len, timeout)?;
+        }
+        Ok(())
+    }
+
+    fn read_sram(
+        &mut self,
+        buffer: &mut [u8],
+        known: &Known,
+        timeout: Duration,
+    ) -> (Path, Option<Result<usize, Halt>>) {
+        if known.read16_sram {
+            let buffer = &mut buffer[..READ16_SRAM_MAX];
+            let (command, len) =
+                (Command::Read16 { lba: 0, blocks: (READ16_SRAM_MAX / BLOCK_LEN) as u32 }, buffer.len());
+            let read = exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout);
+            return (Path::Read16, Some(read.map(|()| len)));
+        }
+        let read = known.card().map(|card| {
+            let tell = |bridge: &mut Self, entry| complete(bridge, card, entry);
+            self.read_sram_by_dma(0, buffer, timeout, tell)?;
+            Ok(buffer.len())
+        });
+        (Path::E5Dma, read)
+    }
+
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
+        tlp::write(&mut VendorTlp::new(self), memory, bytes)
+    }
+
+    fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
+        tlp::read(&mut VendorTlp::new(self), memory, buffer, timeout)
+    }
+
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError> {
+        let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !task.known.read16_sram);
+        match task.known.card() {
+            Some(card) if by_dma => measure_completed(self, card, point, task),
+            _ => measure(self, point, task),
+        }
+    }
+
+    fn recover(&mut self) -> Result<(), EngineError> {
+        Ok(Bridge::recover(self)?)
+    }
+
+    fn after_silence(&mut self, known: &Known) -> Result<(), BenchError> {
+        if known.is_initialised {
+            self.initialise()?;
+            // A WRITE(16) that failed may have left some in use.
+            self.free_slots(PATTERN_LEN)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reason to skip a path on this unit.
+fn left_out(path: Path, plan: &BenchPlan, kind: TransportKind, known: &Known) -> Option<Skip> {
+    let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
+    match path {
+        Path::E5Dma | Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
+        // Executed: refused before the initialisation, and never answered after it.
+        Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
+        // Executed: without streams the status comes before WRITE READY, so the data never moves.
+        Path::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
+        Path::E5Dma if kind != TransportKind::UasStreams => Some(Skip::NoStreams),
+        Path::E5Dma if known.card().is_none() => Some(Skip::NoCompleter),
+        Path::Read16 if !completes => Some(Skip::NoCompleter),
+        _ => None,
+    }
+}
+
+/// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
+/// initialised again after its recovery.
+fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, BenchError> {
+    match has_read16_sram(bridge, timeout) {
+        Err(error) if error.is_timeout() => {
+            recover(bridge, Path::Read16)?;
+            bridge.initialise()?;
+            Ok(false)
+        }
+        asked => Ok(asked?),
+    }
+}

@@ -1,0 +1,316 @@
+//! A bounded queue of records with a thread that writes them. Whoever adds a record never waits for the disk or the
+//! terminal: a record that the sink does not take in time is lost, and counted.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{mem, thread};
+
+/// How long an end, or whoever waits for what is queued, waits for the sink.
+const LAST_WRITE: Duration = Duration::from_secs(5);
+
+/// Where the records go. Each write begins with a whole record.
+pub trait Sink: Write + Send + 'static {
+    /// Keeps only the first `len` bytes of all that were written: the last record was torn.
+    fn cut(&mut self, len: u64) {
+        let _ = len;
+    }
+}
+
+/// The records that wait for the writing thread.
+#[derive(Debug)]
+pub struct Queue {
+    limit: usize,
+    state: Mutex<State>,
+    /// Signals a record to write, or the end.
+    filled: Condvar,
+    /// Signals that records were written or lost, or that the thread has ended.
+    emptied: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The waiting records, one after the other, and the end of each.
+    bytes: Vec<u8>,
+    ends: Vec<End>,
+    /// Records that were to be written, and how many of them were written or lost.
+    counts: Counts,
+    done: u64,
+    failure: Option<String>,
+    is_over: bool,
+    has_ended: bool,
+    /// Whether the sink takes nothing. Nobody waits for it any more.
+    is_stuck: bool,
+}
+
+/// Where a waiting record ends, and whether it counts.
+#[derive(Debug, Clone, Copy)]
+struct End {
+    at: usize,
+    counts: bool,
+}
+
+/// How many records there were.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Records that were to be written.
+    pub received: u64,
+    /// How many of them are lost.
+    pub lost: u64,
+}
+
+/// What became of the records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// The records.
+    pub counts: Counts,
+    /// The sink's error.
+    pub failure: Option<String>,
+    /// Whether the sink has taken, or refused, everything.
+    pub has_ended: bool,
+}
+
+impl Queue {
+    /// Starts a thread of this name, which writes `head`, which counts as no record, and then the records. Keeps up to
+    /// `limit` bytes waiting.
+    ///
+    /// # Errors
+    /// The system's, if it has no thread.
+    pub fn start(name: &str, limit: usize, head: Vec<u8>, sink: impl Sink) -> io::Result<Arc<Self>> {
+        let ends = vec![End { at: head.len(), counts: false }];
+        let queue = Arc::new(Self {
+            limit,
+            state: Mutex::new(State { bytes: head, ends, ..State::default() }),
+            filled: Condvar::new(),
+            emptied: Condvar::new(),
+        });
+        let writer = Arc::clone(&queue);
+        thread::Builder::new().name(name.to_owned()).spawn(move || writer.write(sink))?;
+        Ok(queue)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a record of about `len` bytes, which `append` appends. It runs under the queue's lock, so that what it reads
+    /// from a clock is in the order of the records. Loses the record if there is no room.
+    pub fn push(&self, len: usize, append: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.lock();
+        state.counts.received += 1;
+        if state.is_over || state.failure.is_some() || state.bytes.len() + len > self.limit {
+            state.counts.lost += 1;
+            state.done += 1;
+            return;
+        }
+        state.add(true, append);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Waits for the records that are queued at this moment.
+    pub fn settle(&self) {
+        let state = self.lock();
+        let received = state.counts.received;
+        drop(self.wait_while(state, |state| state.done < received));
+    }
+
+    /// Ends the queue: writes the waiting records and `last`, which counts as none, for five seconds at most. Later
+    /// records are lost.
+    pub fn finish(&self, last: impl FnOnce(Counts, &mut Vec<u8>)) -> Outcome {
+        let mut state = self.lock();
+        if !state.is_over {
+            state.is_over = true;
+            let counts = state.counts;
+            state.add(false, |bytes| last(counts, bytes));
+            self.filled.notify_all();
+        }
+        let state = self.wait_while(state, |state| !state.has_ended);
+        let unwritten = state.counts.received - state.done;
+        Outcome {
+            counts: Counts { lost: state.counts.lost + unwritten, ..state.counts },
+            failure: state.failure.clone(),
+            has_ended: state.has_ended,
+        }
+    }
+
+    fn wait_while<'a>(
+        &'a self,
+        state: MutexGuard<'a, State>,
+        is_waited_for: impl Fn(&State) -> bool,
+    ) -> MutexGuard<'a, State> {
+        let (mut state, timeout) = self
+            .emptied
+            .wait_timeout_while(state, LAST_WRITE, |state| !state.is_stuck && is_waited_for(state))
+            .unwrap_or_else(PoisonError::into_inner);
+        state.is_stuck |= timeout.timed_out();
+        state
+    }
+
+    /// Writes records until the end, or until the sink fails.
+    fn write(&self, mut sink: impl Sink) {
+        let (mut bytes, mut ends, mut whole) = (Vec::new(), Vec::new(), 0);
+        let mut is_last = false;
+        while !is_last {
+            let waited = self.filled.wait_while(self.lock(), |state| state.ends.is_empty() && !state.is_over);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+            bytes.clear();
+            ends.clear();
+            mem::swap(&mut bytes, &mut state.bytes);
+            mem::swap(&mut ends, &mut state.ends);
+            is_last = state.is_over;
+            drop(state);
+            let mut written = 0;
+            let outcome = write_all(&mut sink, &bytes, &mut written);
+            let (kept, torn) = ends.split_at(ends.partition_point(|end| end.at <= written));
+            if outcome.is_err() {
+                sink.cut(whole + kept.last().map_or(0, |end| end.at) as u64);
+            }
+            whole += written as u64;
+            let mut state = self.lock();
+            state.done += counted(kept);
+            if let Err(error) = outcome {
+                let waiting = mem::take(&mut state.ends);
+                let lost = counted(torn) + counted(&waiting);
+                state.counts.lost += lost;
+                state.done += lost;
+                state.bytes = Vec::new();
+                state.failure = Some(error.to_string());
+                is_last = true;
+            }
+            drop(state);
+            self.emptied.notify_all();
+        }
+        drop(sink);
+        self.lock().has_ended = true;
+        self.emptied.notify_all();
+    }
+}
+
+impl State {
+    fn add(&mut self, counts: bool, append: impl FnOnce(&mut Vec<u8>)) {
+        append(&mut self.bytes);
+        self.ends.push(End { at: self.bytes.len(), counts });
+    }
+}
+
+fn counted(ends: &[End]) -> u64 {
+    ends.iter().filter(|end| end.counts).count() as u64
+}
+
+/// Works like [`Write::write_all`], and also tells how much was written before it failed.
+fn write_all(sink: &mut impl Sink, bytes: &[u8], written: &mut usize) -> io::Result<()> {
+    while *written < bytes.len() {
+        match sink.write(&bytes[*written..]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => *written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    sink.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Takes so many bytes, each write after a signal; sends what it has kept when it is cut or ends.
+    struct Limited {
+        room: usize,
+        go: mpsc::Receiver<()>,
+        written: Vec<u8>,
+        kept: mpsc::Sender<Vec<u8>>,
+    }
+
+    impl Write for Limited {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            // Without a sender it continues by itself.
+            let _ = self.go.recv();
+            let count = bytes.len().min(self.room - self.written.len());
+            self.written.extend(&bytes[..count]);
+            if count > 0 { Ok(count) } else { Err(io::ErrorKind::StorageFull.into()) }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Sink for Limited {
+        fn cut(&mut self, len: u64) {
+            self.written.truncate(len as usize);
+        }
+    }
+
+    impl Drop for Limited {
+        fn drop(&mut self) {
+            let _ = self.kept.send(mem::take(&mut self.written));
+        }
+    }
+
+    struct Started {
+        queue: Arc<Queue>,
+        go: mpsc::Sender<()>,
+        kept: mpsc::Receiver<Vec<u8>>,
+    }
+
+    fn start(limit: usize, room: usize, head: &[u8]) -> Started {
+        let (go, taken) = mpsc::channel();
+        let (kept, seen) = mpsc::channel();
+        let sink = Limited { room, go: taken, written: Vec::new(), kept };
+        Started { queue: Queue::start("test", limit, head.to_vec(), sink).unwrap(), go, kept: seen }
+    }
+
+    fn push(queue: &Queue, record: &str) {
+        queue.push(record.len(), |bytes| bytes.extend(record.as_bytes()));
+    }
+
+    #[test]
+    fn the_records_stand_in_their_order_between_head_and_last_which_count_as_none() {
+        let Started { queue, go, kept } = start(100, 100, b"head ");
+        drop(go);
+        push(&queue, "one ");
+        queue.settle();
+        push(&queue, "two ");
+        let outcome = queue.finish(|counts, bytes| bytes.extend(format!("of {}", counts.received).as_bytes()));
+        let counts = Counts { received: 2, lost: 0 };
+        assert_eq!(outcome, Outcome { counts, failure: None, has_ended: true });
+        assert_eq!(kept.recv().unwrap(), b"head one two of 2");
+        push(&queue, "three");
+        assert_eq!(queue.finish(|_, _| unreachable!()).counts, Counts { received: 3, lost: 1 });
+    }
+
+    #[test]
+    fn a_full_sink_keeps_whole_records_and_the_rest_are_lost() {
+        let kept_and_lost =
+            [(2, "", 2), (7, "head ", 2), (9, "head one ", 1), (11, "head one ", 1), (13, "head one two ", 0)];
+        for (room, whole, lost) in kept_and_lost {
+            let Started { queue, go, kept } = start(100, room, b"head ");
+            push(&queue, "one ");
+            push(&queue, "two ");
+            drop(go);
+            let outcome = queue.finish(|_, bytes| bytes.extend(b"last"));
+            assert_eq!(kept.recv().unwrap(), whole.as_bytes(), "{room}");
+            assert_eq!(outcome.counts, Counts { received: 2, lost }, "{room}");
+            assert!(outcome.failure.is_some() && outcome.has_ended);
+        }
+    }
+
+    #[test]
+    fn a_sink_that_hangs_costs_records_and_bounded_memory_and_no_time() {
+        let Started { queue, go, kept } = start(40, 10_000, b"");
+        for _ in 0..100 {
+            push(&queue, "0123456789");
+        }
+        assert!(queue.lock().bytes.len() <= 40);
+        drop(go);
+        let Outcome { counts, failure, .. } = queue.finish(|_, _| {});
+        assert_eq!((counts.received, failure), (100, None));
+        // Four may wait while four are being written.
+        assert!((4..=8).contains(&(100 - counts.lost)), "{counts:?}");
+        assert_eq!(kept.recv().unwrap().len() as u64, 10 * (100 - counts.lost));
+    }
+}

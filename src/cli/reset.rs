@@ -5,7 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, CommandError, Port, Speed};
+use asm2464_host::bridge::{Attached, BusSpeed, CommandError, Port};
 use serde::Serialize;
 use thiserror::Error;
 use tracing::info;
@@ -65,11 +65,11 @@ struct Seen {
     /// Its product string.
     product: String,
     /// The speed of its link.
-    speed: Speed,
+    speed: BusSpeed,
 }
 
 impl Seen {
-    fn new(attached: Attached, speed: Speed) -> Self {
+    fn new(attached: Attached, speed: BusSpeed) -> Self {
         let Attached { usb_id, state, serial, product, .. } = attached;
         Self { usb_id: usb_id.to_string(), state, serial, product, speed }
     }
@@ -105,7 +105,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     outln!("{device}: back as {} ({}) at {}, was {}", after.usb_id, after.state, after.speed, before.speed);
-    if matches!(after.speed, Speed::Low | Speed::Full | Speed::High) {
+    if matches!(after.speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High) {
         outln!("  still slow: try another cable, another port, no hub");
     }
     Ok(Exit::Done)

@@ -12,7 +12,7 @@ use derive_more::Display;
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
-use super::unit_info::Speed;
+use super::unit_info::BusSpeed;
 
 /// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// As for [`Port::attached`].
-    fn speed(&mut self) -> Result<Speed, PortError>;
+    fn speed(&mut self) -> Result<BusSpeed, PortError>;
 
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {

@@ -15,7 +15,9 @@ use super::error::UsbError;
 use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
-use crate::bridge::{AnyTransport, Attached, Bridge, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo};
+use crate::bridge::{
+    AnyTransport, Attached, Bridge, BusSpeed, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo,
+};
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
 /// unit that has just restarted.
@@ -148,7 +150,7 @@ impl Port for UsbPort {
         Ok(attached(found.info))
     }
 
-    fn speed(&mut self) -> Result<Speed, PortError> {
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
         Ok(self.found()?.info.speed)
     }
 

@@ -6,12 +6,13 @@ mod target;
 
 use std::time::{Duration, Instant};
 
+use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::Endpoint;
 
 use self::bulk_only::BulkOnlyTarget;
 use self::target::Target;
 use super::chip_unit::Course;
-use super::descriptors::{Descriptors, LinkSpeed};
+use super::descriptors::Descriptors;
 use super::nor::NorFlash;
 use super::reply::{Halts, Reply};
 use super::responder::Responder;
@@ -40,7 +41,7 @@ pub(super) struct BootLoader {
     gate: Gate,
     /// Pipes that are halted since the gate opened.
     to_clear: Halts,
-    speed: LinkSpeed,
+    speed: Speed,
     /// bConfigurationValue.
     configuration: u8,
     is_suspended: bool,
@@ -54,7 +55,7 @@ impl BootLoader {
             bulk_only: BulkOnlyTarget::default(),
             gate: Gate::default(),
             to_clear: Halts::default(),
-            speed: LinkSpeed::default(),
+            speed: Speed::default(),
             configuration: 0,
             is_suspended: false,
         }
@@ -168,7 +169,7 @@ impl Responder for BootLoader {
         } else if endpoint != Endpoint::DataIn || self.to_clear.holds(endpoint) {
             Reply::Stall
         } else {
-            self.bulk_only.input(&mut self.target, buffer, self.speed.max_packet())
+            self.bulk_only.input(&mut self.target, buffer, self.speed.bulk_packet())
         }
     }
 

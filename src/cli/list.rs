@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
-use asm2464_host::bridge::{Behind, Speed, UnitInfo};
+use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
 use asmpatch_core::devices::{Devices, KnownDevice};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::access::Access;
@@ -193,7 +193,7 @@ impl Look<'_> {
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
-    matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
+    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
         BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it"),
         _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
     })
@@ -284,7 +284,7 @@ mod tests {
             manufacturer: String::new(),
             product: String::new(),
             serial: Some(serial.to_owned()),
-            speed: Speed::Super,
+            speed: BusSpeed::Super,
             driver: None,
         };
         ListedUnit {

@@ -5,7 +5,7 @@ use std::iter;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{Behind, Speed};
+use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
 use asmpatch_core::doctor::{Examination, PipeState, Problem, Timing};
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
@@ -140,11 +140,11 @@ fn problem(verdict: Verdict, problem: &Problem) -> Told {
     (verdict, problem.message.shown().to_string(), errors::help_by_code(&problem.code).map(str::to_owned))
 }
 
-fn usb(speed: Speed, state: BridgeState, device: &str) -> Told {
+fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
     match speed {
-        Speed::Super | Speed::SuperPlus => line(Good, speed.to_string()),
-        Speed::Unknown => line(Unknown, "the system doesn't say the speed"),
-        Speed::Low | Speed::Full | Speed::High => {
+        BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
+        BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
+        BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let retrain = match state {
                 BridgeState::Vendor => format!("`asmpatch reset --device {device}` trains the link anew"),
                 _ => "unplug the unit, wait five seconds, plug it in again".to_owned(),

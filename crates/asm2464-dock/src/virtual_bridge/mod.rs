@@ -15,10 +15,12 @@ mod port;
 mod power_on;
 mod recorded;
 mod replug;
+mod replug_requests;
 mod reply;
 mod responder;
 mod scenario;
 mod setup;
+mod timing;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;
@@ -36,7 +38,6 @@ pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::Reply;
 pub use responder::Responder;
-pub use scenario::{
-    Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
-};
+pub use scenario::{Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError};
+pub use timing::Timing;
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};

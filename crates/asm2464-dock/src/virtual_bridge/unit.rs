@@ -17,7 +17,7 @@ use super::chip_unit::{ChipUnit, Counts};
 use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
-use super::replug::Requests;
+use super::replug_requests::Requests;
 use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};

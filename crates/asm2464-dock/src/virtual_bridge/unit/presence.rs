@@ -8,7 +8,7 @@ use super::VirtualBridge;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
 use crate::virtual_bridge::power_on;
-use crate::virtual_bridge::replug::Requests;
+use crate::virtual_bridge::replug_requests::Requests;
 use crate::virtual_bridge::scenario::{CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]

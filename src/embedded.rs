@@ -13,7 +13,8 @@ macro_rules! data {
     };
 }
 
-const DEVICES: &[(&str, &str)] = data!["devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
+const DEVICES: &[(&str, &str)] =
+    data!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
 const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",

@@ -10,7 +10,7 @@ use asmpatch_files::atomic;
 use serde::Serialize;
 
 use super::input::ImageFile;
-use super::names::{LoadedSymbols, SymbolsReport};
+use super::names::{LoadedSymbols, SymbolsReport, code_address};
 use super::{AnyFailure, Context, Exit, output, print};
 
 /// Disassemble an image's code.
@@ -29,8 +29,8 @@ pub struct Args {
     /// The image.
     file: PathBuf,
 
-    /// Where to begin: c:0x2A0D in the common area, b0:0xE975 in bank 0, b1:0xC98D in bank 1.
-    #[arg(value_name = "ADDRESS", required_unless_present = "elf")]
+    /// Where to begin: 0x2A0D or c:0x2A0D in the common area, b0:0xE975 in bank 0, b1:0xC98D in bank 1.
+    #[arg(value_name = "ADDRESS", value_parser = code_address, required_unless_present = "elf")]
     at: Option<CodeAddress>,
 
     /// Number of lines.
@@ -88,7 +88,7 @@ fn write_elf(args: &Args, image: &Image, elf: &Path) -> Result<(), AnyFailure> {
     output::check(elf, &args.file, args.force)?;
     atomic::write(elf, &elf_of_image(image))?;
     let symbols = known_routines(image.version()).filter(|routine| image.code(routine.at).is_some()).count();
-    outln!("wrote {}: version {}, {symbols} symbols", elf.shown(), image.version());
+    outln!("wrote {}: {}, {symbols} symbols", elf.shown(), image.version().words());
     Ok(())
 }
 

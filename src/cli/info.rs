@@ -9,7 +9,7 @@ use asmpatch_core::flash::open_image::OpenImage;
 use asmpatch_core::patch::{self, Identified};
 use serde::Serialize;
 
-use super::input::ImageFile;
+use super::input::{self, ImageFile};
 use super::known::PatchDirs;
 use super::plan::PatchJson;
 use super::{AnyFailure, Context, Exit, print, table};
@@ -94,10 +94,12 @@ struct FreeJson {
 /// Fails if the file can't be read, or if its container is invalid.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
+    let receipt = input::receipt_of(&args.file, None).ok().flatten();
+    let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
     let identified = patch::identify(&library, &input.image, input.sha256);
     let open = if identified.is_none() { OpenImage::of(&input.image) } else { None };
-    let version = open.is_none().then(|| input.image.version());
+    let version = Some(input.image.version()).filter(|version| open.is_none() && version.has_date());
+    let base_name = identified.as_ref().map(|identified| library.image_words(&identified.base, input.image.version()));
     let md5 = Md5Digest::of(&input.image.to_file());
     let map = input.image.map(MIN_FREE);
     if args.json {
@@ -110,7 +112,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             sha256: input.sha256,
             md5,
             version,
-            image: identified.as_ref().map(|identified| library.image_name(&identified.base)),
+            image: base_name.clone(),
             open: open.clone(),
             patches,
             map: map.iter().map(area_json).collect(),
@@ -132,8 +134,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     match &identified {
         None if open.is_some() => {}
         None => outln!("  image      unknown: not a known image, with or without the known patches"),
-        Some(Identified { base, patches, .. }) => {
-            outln!("  image      {}", library.image_name(base).shown());
+        Some(Identified { patches, .. }) => {
+            outln!("  image      {}", base_name.unwrap_or_default().shown());
             if patches.is_empty() {
                 outln!("  patches    none");
             }

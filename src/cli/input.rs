@@ -151,11 +151,18 @@ pub fn read_toml_files(folders: &[PathBuf]) -> Result<Vec<(String, String)>, Inp
     let mut files = Vec::new();
     for folder in folders {
         for path in file::toml_files(folder).map_err(failed(folder))? {
-            let text = file::read_regular_text(&path, MAX_TEXT).map_err(failed(&path))?;
-            files.push((path.display().to_string(), text));
+            files.push((path.display().to_string(), read_own_text(&path)?));
         }
     }
     Ok(files)
+}
+
+/// Reads a text file that must be a regular file of at most 1 MiB.
+///
+/// # Errors
+/// [`InputError`].
+pub fn read_own_text(path: &Path) -> Result<String, InputError> {
+    file::read_regular_text(path, MAX_TEXT).map_err(|source| InputError::Read { path: path.to_owned(), source })
 }
 
 /// A firmware image that the user named.

@@ -1,14 +1,17 @@
 //! Known images, patches and units: the options that add to them, and the loading.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::UsbId;
+use asm2464_chip::practice;
 use asmpatch_core::devices::Devices;
 use asmpatch_core::fetch::{Cache, CacheError, Manifests};
-use asmpatch_core::patch::Library;
+use asmpatch_core::patch::{Library, Patch, Receipt};
 use asmpatch_core::shell;
 
 use super::{AnyFailure, Context, input};
@@ -29,13 +32,63 @@ impl PatchDirs {
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
-            library.know(manifest.sha256, &manifest.id);
+            library.know(manifest.sha256, &manifest.id, manifest.version);
         }
+        let practice = practice::image();
+        library.know(Sha256Digest(practice.sha256()), "practice", practice.version());
         for (origin, text) in input::read_toml_files(&self.dirs)? {
-            library.add(&origin, &text)?;
+            // Patched images and their receipts may be in the same folder.
+            if Receipt::parse(&origin, &text).is_err() {
+                library.add(&origin, &text)?;
+            }
         }
         Ok(library)
     }
+
+    /// Loads the same, and the patches that a receipt names, from the folder of the file `beside`.
+    ///
+    /// # Errors
+    /// As [`PatchDirs::load`].
+    pub fn load_with(&self, receipt: Option<&Receipt>, beside: &Path) -> Result<Library, AnyFailure> {
+        let mut library = self.load(&crate::embedded::manifests(&[])?)?;
+        receipt.map_or(Ok(()), |receipt| add_named(&mut library, receipt, beside))?;
+        Ok(library)
+    }
+
+    /// Returns the options that a printed command needs to know the same patches, each after a space.
+    pub fn suffix(&self) -> String {
+        let dirs = self.dirs.iter().map(|dir| format!(" --patch-dir {}", shell::path(dir)));
+        dirs.collect()
+    }
+}
+
+/// Adds the patches that a receipt names, from the folder of the file `beside`. Those that are missing are reported when
+/// the image is verified.
+///
+/// # Errors
+/// Fails if such a file can't be read or is no patch.
+pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Result<(), AnyFailure> {
+    for (id, name) in &receipt.files {
+        let path = beside.with_file_name(name);
+        if library.get(id).is_none() && path.symlink_metadata().is_ok() {
+            library.add(&path.display().to_string(), &input::read_own_text(&path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the files of the patches that asmpatch does not contain, by id, for a receipt.
+///
+/// # Errors
+/// None that the loading of the patches didn't have.
+pub fn own_files(patches: &[&Patch]) -> Result<BTreeMap<String, String>, AnyFailure> {
+    let embedded = crate::embedded::patches()?;
+    let own = patches.iter().filter(|patch| embedded.get(&patch.id).is_none());
+    let named = own.filter_map(|patch| {
+        let name = Path::new(&patch.origin).file_name()?;
+        Some((patch.id.clone(), name.to_string_lossy().into_owned()))
+    });
+    Ok(named.collect())
 }
 
 /// The options that add USB IDs of ASM2464PD units to the embedded ones.

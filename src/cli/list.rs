@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, open_build};
+use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, Speed, UnitInfo};
 use asmpatch_core::devices::{Devices, KnownDevice};
@@ -158,6 +158,7 @@ impl Look<'_> {
         match row.unit.state {
             // The descriptors tell everything that such a unit could be asked.
             BridgeState::OpenFirmware => {
+                row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
                 row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
                 row.runs += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
@@ -218,12 +219,13 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
         for row in rows.iter_mut().filter(|row| row.unit.serial.as_deref() == Some(serial)) {
             let others: Vec<&str> =
                 devices.iter().copied().filter(|device| *device != row.unit.location.to_string()).collect();
-            row.notes.push(format!(
-                "{} has the serial number {serial} too: `asmpatch config set serial=TEXT --device {}{suffix}` gives this \
-                 unit its own",
-                others.join(", "),
-                shell::word(row.unit.location.to_string())
-            ));
+            let device = shell::word(row.unit.location.to_string());
+            let remedy = match row.unit.state {
+                // Its serial number is not that of the configuration block.
+                BridgeState::OpenFirmware => format!("open firmware has its own: name it by its port, {device}"),
+                _ => format!("`asmpatch config set serial=TEXT --device {device}{suffix}` gives this unit its own"),
+            };
+            row.notes.push(format!("{} has the serial number {serial} too: {remedy}", others.join(", ")));
         }
     }
 }

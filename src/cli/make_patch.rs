@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::input::{self, ImageFile, InFile};
 use super::known::{self, PatchDirs};
+use super::names::code_address;
 use super::{AnyFailure, Context, Exit};
 
 /// More than the whole image with its debug information needs, in bytes.
@@ -30,7 +31,7 @@ pub struct Args {
     elf: PathBuf,
 
     /// Where the code begins, such as b1:0xC98D.
-    #[arg(long, value_name = "BANK:ADDRESS")]
+    #[arg(long, value_name = "BANK:ADDRESS", value_parser = code_address)]
     site: CodeAddress,
 
     /// The image that the patch is for; by default the default image from the cache.
@@ -82,9 +83,10 @@ fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest,
     let plain: String = stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let id = if plain.is_empty() { "patch" } else { &plain };
     let name = toml_file::string(image);
+    let title = toml_file::string(&format!("{} at {site}", elf.file_name().unwrap_or_default().to_string_lossy()));
     let mut text = format!(
         "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
-         id = \"{id}\"\ntitle = \"\"\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\
+         id = \"{id}\"\ntitle = {title}\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\
          [[images]]\nsha256 = \"{sha256}\"\nname = {name}\n"
     );
     for hunk in hunks {
@@ -132,7 +134,8 @@ mod tests {
             note: None,
         };
         let text = patch_file(Path::new("dir/My Code.elf"), site, "practice", &sha256, std::slice::from_ref(&hunk));
-        assert_eq!(Patch::parse("printed", &text).unwrap().hunks(&sha256), [hunk]);
+        let patch = Patch::parse("printed", &text).unwrap();
+        assert_eq!((patch.hunks(&sha256), patch.title.as_str()), (&[hunk][..], "My Code.elf at b1:0xEF4F"));
         let mut library = Library::default();
         library.add("printed", &text).unwrap();
         let selection = Selection { no_defaults: true, add: vec!["my-code".to_owned()] };

@@ -4,13 +4,26 @@ use std::fmt;
 use std::path::PathBuf;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Bank, CodeAddress, Image};
+use asm2464::firmware::{Bank, CodeAddress, Image, ParseCodeAddressError};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
 use asmpatch_core::failure::AnyFailure;
 use i8051::Instruction;
 use serde::Serialize;
 
 use super::input::{self, InFile};
+
+/// Parses a code address. The common area, below 0x8000, needs no `c:`.
+pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, String> {
+    if text.contains(':') || !text.starts_with("0x") {
+        return text.parse().map_err(|error: ParseCodeAddressError| error.to_string());
+    }
+    format!("c:{text}").parse().map_err(|error| match error {
+        ParseCodeAddressError::Outside(_) => {
+            format!("{text:?} is not in the common area, so name its bank: b0:{text} or b1:{text}")
+        }
+        form => form.to_string(),
+    })
+}
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -17,6 +17,8 @@ pub struct PatchJson<'a> {
     title: &'a str,
     /// A digest of what it does to this image.
     digest: Sha256Digest,
+    /// Whether it found its place by signature, because it has no hunks for this image.
+    by_signature: bool,
     /// The bytes that it changes.
     hunks: Vec<HunkJson>,
     /// The fields of configuration block 0 that flashing changes.
@@ -48,11 +50,13 @@ impl<'a> PatchJson<'a> {
             new: to_hex(&hunk.new, ""),
             instructions: Instructions::of(hunk, unpatched, patched),
         };
+        let changes = patch.changes(base, unpatched).unwrap_or_default();
         Self {
             id: &patch.id,
             title: &patch.title,
-            digest: patch.digest(base),
-            hunks: patch.hunks(base).iter().map(hunk).collect(),
+            digest: patch.digest(&changes),
+            by_signature: patch.is_by_signature(base),
+            hunks: changes.iter().map(hunk).collect(),
             config: &patch.config,
         }
     }
@@ -71,9 +75,23 @@ pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpat
             ("after", instruction_lines(&after)),
         ] {
             let names = std::iter::once(name).chain(std::iter::repeat(""));
-            names.zip(lines).for_each(|(name, line)| outln!("    {name:<9} {line}"));
+            names.zip(shortened(lines)).for_each(|(name, line)| outln!("    {name:<9} {line}"));
         }
     }
+}
+
+/// Most lines of a hunk's bytes or instructions that are shown.
+const SHOWN: usize = 8;
+
+/// Cuts lines that would fill the screen.
+fn shortened(mut lines: Vec<String>) -> Vec<String> {
+    let left = lines.len().saturating_sub(SHOWN);
+    // The line that says so takes a line itself.
+    if left > 1 {
+        lines.truncate(SHOWN);
+        lines.push(format!("... {left} more lines; --json has them all"));
+    }
+    lines
 }
 
 /// Runs of this many zeros or NOPs, or more, are counted instead of listed.
@@ -134,6 +152,15 @@ mod tests {
         assert_eq!(byte_lines(&code), ["100 zero bytes", "7f 05", "256 zero bytes"]);
         let lines = instruction_lines(&disassemble_in(&image, &code, at));
         assert_eq!(lines, ["b1:0xEF4F 100 zero bytes", "b1:0xEFB3 mov r7, #0x05", "b1:0xEFB5 256 zero bytes"]);
+    }
+
+    #[test]
+    fn long_code_is_cut_and_says_so() {
+        let lines = |count: usize| (0..count).map(|line| line.to_string()).collect::<Vec<_>>();
+        assert_eq!(shortened(lines(9)), lines(9));
+        let cut = shortened(lines(194));
+        assert_eq!((&cut[..8], cut[8].as_str()), (&lines(8)[..], "... 186 more lines; --json has them all"));
+        assert_eq!(cut.len(), 9);
     }
 
     #[test]

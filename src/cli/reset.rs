@@ -1,44 +1,92 @@
-//! The `asmpatch reset` command: restarts a bridge.
+//! The `asmpatch reset` command: restarts a bridge, by the mildest level that helps.
 
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, CommandError, Port, Speed};
+use asm2464_host::bridge::{Attached, Port, Speed};
+use asmpatch_core::restart::{
+    Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+};
+use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
-use tracing::info;
 
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
 use super::{AnyFailure, Context, Exit, print};
 use crate::interrupt::{self};
 
-/// Restart a bridge: reset its CPU and retrain its link.
+/// Restart a bridge that hangs or came up slow, by the mildest means that helps.
 ///
-/// For a dock that came up at 480 Mbit/s and stays there, as docks do that are plugged in while the host boots. The
-/// unit leaves the bus and returns after about 3 s. Writes nothing, and leaves a unit alone while its disk is in use.
+/// Looks what is wrong, and begins with the mildest level that can help against it; where nothing is wrong, with the
+/// CPU. Then looks again, goes on to the next level while something stays wrong, and says which one helped. Writes
+/// nothing to the flash, and leaves a unit alone while its disk is in use.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch reset --device 3-1.2")]
+#[command(after_help = "Levels, mildest first:\n  \
+engines      strobe the transfer engines, for bulk pipes that hang (open firmware)\n  \
+pcie-power   switch PCIe off and on, for a GPU that hangs (open firmware)\n  \
+cpu          reset the CPU and train the link anew; the unit is back within 3 s\n  \
+port-power   have the unit's hub switch its power off and on\n  \
+cable        ask you to unplug it\n\n\
+Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\n\n\
+What each level keeps, and where it comes from: docs/recovery.md, \"Without the cable\".")]
 pub struct Args {
-    #[command(flatten)]
-    port: PortArgs,
+    /// Do only this.
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    level: Option<LevelArg>,
 
     /// Print JSON.
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    port: PortArgs,
+}
+
+/// The value of `--level`.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+#[value(rename_all = "kebab-case")]
+enum LevelArg {
+    Engines,
+    PciePower,
+    Cpu,
+    PortPower,
+    Cable,
+}
+
+impl From<LevelArg> for Level {
+    fn from(level: LevelArg) -> Self {
+        match level {
+            LevelArg::Engines => Self::Engines,
+            LevelArg::PciePower => Self::PciePower,
+            LevelArg::Cpu => Self::Cpu,
+            LevelArg::PortPower => Self::PortPower,
+            LevelArg::Cable => Self::Cable,
+        }
+    }
 }
 
 /// Reasons a unit was not restarted.
 #[derive(Debug, Error)]
 enum ResetError {
-    /// It runs no firmware that has the command.
+    /// It runs no firmware that can be restarted.
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
     NoFirmware { device: String, state: BridgeState },
+    /// What it runs does not know the level.
+    #[error("{device}: the unit runs its {state}, which knows no level {level}")]
+    NoSuchLevel { device: String, state: BridgeState, level: Level },
+    /// The level that was asked for could not be carried out.
+    #[error("{device}: {}: {}", .tried.level, .tried.result)]
+    NotDone { device: String, tried: Tried },
     /// It did not come back in time.
     #[error("{device}: the unit has not come back within {deadline:?}")]
     NotBack { device: String, deadline: Duration },
+    /// It is still faulty after all levels.
+    #[error("{device}: it has not helped: {}", words(.faults))]
+    NotHelped { device: String, faults: Vec<Fault> },
     /// Its flash holds no firmware.
     #[error("{device}: the unit came back in its boot loader: its flash has no firmware that passes the chip's checks")]
     BootLoader { device: String },
@@ -46,97 +94,162 @@ enum ResetError {
 
 asm2464::coded!(ResetError {
     NoFirmware => "asmpatch::reset::no_firmware",
+    NoSuchLevel => "asmpatch::reset::no_such_level",
+    NotDone => "asmpatch::reset::not_done",
     NotBack => "asmpatch::reset::not_back",
+    NotHelped => "asmpatch::reset::not_helped",
     BootLoader => "asmpatch::reset::boot_loader",
 });
+
+fn words(faults: &[Fault]) -> String {
+    faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
+}
 
 /// A unit before or after.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Seen {
+struct Seen<'a> {
     /// VID:PID.
     usb_id: String,
     /// What runs on it.
     state: BridgeState,
     /// Its serial number.
-    serial: String,
+    serial: &'a str,
     /// Its product string.
-    product: String,
+    product: &'a str,
     /// The speed of its link.
     speed: Speed,
+    /// The devices that answer behind it on PCIe, as VENDOR:DEVICE and place; left out if they were not looked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    behind: Option<&'a [String]>,
+    /// What is wrong with it.
+    faults: &'a [Fault],
 }
 
-impl Seen {
-    fn new(attached: Attached, speed: Speed) -> Self {
-        let Attached { usb_id, state, serial, product, .. } = attached;
-        Self { usb_id: usb_id.to_string(), state, serial, product, speed }
+impl<'a> Seen<'a> {
+    /// `None` off the bus.
+    fn of(found: &'a Condition) -> Option<Self> {
+        let Attached { usb_id, state, serial, product, .. } = found.attached.as_ref()?;
+        let behind = found.behind.as_deref();
+        Some(Self {
+            usb_id: usb_id.to_string(),
+            state: *state,
+            serial,
+            product,
+            speed: found.speed,
+            behind,
+            faults: &found.faults,
+        })
     }
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct ResetJson {
+pub(super) struct ResetJson<'a> {
     /// The unit's port now: after the link is retrained, the unit may be on the connector's other port.
-    device: String,
+    device: &'a str,
     /// The unit before.
-    before: Seen,
-    /// The unit after.
-    after: Seen,
+    before: Option<Seen<'a>>,
+    /// The unit after; null if it is off the bus.
+    after: Option<Seen<'a>>,
+    /// The levels that were tried, in their order.
+    tried: &'a [Tried],
+    /// The level that helped; null if nothing was wrong before, or nothing has helped.
+    helped: Option<Level>,
 }
 
-impl print::Document for ResetJson {}
+impl print::Document for ResetJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, its disk is in use, or it does not come back.
+/// Fails if no unit is found, its disk is in use, or it stays faulty.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
-    let before = Seen::new(port.attached()?, port.speed()?);
-    let after = restart(&mut *port, before.state, interrupt)?;
-    let after = Seen::new(after, port.speed()?);
+    let device = port.location().to_string();
+    let only = args.level.map(Level::from);
+    let state = port.attached()?.state;
+    match only {
+        None if state == BridgeState::BootLoader => return Err(ResetError::NoFirmware { device, state }.into()),
+        Some(level) if !level.fits(Some(state)) => return Err(ResetError::NoSuchLevel { device, state, level }.into()),
+        None | Some(_) => {}
+    }
+    let Deadlines { come_back, replug } = Deadlines::of_this_run();
+    let is_attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
+    let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
+    let mut told = |event| {
+        if let RestartEvent::Replug = event {
+            errln!("{device}: unplug it and its own supply, wait five seconds, plug it in again");
+        }
+    };
+    let report = restart_unit(&mut *port, options, &mut told, interrupt)?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
     if args.json {
-        print::json(&ResetJson { device, before, after });
-        return Ok(Exit::Done);
+        print::json(&ResetJson {
+            device: &device,
+            before: Seen::of(&report.before),
+            after: Seen::of(&report.after),
+            tried: &report.tried,
+            helped: report.helped(),
+        });
+    } else {
+        show(&device, &report);
     }
-    outln!("{device}: back as {} ({}) at {}, was {}", after.usb_id, after.state, after.speed, before.speed);
-    if matches!(after.speed, Speed::Low | Speed::Full | Speed::High) {
-        outln!("  still slow: try another cable, another port, no hub");
-    }
+    judge(device, &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-/// Restarts the unit with E8 mode 0x50 and waits until it is back.
-pub(super) fn restart(
-    port: &mut dyn Port,
-    state: BridgeState,
-    interrupt: Interrupt<'_>,
-) -> Result<Attached, AnyFailure> {
-    let device = port.location().to_string();
-    if state != BridgeState::Vendor {
-        return Err(ResetError::NoFirmware { device, state }.into());
+fn show(device: &str, report: &RestartReport) {
+    let RestartReport { before, tried, after } = report;
+    for fault in &before.faults {
+        outln!("{}: {}", device.shown(), fault.found.shown());
     }
-    interrupt.check()?;
-    let mut bridge = port.open()?;
-    match bridge.reset(ResetMode::CpuReset) {
-        // A unit that resets at once does not answer. Its return shows whether it reset.
-        Ok(()) | Err(CommandError::Transport(_)) => {}
-        Err(refused) => return Err(refused.into()),
+    for Tried { level, helped, result, .. } in tried {
+        outln!("  {:<10}  {}{}", level.to_string(), result.shown(), if *helped { ": helped" } else { "" });
     }
-    info!("{device}: CPU reset sent");
-    // Release the port only after the unit has left the bus: see `flash`.
-    let deadline = Deadlines::of_this_run().come_back;
-    let back = port.wait_for_return(deadline, interrupt);
-    drop(bridge);
-    match back? {
-        Some(found) if found.state == BridgeState::BootLoader => Err(ResetError::BootLoader { device }.into()),
-        Some(found) => Ok(found),
-        None => {
-            interrupt.check()?;
-            Err(ResetError::NotBack { device, deadline }.into())
+    for fault in after.faults.iter().filter(|fault| !before.faults.contains(fault)) {
+        outln!("  now         {}", fault.found.shown());
+    }
+    if let Some(behind) = after.behind.as_ref().filter(|behind| !behind.is_empty()) {
+        outln!("  behind      {}", behind.join(", "));
+    }
+    if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
+        let was = before.speed;
+        outln!("{}: back as {} ({}) at {}, was {was}", device.shown(), now.usb_id, now.state, after.speed);
+        if matches!(after.speed, Speed::Low | Speed::Full | Speed::High) {
+            outln!("  still slow: try another cable, another port, no hub");
         }
     }
+}
+
+/// Returns the error of a restart that has not led to a unit that can be used.
+fn judge(device: String, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), ResetError> {
+    if report.after.attached.as_ref().is_some_and(|now| now.state == BridgeState::BootLoader) && only.is_none() {
+        return Err(ResetError::BootLoader { device });
+    }
+    if report.is_success() {
+        return Ok(());
+    }
+    match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
+        (Some(tried), _) if only.is_some() => Err(ResetError::NotDone { device, tried: tried.clone() }),
+        (_, None) => Err(ResetError::NotBack { device, deadline }),
+        (_, Some(_)) => Err(ResetError::NotHelped { device, faults: report.after.faults.clone() }),
+    }
+}
+
+/// Resets the CPU and waits until the unit is back.
+pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
+    let (device, come_back) = (port.location().to_string(), Deadlines::of_this_run().come_back);
+    let state = port.attached()?.state;
+    if !Level::Cpu.fits(Some(state)) {
+        return Err(ResetError::NoFirmware { device, state }.into());
+    }
+    let only = Some(Level::Cpu);
+    let options = RestartOptions { only, come_back, replug: Duration::ZERO };
+    let report = restart_unit(port, options, &mut |_| (), interrupt)?;
+    Ok(judge(device, &report, None, come_back)?)
 }

@@ -46,6 +46,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
+            is_unknown: false,
             from_virtual: unit.is_virtual(),
             serial_given: false,
         },

@@ -26,6 +26,7 @@ pub(super) use self::report::RunReport;
 use self::report::{RequestReport, show, unknown};
 use super::device::TransportArg;
 use super::input::ImageFile;
+use super::names::code_address;
 use super::pcap::PcapArgs;
 use super::{AnyFailure, Context, Exit, print};
 
@@ -89,7 +90,7 @@ pub struct Args {
     events: Vec<EventKind>,
 
     /// Stop when the instruction at this address has been executed, such as c:0x2814; may be given more than once.
-    #[arg(long = "until", value_name = "ADDRESS")]
+    #[arg(long = "until", value_name = "ADDRESS", value_parser = code_address)]
     until: Vec<CodeAddress>,
 
     /// Show each instruction with the registers before it, on stderr: the last 20,000.
@@ -175,6 +176,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut report = RunReport {
         file: args.file.display().to_string(),
         version: file.image.version().to_string(),
+        version_words: file.image.version().words(),
         ..RunReport::default()
     };
     let told = match host(args, &commands, &mut driver, &mut report) {

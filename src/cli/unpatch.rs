@@ -8,14 +8,15 @@ use asmpatch_core::patch::{self, Patch, PatchError};
 use asmpatch_files::atomic;
 use serde::Serialize;
 
-use super::input::{ImageFile, InFile};
+use super::input::{self, ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
 use super::{AnyFailure, Context, Exit, print};
 
 /// Remove the patches from an image.
 ///
-/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's.
+/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's, or the one that
+/// the receipt names.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {
@@ -25,6 +26,11 @@ pub struct Args {
     /// Where the original goes.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
+
+    /// The receipt of an image that was patched by signature, as `asmpatch patch` writes it; by default FILE.toml, if it
+    /// exists.
+    #[arg(long, value_name = "FILE")]
+    receipt: Option<PathBuf>,
 
     #[command(flatten)]
     patches: PatchDirs,
@@ -61,13 +67,18 @@ impl print::Document for UnpatchJson<'_> {}
 /// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
-    let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
-    let undone =
-        patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
+    // The image's own digest tells whether the patches are right; a receipt only helps to find them.
+    let receipt = match &args.receipt {
+        Some(named) => input::receipt_of(&args.file, Some(named))?,
+        None => input::receipt_of(&args.file, None).ok().flatten(),
+    };
+    let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
+    let undone = patch::unpatch(&library, &input.image, input.sha256, receipt.as_ref())
+        .map_err(InFile::<PatchError>::named(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;
     atomic::write(&args.output, &undone.original.to_file())?;
 
-    let image = library.image_name(&undone.base);
+    let image = library.image_words(&undone.base, undone.original.version());
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();
     let written = args.output.display().to_string();
     if args.json {

@@ -148,7 +148,13 @@ struct DifferenceJson {
 /// can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
-    let library = args.patches.load(&manifests)?;
+    let mut library = args.patches.load(&manifests)?;
+    for path in &args.files {
+        // A receipt that can't be read is reported below, with its image.
+        if let Ok(Some(receipt)) = input::receipt_of(path, args.receipt.as_deref()) {
+            known::add_named(&mut library, &receipt, args.receipt.as_deref().unwrap_or(path))?;
+        }
+    }
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
     let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);
@@ -247,7 +253,9 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
     let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
     let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
-    format!("{}, {patches}", library.image_name(base))
+    let version = verification.image.as_ref().map(Image::version);
+    let base = version.map_or_else(|| library.image_name(base), |version| library.image_words(base, version));
+    format!("{base}, {patches}")
 }
 
 /// Prints what is known of a file. `ok` is the verdict of every requested check, those printed below included.
@@ -265,8 +273,10 @@ fn print(
         && let (Some(base), Some(original), Some(image)) =
             (verification.base, &verification.original, &verification.image)
     {
-        let hunks = verification.patches.iter().flat_map(|patch| patch.hunks(&base).iter().map(|hunk| (*patch, hunk)));
-        plan::print_hunks(hunks, original, image);
+        for patch in &verification.patches {
+            let changes = patch.changes(&base, original).unwrap_or_default();
+            plan::print_hunks(changes.iter().map(|hunk| (*patch, hunk)), original, image);
+        }
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
         outln!("  {} [{}]", finding.to_string().shown(), finding.code());
@@ -328,7 +338,10 @@ fn json<'a>(
         sha256: Some(verification.sha256),
         version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
         open: open.cloned(),
-        image: verification.base.map(|base| library.image_name(&base)),
+        image: verification
+            .base
+            .filter(|base| library.images().contains_key(base))
+            .map(|base| library.image_name(&base)),
         patches,
         // The only finding on open firmware is that it comes from no known image.
         findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),

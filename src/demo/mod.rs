@@ -255,6 +255,7 @@ impl<'a> Demo<'a> {
             sweep: false,
             reads_without_ssd: false,
             effort,
+            model: None,
             seed: 1,
         };
         let report = bench::run(&mut uas(port)?, unit, &plan, self.interrupt, &mut |_| ())?;

@@ -220,6 +220,12 @@ class Install(ActionTest):
         self.assertEqual(done.path.strip(), f"{self.folder}/asmpatch")
         self.assertTrue(os.access(f"{self.folder}/asmpatch/asmpatch", os.X_OK))
 
+    def test_the_commit_of_the_action_is_the_release_of_its_version(self) -> None:
+        self.release()
+        done = self.install(action_ref="0123456789abcdef0123456789abcdef01234567")
+        self.assertEqual(done.status, 0, done.out)
+        self.assertEqual(done.path.strip(), f"{self.folder}/asmpatch")
+
     def test_an_archive_with_another_digest_is_refused(self) -> None:
         with open(self.release() / self.ARCHIVE, "ab") as archive:
             archive.write(b"more")

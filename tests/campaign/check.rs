@@ -168,7 +168,8 @@ impl Around<'_> {
         if let (Some((id, serial)), Some(blocks), Some(true)) = (&told.after, world::own_blocks(self.after), told.ok) {
             let has = (blocks[0].usb_id().to_string(), blocks[0].text(asm2464::firmware::ConfigField::Serial));
             // Open firmware has its own identity, and the former firmware may still run.
-            let is_own = (id, serial) == (&has.0, &has.1) || (world.is_open(self.after) && id == "ADD1:0001");
+            let may_be_open = world.is_open(self.before) || world.is_open(self.after);
+            let is_own = (id, serial) == (&has.0, &has.1) || (may_be_open && id == "ADD1:0001");
             claim(is_own, || format!("came back as {id} {serial}, the flash has {has:?}"))?;
         }
         if let Some(named) = &told.backup {

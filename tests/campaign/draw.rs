@@ -52,7 +52,8 @@ impl History {
             image_name: OsStr::from_bytes(pick(rng, &IMAGE_NAMES)),
             backup_dir: pick(rng, &[None, None, Some("backups"), Some("my backups"), Some("-b")]),
             backup_dir_by_env: rng.bool(),
-            keeps_code: rng.u8(..4) == 0,
+            loads_code: rng.u8(..4) == 0,
+            has_port_power: rng.u8(..4) == 0,
             companion,
             // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
@@ -104,7 +105,7 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
         8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage, Start::OpenFirmware]), Job::List),
         10..12 if reads => (Start::Patched, Job::Bench { uas: false, path: "e4-255" }),
         12..14 if reads => (Start::Stock, Job::DryRun),
-        14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched]), Job::Reset),
+        14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched, Start::OpenFirmware]), Job::Reset),
         // The unit already holds the image.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
         0..46 => (Start::Stock, flash(Firmware::Patched, Own, true)),

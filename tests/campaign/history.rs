@@ -237,8 +237,10 @@ pub struct History {
     /// The backup folder, if one is named, and whether the environment names it.
     pub backup_dir: Option<&'static str>,
     pub backup_dir_by_env: bool,
-    /// Whether the unit's CPU reset keeps the running code.
-    pub keeps_code: bool,
+    /// Whether the unit's CPU reset loads the code from flash.
+    pub loads_code: bool,
+    /// Whether the unit's hub can switch its power.
+    pub has_port_power: bool,
     /// A second unit without faults that is written at the same time.
     pub companion: Option<Companion>,
     /// Whether an SSD is behind the bridge.

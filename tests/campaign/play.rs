@@ -267,8 +267,11 @@ impl Player<'_> {
         if self.history.is_high_speed {
             text.push_str("speed = \"high\"\n");
         }
-        if self.history.keeps_code {
-            text.push_str("cpu-reset = \"keeps-code\"\n");
+        if self.history.loads_code {
+            text.push_str("cpu-reset = \"loads-code\"\n");
+        }
+        if self.history.has_port_power {
+            text.push_str("port-power = true\n");
         }
         let mut number = |key: &str, value: Option<u64>| {
             if let Some(value) = value {

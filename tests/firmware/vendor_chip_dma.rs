@@ -226,3 +226,35 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     write(&mut unit, 0x0AFF, 0x20);
     assert!(ask(&mut unit), "with it the data comes, and the answer waits for the SSD");
 }
+
+/// Unproven on silicon. The vendor's code frees the slots at start-up and, while C450.1 is set, for CLEAR_FEATURE(HALT) of
+/// 0x02 where the command's state is 74 or 75 (b0:0xA99A, c:0x2A10-0x2B88), which the patched firmware has left by then.
+/// Neither recordings nor code tell whether the DMA's reset frees them, too.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn writes_without_data_use_up_the_sram_until_e5_frees_it() {
+    let port_reset = |unit: &mut Driver<MemoryFlash>| {
+        unit.chip.bus_reset(Speed::Super);
+        unit.enumerate().unwrap();
+    };
+    let ends: [&dyn Fn(&mut Driver<MemoryFlash>); 2] = [&|_| {}, &port_reset];
+    for end in ends {
+        let mut uas = Uas::new(&patched(), true);
+        uas.initialise();
+        for round in 0..8 {
+            uas.unit.send_command(40 + round, &cdb16(0x8A, 0, 128)).unwrap();
+            uas.unit.settle();
+            end(&mut uas.unit);
+            uas.unit.set_alternate(1).unwrap();
+        }
+        assert_eq!([0xCE40, 0xCE41, 0xCE42, 0xCE43].map(|at| uas.unit.chip.peek(XdataAddress::main(at))), [0xFF; 4]);
+        let (write, data) = (cdb16(0x8A, 0, 1), pattern(512, 5));
+        assert!(matches!(uas.command(&write, &data), Err(Unanswered::Silent(_))));
+        uas.unit.set_alternate(1).unwrap();
+        uas.clean_up(128);
+        uas.initialise();
+        assert_eq!(uas.command(&write, &data).unwrap().1, 0);
+        uas.unit.settle();
+        assert!(uas.unit.chip.sram()[..512] == data[..]);
+    }
+}

@@ -1,4 +1,5 @@
 //! The vendor's image with an NVMe drive behind the bridge. `ASMPATCH_VENDOR_IMAGE` names the image.
+use asm2464::scsi::bot::Direction;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, Data, Speed};
 
 use crate::chip_images::drive::{
@@ -98,5 +99,24 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
         unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
         unit.clear_halt(DATA_IN).unwrap();
         unit.clear_halt(DATA_OUT).unwrap();
+    }
+}
+
+/// Its Bulk-Only reset sets 0xC42A to 1F, which ends the DMA's transfers.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_bulk_only_reset_within_a_read_leaves_no_old_data() {
+    for packets in [0, 1, 63] {
+        let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 21));
+        assert_eq!(unit.bulk_only(&[0; 6], Data::None).unwrap().status, 0, "ready");
+        unit.begin(&[0x28, 0, 0, 0, 0, 0, 0, 0, 128, 0], 0x1_0000, Direction::In).unwrap();
+        for _ in 0..packets {
+            unit.receive(DATA_IN, 0).unwrap();
+        }
+        unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+        unit.clear_halt(DATA_IN).unwrap();
+        unit.clear_halt(DATA_OUT).unwrap();
+        let inquiry = unit.bulk_only(&[0x12, 0, 0, 0, 36, 0], Data::In(36)).unwrap();
+        assert_eq!((inquiry.data.len(), inquiry.status, inquiry.residue), (36, 0, 0), "after {packets} packets");
     }
 }

@@ -153,6 +153,7 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
         sweep: false,
         reads_without_ssd: false,
         effort,
+        model: None,
         seed: 7,
     };
     let text = String::new;

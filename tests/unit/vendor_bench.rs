@@ -45,7 +45,12 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
     let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
-    BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, seed: 7 }
+    BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, model: None, seed: 7 }
+}
+
+/// A plan that also predicts, from the work of the unit at this port.
+fn predicting(port: &VirtualPort, paths: &[Path], depth: Vec<usize>) -> BenchPlan {
+    BenchPlan { model: Some(port.unit().clone()), ..plan(paths, depth) }
 }
 
 /// Returns the report, and whether the bench initialised the unit.
@@ -109,7 +114,8 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {
     let mut port = port(&patched(), LinkSpeed::Super);
-    let (report, _) = run(&mut uas(&mut port), &plan(&[Path::E4Stock, Path::Write16], vec![31]));
+    let plan = predicting(&port, &[Path::E4Stock, Path::Write16], vec![31]);
+    let (report, _) = run(&mut uas(&mut port), &plan);
     let e4 = predicted(&report, Path::E4Stock);
     // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count.
     assert!((1.0..=5.0).contains(&e4.mb_per_s) && e4.dma_bytes < 1.0, "{e4:?}");
@@ -129,8 +135,8 @@ fn port_of(image: &Image, scenario: &str) -> VirtualPort {
 fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
     let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
     let mut bridge = uas(&mut port);
-    let (report, initialised) =
-        run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16], vec![31]));
+    let paths = [Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16];
+    let (report, initialised) = run(&mut bridge, &predicting(&port, &paths, vec![31]));
     assert!(initialised && !report.read16_sram);
     for (path, size) in [(Path::E5Dma, 0x8_0000), (Path::Read16, 0x1_0000)] {
         let row = report.rows.iter().find(|row| row.path == path).unwrap();
@@ -159,7 +165,8 @@ fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
     let set = asmpatch_core::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
     let mut port = port_of(&set.apply().unwrap().image, "");
     let mut bridge = uas(&mut port);
-    let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));
+    let plan = predicting(&port, &[Path::E4Stock, Path::Write16, Path::Read16], vec![31]);
+    let (report, _) = run(&mut bridge, &plan);
     assert!(report.read16_sram);
     let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
     let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
@@ -173,9 +180,10 @@ fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
 fn e5_takes_the_time_that_a_runtime_sees() {
     let mut port = port(&patched(), LinkSpeed::Super);
     let mut bridge = uas(&mut port);
+    let unit = port.unit();
     let mut writes = |count: u16| {
         (0..count).for_each(|index| bridge.xdata_write(XdataAddress::main(0xF000 + index), 1).unwrap());
-        bridge.transport_mut().simulated().unwrap()
+        unit.lock().simulated().unwrap()
     };
     let (before, after) = (writes(10), writes(100));
     let us = (after.work - before.work).cycles as f64 / 100.0 / f64::from(after.clock_mhz);
@@ -190,8 +198,9 @@ fn e5_takes_the_time_that_a_runtime_sees() {
 fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {
     let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").expect("ASMPATCH_OPEN_IMAGE names the open firmware's image");
     let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
-    let mut bridge = port(&image, LinkSpeed::Super).open_control().unwrap();
-    let plan = plan(&[Path::F0Write, Path::F0Read], vec![32]);
+    let mut port = port(&image, LinkSpeed::Super);
+    let plan = predicting(&port, &[Path::F0Write, Path::F0Read], vec![32]);
+    let mut bridge = port.open_control().unwrap();
     let report = bench::run_open(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
     for (path, published, most) in [(Path::F0Write, 3.6, 0.2), (Path::F0Read, 1.8, 0.05)] {
         let found = predicted(&report, path).mb_per_s;

@@ -180,8 +180,7 @@ the_cable_is_pulled_in_the_middle_of_e3_and_the_boot_loader_takes_the_image_agai
 # The status patch is a default patch, the extension of E4's length is not. With the extension the answers show what
 # runs.
 flash_says_what_runs_after_a_cpu_reset_that_keeps_the_code() {
-  unit kept "cpu-reset = \"keeps-code\"
-$starts_over"
+  unit kept "$starts_over"
   plug 2 kept
   until_true 20 is_bound 2 uas
   "$asmpatch" patch base.bin --patch e4-length-16 -o long.bin --force

@@ -1,51 +1,40 @@
-//! Drives a unit that runs open firmware: reads its memory, lists the devices behind it, moves 1 MiB into its SRAM.
+//! Reads a unit's memory, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
-//! Takes the first unit on this machine's buses; with the arguments `virtual IMAGE`, a unit in software
-//! that runs this image of the open firmware.
-
+//! Takes the first unit with open firmware on this machine's buses, or with `virtual IMAGE` one in software.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
+use std::{env, error::Error, fs};
 
-use std::error::Error;
-use std::sync::Arc;
-
-use asm2464::firmware::UsbId;
-use asm2464::scsi::XdataAddress;
-use asm2464::sram::SRAM_LEN;
+use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
 use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::OpenBridge;
-use asm2464_host::pcie::{NoTime, Pcie, Scope, class_name};
+use asm2464_host::pcie::{Pcie, Scope};
 use asm2464_host::usb::{self, KnownUnits};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut unit = match std::env::args().nth(1).as_deref() {
-        Some("virtual") => in_software(&std::env::args().nth(2).ok_or("virtual: name an image")?)?,
-        _ => usb::control(
-            usb::discover(&Arc::new(KnownUnits::of([UsbId::PATCHED])))?.first().ok_or("no unit is connected")?,
-        )?,
+    let mut unit = match env::args().nth(2) {
+        Some(image) => in_software(&fs::read(image)?)?,
+        None => connected()?,
     };
 
-    let mut version = [0; 6];
-    unit.xdata_read(XdataAddress::VERSION, &mut version)?;
-    println!("version {version:02x?}");
+    let mut state = [0];
+    unit.xdata_read(LTSSM, &mut state)?;
+    println!("PCIe link: {:#04x}", state[0]);
 
-    for function in Pcie::new(&mut unit, &mut NoTime).survey(Scope::USUAL)?.functions {
-        println!(
-            "{} {:04x}:{:04x} {}",
-            function.at,
-            function.vendor,
-            function.device,
-            class_name(function.class).unwrap_or("device")
-        );
+    for function in Pcie::new(&mut unit, &mut Interrupt::never()).survey(Scope::USUAL)?.functions {
+        println!("{function}");
     }
 
-    // The whole SRAM, twice.
     unit.sram_write(0, &[0x5A; SRAM_LEN])?;
     unit.sram_write(0, &[0xA5; SRAM_LEN])?;
     Ok(())
 }
 
-fn in_software(image: &str) -> Result<OpenBridge, Box<dyn Error>> {
-    let image = std::fs::read(image)?;
-    let unit = VirtualBridge::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial", Some(&image))?;
-    Ok(VirtualPort::new("unit", unit).control()?)
+fn connected() -> Result<OpenBridge, Box<dyn Error>> {
+    let found = usb::discover(&KnownUnits::of([UsbId::PATCHED]).into())?;
+    Ok(usb::control(found.first().ok_or("no unit is connected")?)?)
+}
+
+fn in_software(image: &[u8]) -> Result<OpenBridge, Box<dyn Error>> {
+    let unit = VirtualBridge::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial number", Some(image))?;
+    Ok(VirtualPort::new("virtual", unit).control()?)
 }

@@ -208,8 +208,17 @@ mod tests {
     #[test]
     fn the_ids_that_owners_have_published_are_known_and_no_other_is() {
         let ids: Vec<String> = Devices::of_repository().unwrap().ids().map(|id| id.to_string()).collect();
-        let published =
-            ["174C:2461", "174C:2462", "174C:2463", "174C:2464", "1E91:DE79", "3801:0001", "ADD1:0001", "ADD1:0002"];
+        let published = [
+            "174C:2461",
+            "174C:2462",
+            "174C:2463",
+            "174C:2464",
+            "1E91:DE79",
+            "2065:2463",
+            "3801:0001",
+            "ADD1:0001",
+            "ADD1:0002",
+        ];
         assert_eq!(ids, published);
         let devices = Devices::of_repository().unwrap();
         assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));

@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::virtual_bridge::SharedBridge;
 use asmpatch_core::bench::baseline::{self, Change};
 use asmpatch_core::bench::measure::{Effort, Point};
-use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path, Row};
+use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::{self, Chosen};
 use asmpatch_files::atomic;
@@ -218,7 +219,7 @@ impl print::Document for BenchJson<'_> {
 }
 
 impl Args {
-    fn plan(&self, state: BridgeState) -> BenchPlan {
+    fn plan(&self, state: BridgeState, model: Option<SharedBridge>) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),
@@ -231,6 +232,7 @@ impl Args {
             sweep: self.sweep,
             reads_without_ssd: self.paths.contains(&Path::Read16),
             effort: self.effort(),
+            model,
             seed: seed(),
         }
     }
@@ -280,10 +282,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
     };
     bar.finish_and_clear();
-    let mut report = report?;
-    if !args.predict {
-        report.rows.iter_mut().for_each(Row::forget_prediction);
-    }
+    let report = report?;
 
     let changes = before.map(|before| baseline::compare(&before, &report, args.max_slower));
     if args.json {
@@ -300,8 +299,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn open_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
+    let model = chosen.model().filter(|_| args.predict);
     let mut unit = chosen.open_control()?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware, model));
     Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
         show(bar, plan.effort, progress)
     })?)
@@ -313,8 +313,9 @@ fn vendor_firmware(
     capture: Option<&Capture>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
+    let model = chosen.model().filter(|_| args.predict);
     let mut unit = chosen.open(args.device.transport.into())?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor));
+    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor, model));
     let mut is_initialised = false;
     let report = bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
         is_initialised |= progress == BenchEvent::Initialising;
@@ -337,8 +338,7 @@ fn leave(args: &Args, capture: Option<&Capture>, is_initialised: bool) {
 /// Restarts the unit and waits until it is back.
 fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     let mut port = args.device.port.port(capture)?;
-    let state = port.attached()?.state;
-    super::reset::restart(&mut *port, state, interrupt).map(drop)
+    super::reset::restart(&mut *port, interrupt)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {

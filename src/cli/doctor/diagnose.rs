@@ -3,7 +3,7 @@
 use std::iter;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, UsbId, is_runtime_product};
+use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, Speed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
@@ -179,7 +179,11 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
-            return (line(Good, format!("open firmware {product}, under {id}: {OPEN}")), Some(OPEN));
+            let found = format!("open firmware {product}, under {id}: {OPEN}");
+            return match open_build_lacks(&seen.unit.product) {
+                Some(lacks) => (advise(Good, found, lacks), Some(OPEN)),
+                None => (line(Good, found), Some(OPEN)),
+            };
         }
         (_, BridgeState::OpenFirmware) => advise(
             Bad,

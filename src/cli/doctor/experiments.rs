@@ -71,7 +71,7 @@ pub(super) fn run(
     let trouble = match hang {
         Some(finding) => Err(Refused::Hangs { experiment: finding.experiment }.into()),
         None if findings.iter().all(|finding| finding.answer == Answer::NotRun) || seen.unit.is_virtual() => asked,
-        None => restart(args, seen, capture).and(asked),
+        None => restart(args, capture).and(asked),
     };
     Ok((findings, trouble))
 }
@@ -130,9 +130,9 @@ fn all(
     (findings, asked)
 }
 
-fn restart(args: &Args, seen: &Examination, capture: Option<&Capture>) -> Result<(), AnyFailure> {
+fn restart(args: &Args, capture: Option<&Capture>) -> Result<(), AnyFailure> {
     let mut port = args.port.port(capture)?;
-    cli::reset::restart(&mut *port, seen.unit.state, Interrupt::never()).map(drop)
+    cli::reset::restart(&mut *port, Interrupt::never())
 }
 
 /// Prints the findings.

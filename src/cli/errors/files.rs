@@ -137,7 +137,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::manifest::value", BadInput,
         "no download can succeed with this value; docs/formats.md describes every key";
     "asmpatch::patch::already_patched", BadInput,
-        "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, then patch ORIGINAL";
+        "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
+         your own; then patch ORIGINAL";
     "asmpatch::patch::config_conflict", BadInput, "leave one of them out";
     "asmpatch::patch::conflicts", Usage, "leave one of them out; with `--no-defaults` the set starts empty";
     "asmpatch::patch::duplicate_id", BadInput, "receipts name patches by id, so each needs its own; rename the new one";
@@ -152,20 +153,36 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
     "asmpatch::patch::mismatch", BadInput,
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
+    "asmpatch::patch::modified_image", BadInput,
+        "the file was changed, or it is another build; `asmpatch download` fetches the known image. Nothing was written";
     "asmpatch::patch::none", Usage, "with `--no-defaults`, name at least one with `--patch ID`";
     "asmpatch::patch::not_for_image", BadInput,
         "leave it out, or patch an image that it is made for: `asmpatch download` fetches one";
+    "asmpatch::patch::not_located", BadInput,
+        "a signature must be in the image exactly once, or the patch could change other code. This image needs a patch \
+         file of its own: docs/formats.md. Nothing was written";
     "asmpatch::patch::not_patched", BadInput, "there is nothing to undo: the file is the original already";
+    "asmpatch::patch::not_proven", CheckFailed,
+        "the code at the signature may do something else in this image, or the chip model may not know enough of it. \
+         This image needs a patch file of its own: docs/formats.md. Nothing was written";
     "asmpatch::patch::overlap", BadInput,
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end", BadInput,
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
     "asmpatch::patch::requires", Usage, "one without the other is untested; add the other with `--patch ID`";
+    "asmpatch::patch::signature", BadInput,
+        "a signature is code with the operands that differ between images left open, long enough to be in an image only \
+         once: docs/formats.md";
     "asmpatch::patch::unknown_id", Usage,
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image", BadInput,
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
-         image that has patches";
+         image that has patches, and `--patch-dir` adds patches of your own";
+    "asmpatch::patch::unknown_original", BadInput,
+        "only the receipt tells whether the result is the original: name it with `--receipt`. Nothing was written";
+    "asmpatch::patch::unproven_signature", BadInput,
+        "asmpatch proves what a patch by signature does before it writes a file, and can prove only this effect; give \
+         the patch [[images]] with hunks instead";
     "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
@@ -208,9 +225,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the file was changed after it was written, or the receipt belongs to another file";
     "asmpatch::verify::unknown_base", CheckFailed,
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
-         cache (`asmpatch download ID`) every differing byte is shown";
+         cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
+         `--receipt`";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
-    "asmpatch::verify::unknown_patch", CheckFailed, "add the patch's folder with `--patch-dir`";
+    "asmpatch::verify::unknown_patch", CheckFailed,
+        "add the folder that holds its file with `--patch-dir`, or put the file beside the receipt";
     "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
@@ -219,4 +238,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          make-patch`";
     "asmpatch::wrap::outside", BadInput,
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
+    "asmpatch::wrap::text", BadInput,
+        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md), and \
+         `objcopy -I srec -O ihex` makes Intel HEX from S-records";
 ];

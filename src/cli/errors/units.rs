@@ -147,8 +147,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the chip maker's line (85.00.00) or a dock maker's, and it is not known \
-         whether one fits the other's board: add `--other-line` to write it. Nothing was written";
+        "the last three bytes name the line: 85.00.00 is the chip maker's, others are enclosure makers' or of another \
+         series (84), and it is not known whether one fits the other's board: add `--other-line` to write it. Nothing \
+         was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
@@ -158,13 +159,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
     "asmpatch::flash::unproven", Refused,
-        "the unit may never take firmware again: add `--unproven` if that is what you want. Nothing was written";
+        "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
+         written";
     "asmpatch::flash::unusable_backup", Refused,
         "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
          `--no-backup` writes the unit without a backup";
     "asmpatch::flash::unverified", Refused,
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
-         receipt with `--receipt`, or make it with `asmpatch patch`. Nothing was written";
+         receipt with `--receipt`, and the folder of your own patches with `--patch-dir`, or make it with `asmpatch \
+         patch`. Nothing was written";
     "asmpatch::pcie::abort", Device, "the device refuses the request: see its manual for what it accepts there";
     "asmpatch::pcie::completion", Device,
         "check the card's seat, and its link with `asmpatch pcie`";
@@ -210,10 +213,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware", Refused,
-        "nothing was sent to it. Only a power cycle restarts it: unplug it, wait five seconds, plug it in again; \
-         docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or unplug it, wait five seconds, \
+         plug it in again; docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::reset::no_such_level", Refused,
+        "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
+         `--level` out, and asmpatch takes what fits";
     "asmpatch::reset::not_back", Device,
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
+    "asmpatch::reset::not_done", Device,
+        "leave `--level` out, and asmpatch tries what else can help; or unplug the unit and its supply, wait five \
+         seconds, plug both in again";
+    "asmpatch::reset::not_helped", Device,
+        "without `--level` asmpatch tries all levels; where they don't help, unplug the unit and its supply, wait five \
+         seconds, plug both in again";
     "asmpatch::sense::flash", Device,
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,

@@ -21,6 +21,7 @@ use super::pcap::PcapArgs;
 use super::{Context, proof};
 use crate::cli::errors::Exit;
 
+use asm2464_chip::chip::boot;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::decide::{Allowed, Subject};
@@ -118,7 +119,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub clone_identity: bool,
 
-    /// Change the version's line (its last three bytes) without asking separately.
+    /// Change the version's line (its last three bytes) without asking separately. If the first of them changes, as
+    /// from 84 to 85, it is needed on a terminal too.
     #[arg(long)]
     pub other_line: bool,
 
@@ -160,11 +162,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let source = source::ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     let choice = Choice { all: args.all, all_or_none: args.all_or_none };
+    let report = boot::check_within(&source.image, &proof::budget(context))?;
+    source.check_kind(&args.file, &report)?;
     let session = WritingSession::open(&args.writing, choice, context)?;
     let job = WritingJob {
         subject: Subject {
             firmware: source.firmware.clone(),
-            rewritable: Rewritable::within(&source.image, &proof::budget(context))?,
+            rewritable: Rewritable::of_report(&source.image, &report),
+            is_unknown: source.is_unknown,
             from_virtual: blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual()),
             serial_given: args.serial.is_some(),
         },

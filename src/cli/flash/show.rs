@@ -122,6 +122,9 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
+    if plan.open.is_some() && job.origin.command == WritingCommand::Config {
+        notes.push(OPEN_CONFIG_NOTE.to_owned());
+    }
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
@@ -131,6 +134,10 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     }
     notes
 }
+
+/// Note for who changes the configuration of a unit with open firmware.
+const OPEN_CONFIG_NOTE: &str = "open firmware shows none of these fields: its names are its own, and newer builds take the \
+                                serial number from the chip. Nobody sees the change until the unit runs the vendor's firmware";
 
 /// Notes for the owner of a unit with open firmware.
 const OPEN_NOTES: [&str; 2] = [

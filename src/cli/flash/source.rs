@@ -1,7 +1,10 @@
 //! The image to write, and what proves that it is good.
 
+use std::path::Path;
+
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, Image};
+use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
+use asm2464_chip::chip::boot::BootReport;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::decide::Refusal;
 use asmpatch_core::flash::firmware_kind::Firmware;
@@ -21,6 +24,8 @@ pub struct ImageToWrite {
     pub library: Library,
     /// The file, what it was made of, and its digest.
     pub words: String,
+    /// Whether the image is neither known nor open firmware.
+    pub is_unknown: bool,
     edits: Vec<ConfigEdits>,
 }
 
@@ -35,13 +40,17 @@ impl ImageToWrite {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
         let receipt = input::receipt_of(file, args.receipt.as_deref())?;
-        let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
+        let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let firmware = Firmware::of(&read.image, &library);
+        let is_sound = verification.holds() || verification.is_unknown_alone();
+        // Another image of a known version is damaged, or somebody's own.
+        let is_unknown = firmware.is_unknown() && is_sound && !library.knows_version(read.image.version());
         let made_of = match (verification.holds(), verification.base) {
+            _ if is_unknown => None,
             (true, Some(base)) => Some(library.image_name(&base)),
-            _ if firmware.open().is_some() && verification.is_unknown_alone() => None,
+            _ if firmware.open().is_some() && is_sound => None,
             _ => {
                 let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
                 let why = format!("verification failed: {}", findings.join("; "));
@@ -63,7 +72,30 @@ impl ImageToWrite {
             None => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", file.shown(), context.digest(&read.sha256));
-        Ok(Self { image: read.image, firmware, library, words, edits })
+        Ok(Self { image: read.image, firmware, library, words, is_unknown, edits })
+    }
+
+    /// Checks what an unknown image is: only one that boots as the vendor's kind is written. `report` is its boot.
+    ///
+    /// # Errors
+    /// [`Refusal::Unverified`], with what the image does instead.
+    pub fn check_kind(&self, file: &Path, report: &BootReport) -> Result<(), Refusal> {
+        let what = match (report.state(), report.failure()) {
+            _ if !self.is_unknown => return Ok(()),
+            (Some(BridgeState::Vendor), _) => return Ok(()),
+            (Some(BridgeState::OpenFirmware), _) => {
+                let (len, most) = (self.image.file_len(), Part::One.max_len());
+                format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
+            }
+            (_, Some((check, fault))) => {
+                format!(
+                    "on the chip model it does not come up as open firmware or the vendor's: it {}: {fault}",
+                    check.what
+                )
+            }
+            (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
+        };
+        Err(Refusal::Unverified { file: file.to_owned(), why: format!("no known image, and {what}") })
     }
 
     /// Makes the image's changes and those of the options in block 0.

@@ -4,7 +4,7 @@ use asm2464::digest::to_hex;
 use asm2464::firmware::{CodeAddress, FlashAddress};
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{DmaEvent, UsbEvent, Watch, register_name};
-use asm2464_chip::mcu::{AccessKind, Step, Trace};
+use asm2464_chip::mcu::{AccessKind, Step, Trace, assembly};
 use asm2464_chip::profile::TimelineWatch;
 use asm2464_dock::pcap::{Device, End};
 
@@ -141,7 +141,7 @@ impl InstructionObserver {
             opcode if opcode == LCALL || opcode & 0x1F == 0x11 => {
                 let instruction = step.instruction();
                 let note = self.symbols.note(step.at, &instruction);
-                errln!("call  {:indent$}{} {}{note}", "", step.at, instruction.as_string());
+                errln!("call  {:indent$}{} {}{note}", "", step.at, assembly(&instruction));
                 *depth += 1;
             }
             RET | RETI => *depth = depth.saturating_sub(1),

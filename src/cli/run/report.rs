@@ -21,6 +21,8 @@ pub(in crate::cli) struct RunReport {
     pub(super) file: String,
     /// The version in it.
     pub(super) version: String,
+    #[serde(skip)]
+    pub(super) version_words: String,
     /// What it enumerated as.
     pub(super) state: Option<BridgeState>,
     /// The product string that it enumerated with.
@@ -105,7 +107,7 @@ pub(super) fn unknown(access: &UnknownAccess) -> UnknownReport {
 }
 
 pub(super) fn show(report: &RunReport) {
-    outln!("{}: version {}", report.file, report.version);
+    outln!("{}: {}", report.file, report.version_words);
     for symbols in &report.symbols {
         outln!("  symbols       {symbols}");
     }

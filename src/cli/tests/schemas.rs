@@ -161,7 +161,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("patches", patch::KnownPatchJson<'_>, "asmpatch patch --list --json: an element a patch");
     one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
-    one!("reset", reset::ResetJson, "asmpatch reset --json");
+    one!("reset", reset::ResetJson<'_>, "asmpatch reset --json");
     one!("run", run::RunReport, "asmpatch run --json");
     one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");
     each!("verify", verify::VerifyJson<'_>, "asmpatch verify --json: an element a file");

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use asm2464::Work;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
@@ -16,6 +15,7 @@ use super::timing::cycles;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
+use super::work::Work;
 use super::xdata::Xdata;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 

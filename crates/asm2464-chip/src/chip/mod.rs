@@ -55,6 +55,7 @@ mod uas;
 mod unknown;
 mod usb;
 mod watch;
+mod work;
 mod xdata;
 
 pub use core::{Chip, Outcome};
@@ -75,3 +76,4 @@ pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;
+pub use work::{Simulated, Work};

@@ -8,6 +8,7 @@ use asm2464::firmware::{Bank, CodeAddress, Image, ImageError, MIN_BODY_LEN};
 
 use super::elf::from_elf_address;
 use super::elf_file::{ElfFileError, loaded_pieces};
+use super::text::TextKind;
 
 /// The format of a code file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
@@ -30,12 +31,19 @@ impl CodeFormat {
     pub fn of(file: &[u8]) -> Self {
         if file.starts_with(b"\x7FELF") {
             Self::Elf
-        } else if file.starts_with(b":") && file.is_ascii() {
+        } else if hex_text(file).is_some() {
             Self::IntelHex
         } else {
             Self::Raw
         }
     }
+}
+
+/// The text of Intel HEX, behind blank lines and the byte order mark that some editors write.
+fn hex_text(file: &[u8]) -> Option<&str> {
+    let file = file.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(file);
+    let text = str::from_utf8(file).ok()?;
+    (text.is_ascii() && text.trim_start().starts_with(':')).then_some(text)
 }
 
 /// Reasons a code file makes no image.
@@ -44,6 +52,9 @@ pub enum CodeFileError {
     /// The file is an image already.
     #[error("this is an image already: length, magic, checksum and CRC-32 are valid")]
     IsImage,
+    /// The file is text.
+    #[error("this looks like {0}, not like code")]
+    Text(TextKind),
     /// The ELF file can't be read.
     #[error(transparent)]
     Elf(#[from] ElfFileError),
@@ -79,6 +90,7 @@ pub enum CodeFileError {
 
 asm2464::coded!(CodeFileError {
     IsImage => "asmpatch::wrap::is_image",
+    Text => "asmpatch::wrap::text",
     Elf(cause) => cause,
     Hex => "asmpatch::wrap::hex",
     HexEnd => "asmpatch::wrap::hex_end",
@@ -104,6 +116,7 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
     }
     let mut body = Body::default();
     match CodeFormat::of(file) {
+        CodeFormat::Raw if let Some(kind) = TextKind::of(file) => return Err(CodeFileError::Text(kind)),
         CodeFormat::Raw => body.0 = file.iter().copied().map(Some).collect(),
         CodeFormat::Elf => {
             loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
@@ -141,7 +154,7 @@ impl Body {
     }
 
     fn put_hex(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
-        let text = String::from_utf8_lossy(file);
+        let text = hex_text(file).unwrap_or_default();
         let mut base = 0;
         let mut has_ended = false;
         for (index, line) in text.lines().map(str::trim_end).enumerate().filter(|(_, line)| !line.is_empty()) {
@@ -230,6 +243,17 @@ mod tests {
         assert!(matches!(image_of_code(&text), Err(CodeFileError::Hex { line: 1, .. })));
         assert_eq!(image_of_code(b""), Err(ImageError::Empty.into()));
         assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Image(ImageError::Oversized { .. }))));
+    }
+
+    #[test]
+    fn blank_lines_and_a_byte_order_mark_before_intel_hex_do_not_matter_and_text_is_no_code() {
+        let text = hex(&[data(0, &code()), Record::EndOfFile]);
+        for before in ["\n", "\u{FEFF}", "\u{FEFF}\r\n \n"] {
+            let file = [before.as_bytes(), &text].concat();
+            assert_eq!(image_of_code(&file).unwrap().body(), code(), "{before:?}");
+        }
+        let commented = [b"; made today\n", text.as_slice()].concat();
+        assert_eq!(image_of_code(&commented), Err(CodeFileError::Text(TextKind::IntelHex)));
     }
 
     proptest::proptest! {

@@ -139,7 +139,7 @@ impl<'a> Disassembler<'a> {
         let target = instruction.target();
         let note = target.and_then(|target| self.target_note(at, target));
         let label = self.names.entry(at).map(str::to_owned);
-        let line = Line::new(at, instruction.bytes(), LineKind::Instruction, text(&instruction));
+        let line = Line::new(at, instruction.bytes(), LineKind::Instruction, assembly(&instruction));
         let is_switch = instruction.mnemonic() == Mnemonic::LCALL && target == Some(u32::from(CASE_HELPER));
         (Line { note, label, ..line }, is_switch)
     }
@@ -209,7 +209,8 @@ const fn word(high: u8, low: u8) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-fn text(instruction: &Instruction) -> String {
+/// Returns an instruction as SDCC's assembler accepts it.
+pub fn assembly(instruction: &Instruction) -> String {
     let mut text = instruction.mnemonic().as_str().to_ascii_lowercase();
     for (at, operand) in instruction.operands().as_slice().iter().enumerate() {
         text.push_str(if at == 0 { " " } else { ", " });

@@ -11,7 +11,7 @@ mod xdata;
 
 pub use bus::Bus;
 pub use code_space::CodeSpace;
-pub use disasm::{Line, LineKind, disassemble_in, listing};
+pub use disasm::{Line, LineKind, assembly, disassemble_in, listing};
 pub use observer::{Observer, Step, Trace};
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};

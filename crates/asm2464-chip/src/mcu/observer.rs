@@ -7,6 +7,7 @@ use asm2464::firmware::CodeAddress;
 use i8051::{Cpu, Instruction, Register};
 
 use super::code_space::CodeSpace;
+use super::disasm::assembly;
 
 /// The state before one instruction.
 pub struct Step<'a> {
@@ -32,6 +33,11 @@ impl Step<'_> {
         let addr = self.at.addr();
         let bytes = [0, 1, 2].map(|offset| self.code.byte(self.bank, addr.wrapping_add(offset)));
         Instruction::decode_from_bytes(u32::from(addr), &bytes)
+    }
+
+    /// DPTR, before the instruction.
+    pub fn dptr(&self) -> u16 {
+        self.cpu.register(Register::DPTR)
     }
 }
 
@@ -129,7 +135,7 @@ impl fmt::Display for TraceLine {
              R={r0:02X}{r1:02X}{r2:02X}{r3:02X}{r4:02X}{r5:02X}{r6:02X}{r7:02X}",
             self.number,
             self.at.to_string(),
-            self.instruction.as_string(),
+            assembly(&self.instruction),
             self.a,
             self.dptr,
             self.sp,

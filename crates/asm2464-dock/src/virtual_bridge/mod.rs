@@ -38,6 +38,8 @@ pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
 pub use reply::Reply;
 pub use responder::Responder;
-pub use scenario::{Behind, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError};
+pub use scenario::{
+    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError,
+};
 pub use timing::Timing;
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use asm2464::Simulated;
 use asm2464_host::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
@@ -198,10 +197,6 @@ impl VirtualPipes {
 }
 
 impl Pipes for VirtualPipes {
-    fn simulated(&self) -> Option<Simulated> {
-        self.unit.lock().simulated()
-    }
-
     fn streams(&self) -> u16 {
         self.streams
     }

@@ -199,6 +199,9 @@ impl Port for VirtualPort {
         let switches = unit.scenario().port_power;
         if switches {
             unit.replug();
+            let off_for = unit.wake_in().unwrap_or_default();
+            drop(unit);
+            std::thread::sleep(off_for);
         }
         Ok(switches)
     }

@@ -56,6 +56,49 @@ pub enum CpuReset {
     KeepsCode,
 }
 
+/// Bulk pipes that hang while control requests work, from when the unit is opened, and what makes them work again. What
+/// is stronger helps, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "BulkHangsToml")]
+pub enum BulkHangs {
+    /// They work.
+    #[default]
+    Never,
+    /// They hang until the strobe of the DMA engine at 0xC42A.0, or a CPU reset.
+    UntilStrobes,
+    /// They hang until a CPU reset.
+    UntilCpuReset,
+    /// They hang until a power cycle.
+    UntilPower,
+}
+
+/// `bulk-hangs` as it is written: `true` is `"power"`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected true, false, \"strobes\", \"cpu-reset\" or \"power\"")]
+enum BulkHangsToml {
+    Flag(bool),
+    Until(Cure),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Cure {
+    Strobes,
+    CpuReset,
+    Power,
+}
+
+impl From<BulkHangsToml> for BulkHangs {
+    fn from(written: BulkHangsToml) -> Self {
+        match written {
+            BulkHangsToml::Flag(false) => Self::Never,
+            BulkHangsToml::Until(Cure::Strobes) => Self::UntilStrobes,
+            BulkHangsToml::Until(Cure::CpuReset) => Self::UntilCpuReset,
+            BulkHangsToml::Flag(true) | BulkHangsToml::Until(Cure::Power) => Self::UntilPower,
+        }
+    }
+}
+
 /// Contents of a new unit's flash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -137,8 +180,8 @@ pub struct Scenario {
     pub back_after_ms: Option<u64>,
     /// The PCIe link goes down after this many requests.
     pub pcie_link_lost_after: Option<u64>,
-    /// The bulk pipes hang while control requests work; only a power cycle helps. Source: owners' reports.
-    pub bulk_hangs: bool,
+    /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
+    pub bulk_hangs: BulkHangs,
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
     /// The CPU's clock in MHz, which predictions use; 114 by default.

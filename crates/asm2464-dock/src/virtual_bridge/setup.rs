@@ -7,6 +7,11 @@ pub(super) const fn is_vendors(setup: [u8; 8]) -> bool {
     setup[0] & 0x60 == 0x40
 }
 
+/// Whether this is the open firmware's E5 that ends a strobe of the DMA engine: it clears bit 0 of 0xC42A.
+pub(super) const fn ends_dma_strobe(setup: [u8; 8]) -> bool {
+    matches!(setup, [0x40, 0xE5, 0x2A, 0xC4, value, 0, _, _] if value & 1 == 0)
+}
+
 /// SET_ADDRESS.
 pub(super) const fn set_address(address: u8) -> [u8; 8] {
     [0x00, 5, address, 0, 0, 0, 0, 0]

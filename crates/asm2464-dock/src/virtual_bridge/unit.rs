@@ -6,9 +6,8 @@ mod presence;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use asm2464::Simulated;
-use asm2464::firmware::BridgeState;
-use asm2464_chip::chip::{CLOCK_MHZ, ControlReply};
+use asm2464::firmware::{BridgeState, Image};
+use asm2464_chip::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;
 
@@ -20,7 +19,7 @@ use super::nor::NorFlash;
 use super::replug_requests::Requests;
 use super::reply::Reply;
 use super::responder::Responder;
-use super::scenario::{FaultKind, FaultPlan, PowerOnState, Scenario};
+use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;
 
 /// The interface has no such alternate setting.
@@ -57,6 +56,8 @@ pub struct VirtualBridge {
     descriptors: Descriptors,
     /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
     power_features: u8,
+    /// Whether the bulk pipes hang now.
+    hangs: BulkHangs,
     faults: FaultPlan,
     presence: Presence,
     /// Time at which the scenario unplugs the unit.
@@ -81,6 +82,7 @@ impl VirtualBridge {
             disk,
             chip: None,
             power_features: 0,
+            hangs: scenario.bulk_hangs,
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             presence: Presence::Away { back: None },
@@ -231,7 +233,7 @@ impl VirtualBridge {
         if !self.is_attached() {
             return Reply::Gone;
         }
-        if self.scenario.bulk_hangs {
+        if self.hangs != BulkHangs::Never {
             return Reply::Silent;
         }
         let mut faults = std::mem::take(&mut self.faults);
@@ -245,6 +247,9 @@ impl VirtualBridge {
     pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
         self.unplug_when_told();
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
+        if self.hangs == BulkHangs::UntilStrobes && is_open && setup::ends_dma_strobe(setup) {
+            self.hangs = BulkHangs::Never;
+        }
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         match fault {
             Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),

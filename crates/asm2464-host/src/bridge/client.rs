@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
+use asm2464::scsi::runtime::COUNTERS;
 use asm2464::scsi::{
     BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress,
 };
@@ -54,6 +55,8 @@ impl Timeouts {
 pub struct Bridge<T> {
     transport: T,
     timeouts: Timeouts,
+    /// The counters that a WRITE(16) leaves, where the firmware keeps them.
+    pub(super) counters: [(u16, u8); 3],
 }
 
 impl<T: Transport> Bridge<T> {
@@ -64,7 +67,7 @@ impl<T: Transport> Bridge<T> {
 
     /// Creates a bridge with these time limits.
     pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
-        Self { transport, timeouts }
+        Self { transport, timeouts, counters: COUNTERS }
     }
 
     /// The time limits.

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use asm2464::Simulated;
-
 /// A bulk endpoint of the bridge. Its value is bEndpointAddress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -90,11 +88,6 @@ pub struct Reaped {
 /// Buffers belong to the pipes, which may keep them in memory that the host controller reaches without a copy.
 /// Submitting and reaping allocate nothing.
 pub trait Pipes {
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&self) -> Option<Simulated> {
-        None
-    }
-
     /// Number of streams on the data and status pipes, numbered from 1; 0 if there are none (Bulk-Only, or high speed).
     fn streams(&self) -> u16;
 

@@ -17,11 +17,6 @@ pub trait Transport {
         None
     }
 
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&mut self) -> Option<Simulated> {
-        self.pipes()?.simulated()
-    }
-
     /// What it is: [`TransportKind::Uas`] has no streams.
     fn kind(&self) -> TransportKind;
 

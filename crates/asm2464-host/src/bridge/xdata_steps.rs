@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::runtime::{COUNTERS, INITIALISATION, freeing};
+use asm2464::scsi::runtime::{counters, freeing, initialisation};
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 
 use super::client::Bridge;
@@ -45,13 +45,16 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
-    /// Initialises the bridge for WRITE(16) as a GPU runtime does. Call it only if [`Bridge::has_no_medium`] returns
+    /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only if [`Bridge::has_no_medium`] returns
     /// `true`.
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn initialise(&mut self) -> Result<(), CommandError> {
-        INITIALISATION.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
+        let version = self.firmware_version()?;
+        self.counters = counters(version);
+        let all = initialisation(version);
+        all.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 
     /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that it leaves.
@@ -59,7 +62,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`].
     pub fn free_slots(&mut self, written: usize) -> Result<(), CommandError> {
-        let mut all = freeing(written).chain(COUNTERS);
+        let mut all = freeing(written).chain(self.counters);
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 }

@@ -1,6 +1,5 @@
 //! Engines that carry PCIe requests through a bridge.
 
-use asm2464::Simulated;
 use asm2464::scsi::XdataAddress;
 use thiserror::Error;
 
@@ -25,11 +24,6 @@ asm2464::coded!(EngineError {
 
 /// Sends TLPs through a bridge, and accesses its XDATA.
 pub trait TlpEngine {
-    /// The chip's work since power-on, if the unit is a model.
-    fn simulated(&mut self) -> Option<Simulated> {
-        None
-    }
-
     /// Sends these TLPs in order. Returns their completions in the same order; a memory write has none.
     ///
     /// If the completion of a configuration request is late, the configuration requests beside it may be sent again, in
@@ -53,10 +47,6 @@ pub trait TlpEngine {
 }
 
 impl TlpEngine for OpenBridge {
-    fn simulated(&mut self) -> Option<Simulated> {
-        Self::simulated(self)
-    }
-
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         Ok(Self::tlps(self, tlps)?)
     }

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::bar::Bar;
 use super::capability::Capabilities;
+use super::names::class_name;
 use asm2464::Bdf;
 
 /// COMMAND: the function answers or forwards I/O requests.
@@ -75,8 +76,9 @@ pub enum Header {
     },
 }
 
-/// A function, by its configuration space.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A function, by its configuration space. Displays as its place, its IDs and its class.
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, Serialize)]
+#[display("{at} {vendor:04x}:{device:04x} {}", class_name(*class).unwrap_or("device"))]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Function {
     /// Its place.

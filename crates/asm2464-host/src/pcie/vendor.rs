@@ -2,7 +2,6 @@
 //!
 //! The engine is ready once the firmware has had its first SCSI command, which brings up the link.
 
-use asm2464::Simulated;
 use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 use asm2464::tlp::engine::{
     ADDRESS, ADDRESS_HIGH, BYTE_ENABLES, COMPLETED, COMPLETION, DATA, FIRE, FORMAT, GONE, NO_COMPLETION, SEND, STATUS,
@@ -145,10 +144,6 @@ fn at_once(tlps: &[Tlp]) -> usize {
 }
 
 impl<T: Transport> TlpEngine for VendorTlp<'_, T> {
-    fn simulated(&mut self) -> Option<Simulated> {
-        self.bridge.transport_mut().simulated()
-    }
-
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         let mut completions = Vec::with_capacity(tlps.len());
         let mut rest = tlps;

@@ -120,6 +120,22 @@ pub fn open_build(product: &str) -> Option<&str> {
     product.strip_prefix("custom").map(str::trim)
 }
 
+/// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
+/// known. Builds have their commit in it since August 2026. Source: the open firmware's history; owners' reports.
+pub fn open_build_lacks(product: &str) -> Option<&'static str> {
+    match open_build(product) {
+        Some("v0.1") => Some(
+            "a build from before August 2026: E4 fails about once an hour, and a build from 6 July on may have USB4 code \
+             that was taken back; ed4e39b (8 August) has neither",
+        ),
+        Some(_) => None,
+        None if is_runtime_product(product) => None,
+        None => {
+            Some("a build whose name tinygrad refuses, as builds of 4 August 2026 have; ed4e39b (8 August) has another")
+        }
+    }
+}
+
 /// Whether a GPU runtime drives open firmware with this product string. Source: tinygrad's `runtime/support/usb.py`
 /// since v0.14.0, which asserts it.
 pub fn is_runtime_product(product: &str) -> bool {
@@ -129,6 +145,13 @@ pub fn is_runtime_product(product: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_build_is_told_by_its_product_string_and_what_it_lacks_too() {
+        assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
+        assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
+        assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);
+    }
 
     #[test]
     fn a_usb_id_reads_as_lsusb_prints_it_and_nothing_else_does() {

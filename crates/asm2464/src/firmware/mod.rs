@@ -19,7 +19,7 @@ pub use config_block::{
 };
 pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,
-    is_runtime_product, open_build,
+    is_runtime_product, open_build, open_build_lacks,
 };
 pub use image::{CONTAINER_EXTRA, Image, ImageError, MAX_BODY_LEN, MAX_FILE_LEN, MIN_BODY_LEN, TRAILER_LEN};
 pub use map::{Area, AreaKind, ZeroRun};

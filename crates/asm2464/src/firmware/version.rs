@@ -26,6 +26,20 @@ impl FirmwareVersion {
         let [.., a, b, c] = self.0;
         [a, b, c]
     }
+
+    /// Whether it begins with a date, as every version of the vendor's does. Other firmware has code in its place.
+    pub const fn has_date(self) -> bool {
+        const fn is_bcd(byte: u8) -> bool {
+            byte >> 4 < 10 && byte & 0xF < 10
+        }
+        let [year, month, day, ..] = self.0;
+        is_bcd(year) && is_bcd(month) && is_bcd(day) && matches!(month, 0x01..=0x12) && matches!(day, 0x01..=0x31)
+    }
+
+    /// Returns it for a sentence: `version 240417.85.00.00`, or that there is none.
+    pub fn words(self) -> String {
+        if self.has_date() { format!("version {self}") } else { "no version".to_owned() }
+    }
 }
 
 impl FromStr for FirmwareVersion {
@@ -47,6 +61,14 @@ serde_as_text!(FirmwareVersion);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn code_in_the_place_of_a_version_is_none() {
+        assert_eq!(FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0, 0]).words(), "version 240417.85.00.00");
+        for code in [[0x83, 0xE0, 0xFA, 0x8B, 0, 0], [0x24, 0x13, 0x17, 0, 0, 0], [0; 6]] {
+            assert_eq!(FirmwareVersion(code).words(), "no version");
+        }
+    }
 
     #[test]
     fn only_the_vendors_form_is_a_version() {

@@ -1,6 +1,6 @@
 //! Predictions for silicon, from the clock cycles that a row took on the chip model.
 
-use asm2464::{Simulated, Work};
+use asm2464_chip::chip::{Simulated, Work};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 

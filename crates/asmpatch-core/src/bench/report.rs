@@ -259,13 +259,6 @@ impl BenchReport {
 }
 
 impl Row {
-    /// Removes the prediction.
-    pub fn forget_prediction(&mut self) {
-        if let Outcome::Measured(figures) = &mut self.outcome {
-            figures.predicted = None;
-        }
-    }
-
     /// The figures, if the path was measured.
     pub fn figures(&self) -> Option<&Figures> {
         match &self.outcome {

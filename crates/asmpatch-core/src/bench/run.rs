@@ -7,6 +7,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::virtual_bridge::SharedBridge;
 use asm2464_host::bridge::Speed;
 use asm2464_host::pcie::{EngineError, PcieError, TlpEngine};
 
@@ -19,7 +20,7 @@ use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::{integrity, tlp, verdict};
 
 /// What to measure.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct BenchPlan {
     /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. The row of any other path that the
     /// firmware lacks says so.
@@ -35,6 +36,8 @@ pub struct BenchPlan {
     pub reads_without_ssd: bool,
     /// Duration and number of measurements.
     pub effort: Effort,
+    /// The unit, if it is one in software and its chip's work is to be counted: figures then come with a prediction.
+    pub model: Option<SharedBridge>,
     /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
     pub seed: u64,
 }
@@ -235,6 +238,7 @@ pub(super) struct Task<'a> {
     /// Whether the memory behind the bridge begins with the pattern.
     pub(super) memory_holds: bool,
     pub(super) effort: Effort,
+    pub(super) model: Option<&'a SharedBridge>,
     pub(super) interrupt: Interrupt<'a>,
 }
 
@@ -333,6 +337,7 @@ fn measure_all<S: Subject>(
         window_holds: checked.e4 == Some(Outcome::Same),
         memory_holds: checked.memory == Some(Outcome::Same),
         effort: plan.effort,
+        model: plan.model.as_ref(),
         interrupt,
     };
     let (most, usual) = subject.depths();
@@ -374,9 +379,7 @@ fn measure<S: Subject>(
     task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
     let outcome = match &task.known.beyond {
-        Some(beyond) if point.path.is_tlp() => {
-            subject.on_pcie(|engine| tlp::measure(engine, point, beyond, task.effort, task.interrupt))?
-        }
+        Some(beyond) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, beyond, task))?,
         _ => subject.measure(point, task)?,
     };
     if matches!(outcome, Outcome::NoAnswer { .. }) {

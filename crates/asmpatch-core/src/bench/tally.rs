@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::Simulated;
 use asm2464::interrupt::Interrupt;
+use asm2464_dock::virtual_bridge::SharedBridge;
 use hdrhistogram::Histogram;
 
 use super::error::{BenchError, Halt};
@@ -36,14 +36,14 @@ impl Tally {
     }
 }
 
-/// Runs a row: a warm-up, then repetitions. `simulated` returns the chip's work if the unit is a model. `run` moves
+/// Runs a row: a warm-up, then repetitions. `model` is the unit if its chip's work is to be counted. `run` moves
 /// data until the given time.
 ///
 /// # Errors
 /// Any error of `run`; Ctrl-C.
 pub(super) fn repeat<U: ?Sized>(
     unit: &mut U,
-    simulated: impl Fn(&mut U) -> Option<Simulated>,
+    model: Option<&SharedBridge>,
     effort: Effort,
     interrupt: Interrupt<'_>,
     mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<(), Halt>,
@@ -56,11 +56,12 @@ pub(super) fn repeat<U: ?Sized>(
         // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
         latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
     };
+    let simulated = || model.and_then(|unit| unit.lock().simulated());
     let (mut throughput, mut rate) = (Vec::new(), Vec::new());
     let (mut bytes, mut commands, mut meter) = (0, 0, Meter::default());
     for repetition in 0..=effort.repetitions.max(1) {
         (tally.bytes, tally.commands) = (0, 0);
-        let before = simulated(unit);
+        let before = simulated();
         let begun = Instant::now();
         let length = if repetition == 0 { effort.warm_up } else { effort.repetition };
         if let Err(halt) = run(unit, &mut tally, begun + length) {
@@ -72,7 +73,7 @@ pub(super) fn repeat<U: ?Sized>(
             tally.latencies.reset();
         } else {
             (bytes, commands) = (bytes + tally.bytes, commands + tally.commands);
-            meter.add(before, simulated(unit));
+            meter.add(before, simulated());
             throughput.push(tally.bytes as f64 / 1e6 / seconds);
             rate.push(tally.commands as f64 / seconds);
         }

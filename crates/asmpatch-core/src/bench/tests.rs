@@ -186,7 +186,16 @@ fn plan(paths: &[Path]) -> BenchPlan {
     let millisecond = Duration::from_millis(1);
     let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
     let paths: BTreeSet<Path> = paths.iter().copied().collect();
-    BenchPlan { paths, sizes: vec![], depths: vec![], sweep: false, reads_without_ssd: false, effort, seed: 42 }
+    BenchPlan {
+        paths,
+        sizes: vec![],
+        depths: vec![],
+        sweep: false,
+        reads_without_ssd: false,
+        effort,
+        model: None,
+        seed: 42,
+    }
 }
 
 fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {

@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::interrupt::Interrupt;
 use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::bridge::CommandError;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::beyond::{Beyond, Memory};
 use super::error::{BenchError, Halt};
-use super::measure::{Effort, Point};
+use super::measure::Point;
 use super::path::Path;
 use super::report::Outcome;
+use super::run::Task;
 use super::tally::repeat;
 
 /// Bytes of the memory range that single TLPs read and write.
@@ -25,30 +25,24 @@ pub(super) fn measure(
     engine: &mut dyn TlpEngine,
     point: Point,
     beyond: &Beyond,
-    effort: Effort,
-    interrupt: Interrupt<'_>,
+    task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
+    let Task { model, effort, interrupt, .. } = *task;
     let mut number = 0;
-    repeat(
-        engine,
-        |engine| engine.simulated(),
-        effort,
-        interrupt,
-        |engine, tally, until| {
-            while Instant::now() < until && !interrupt.is_requested() {
-                let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
-                number += 1;
-                let begun = Instant::now();
-                let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
-                tally.count(point.size, begun.elapsed());
-                let mut statuses = completions.iter().flatten().map(|completion| completion.status);
-                if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
-                    return Err(Outcome::Refused { reason: status.to_string() }.into());
-                }
+    repeat(engine, model, effort, interrupt, |engine, tally, until| {
+        while Instant::now() < until && !interrupt.is_requested() {
+            let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
+            number += 1;
+            let begun = Instant::now();
+            let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
+            tally.count(point.size, begun.elapsed());
+            let mut statuses = completions.iter().flatten().map(|completion| completion.status);
+            if let Some(status) = statuses.find(|status| *status != CompletionStatus::Success) {
+                return Err(Outcome::Refused { reason: status.to_string() }.into());
             }
-            Ok(())
-        },
-    )
+        }
+        Ok(())
+    })
 }
 
 /// The `number`th batch.

@@ -22,6 +22,8 @@ pub struct Subject {
     pub firmware: Firmware,
     /// Whether a unit that runs the image can be written again.
     pub rewritable: Rewritable,
+    /// Whether the firmware is from outside and unknown. A unit's own, from its backup, is not.
+    pub is_unknown: bool,
     /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
     /// Whether the user gave the serial number.
@@ -94,6 +96,12 @@ pub enum Unproven {
          the unit would take firmware again"
     )]
     NotExecuted,
+    /// The image is unknown.
+    #[display(
+        "the image is no known one, so nobody has said that it works on silicon; on the chip model it boots and takes \
+         firmware again"
+    )]
+    UnknownImage,
     /// The image is the practice image, and the port is real.
     #[display("the practice image has never run on silicon, and a real chip would not enumerate with it")]
     Practice,
@@ -159,7 +167,7 @@ pub enum Refusal {
         /// The identity that it would get.
         what: Cloned,
     },
-    /// The version's line would change, and nobody can be asked.
+    /// The version's line would change, and nobody can be asked, or its first byte changes.
     #[error("{device}: the version's line changes from {from} to {to}")]
     OtherLine {
         /// The port.
@@ -324,7 +332,7 @@ impl Candidate<'_> {
         }
         let other_line = self.other_line();
         if let Some((from, to)) = other_line
-            && allowed.unasked
+            && (allowed.unasked || from.line()[0] != to.line()[0])
             && !allowed.other_line
         {
             return Err(Refusal::OtherLine { device: device(), from, to });
@@ -381,6 +389,7 @@ impl Candidate<'_> {
         let mut why = Vec::new();
         let mut add = |holds: bool, reason| why.extend(holds.then_some(reason));
         add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
+        add(subject.is_unknown, Unproven::UnknownImage);
         add(real && subject.firmware.is_practice(), Unproven::Practice);
         add(real && subject.from_virtual, Unproven::VirtualBackup);
         why

@@ -44,7 +44,8 @@ impl Firmware {
             Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
             // A modified practice image is no vendor image.
             _ if image.version() == practice.version() => Base::Practice,
-            Some(_) => Base::Vendor,
+            Some(base) if library.images().contains_key(&base) => Base::Vendor,
+            Some(_) => Base::Unknown,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
@@ -68,6 +69,11 @@ impl Firmware {
     /// The version in the vendor's format; `None` for open firmware, which has none.
     pub fn version(&self) -> Option<FirmwareVersion> {
         self.open().is_none().then_some(self.version)
+    }
+
+    /// Whether the image is none that is known: neither a known image, patched or not, nor open firmware.
+    pub fn is_unknown(&self) -> bool {
+        self.base == Base::Unknown
     }
 
     /// Whether the image is a known image of the vendor's kind without any patch.
@@ -118,7 +124,7 @@ pub enum Rewritable {
 impl Rewritable {
     /// Boots the image from the reset vector and writes it again over each of its transports.
     pub fn of(image: &Image) -> Self {
-        Self::judge(image, &boot::check(image))
+        Self::of_report(image, &boot::check(image))
     }
 
     /// As [`Rewritable::of`], within this budget.
@@ -126,10 +132,11 @@ impl Rewritable {
     /// # Errors
     /// Ctrl-C.
     pub fn within(image: &Image, budget: &ProofBudget) -> Result<Self, Interrupted> {
-        Ok(Self::judge(image, &boot::check_within(image, budget)?))
+        Ok(Self::of_report(image, &boot::check_within(image, budget)?))
     }
 
-    fn judge(image: &Image, report: &BootReport) -> Self {
+    /// Judges the report on the image's boot.
+    pub fn of_report(image: &Image, report: &BootReport) -> Self {
         match (report.failure(), report.state()) {
             // A version whose routines are known boots on the model. If it does not boot, that is the image's fault.
             (Some(_), None) if known_routines(image.version()).next().is_none() => Self::Unknown,
@@ -185,6 +192,8 @@ mod tests {
     fn a_users_patch_counts_by_its_effect_and_not_by_its_id() {
         let practice = practice::image();
         let text = crate::tests::repository("patches").pop().unwrap().1;
+        // A signature needs the effect, and is not needed here.
+        let text = text.split("# The end of the same routine").next().unwrap();
         let of = |text: &str| {
             let library = Library::of(&[("mine.toml", text)]).unwrap();
             let set = PatchSet::resolve(&library, &Selection::default(), &practice, Sha256Digest(practice.sha256()));

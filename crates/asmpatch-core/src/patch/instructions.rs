@@ -6,7 +6,7 @@ use asm2464_chip::mcu::{Line, disassemble_in};
 use super::definition::Hunk;
 
 /// The longest instruction of the 8051, in bytes.
-const LONGEST: usize = 3;
+pub(super) const LONGEST: usize = 3;
 
 /// The instructions that a hunk changes, before and after.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -1,8 +1,9 @@
 //! The known patches: the embedded ones, and those that the user adds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use asm2464::digest::Sha256Digest;
+use asm2464::firmware::FirmwareVersion;
 use thiserror::Error;
 
 use super::definition::{DefinitionError, Patch};
@@ -12,6 +13,7 @@ use super::definition::{DefinitionError, Patch};
 pub struct Library {
     patches: Vec<Patch>,
     images: BTreeMap<Sha256Digest, String>,
+    versions: BTreeSet<FirmwareVersion>,
 }
 
 /// Reasons a patch can't be added.
@@ -92,13 +94,25 @@ impl Library {
 
     /// Adds an unpatched image, with a name for people. Images that patches have hunks for are known already; other
     /// images can take patches that change only the configuration.
-    pub fn know(&mut self, sha256: Sha256Digest, name: &str) {
+    pub fn know(&mut self, sha256: Sha256Digest, name: &str, version: FirmwareVersion) {
         self.images.insert(sha256, name.to_owned());
+        self.versions.insert(version);
+    }
+
+    /// Whether an image of this version is known. Another image of the version is a modified one.
+    pub fn knows_version(&self, version: FirmwareVersion) -> bool {
+        self.versions.contains(&version)
     }
 
     /// Returns the known unpatched images, with their names.
     pub const fn images(&self) -> &BTreeMap<Sha256Digest, String> {
         &self.images
+    }
+
+    /// Returns what people call an image: a known image's name, or an unknown image's version and digest.
+    pub fn image_words(&self, sha256: &Sha256Digest, version: FirmwareVersion) -> String {
+        let unknown = || format!("unknown (version {version}, SHA-256 {sha256})");
+        self.images.get(sha256).cloned().unwrap_or_else(unknown)
     }
 
     /// Returns a known image's name, or the digest of an unknown one.

@@ -8,8 +8,10 @@ mod definition;
 mod elf;
 mod instructions;
 mod library;
+mod proof;
 mod receipt;
 mod set;
+mod signature;
 mod verify;
 
 pub use apply::{Identified, Patched, identify, unpatch};
@@ -18,6 +20,8 @@ pub use definition::{DefinitionError, Effect, Hunk, HunkAddress, Patch, PatchedI
 pub use elf::{ElfError, hunks_from_elf};
 pub use instructions::Instructions;
 pub use library::{Library, LibraryError};
+pub use proof::{EarlyAnswer, NotProven, Readiness, early_answer};
 pub use receipt::{Receipt, ReceiptError, ReceiptImage, ReceiptPatch};
 pub use set::{PatchError, PatchSet, Selection};
+pub use signature::{NotLocated, Pattern, Signature};
 pub use verify::{Difference, Expectations, Finding, Originals, Verification, verify};

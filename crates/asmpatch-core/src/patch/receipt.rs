@@ -1,11 +1,12 @@
 //! The receipt beside a patched image: what was done to which bytes, and what remains to be done to the unit.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
 use asmpatch_files::toml_file::{self, TomlError};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
@@ -66,6 +67,17 @@ pub struct Receipt {
     /// The fields of configuration block 0 that flashing changes.
     #[serde(default)]
     pub config: ConfigEdits,
+    /// The files of the user's own patches, by id: names without a folder. They may lie beside the receipt.
+    #[serde(default, deserialize_with = "file_names")]
+    pub files: BTreeMap<String, String>,
+}
+
+fn file_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+    let files = BTreeMap::<String, String>::deserialize(deserializer)?;
+    match files.values().find(|name| name.contains(['/', '\\', ':']) || matches!(name.as_str(), "" | "." | "..")) {
+        Some(name) => Err(de::Error::custom(format!("{name:?} is not the name of a file in this folder"))),
+        None => Ok(files),
+    }
 }
 
 /// One of a receipt's two images.
@@ -83,12 +95,15 @@ pub struct ReceiptImage {
 
 /// One of a receipt's patches.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ReceiptPatch {
     /// Its id.
     pub id: String,
     /// The digest of what it does to the input image: [`super::Patch::digest`].
     pub digest: Sha256Digest,
+    /// Whether it found its place by signature, because it has no hunks for the input image.
+    #[serde(default)]
+    pub by_signature: bool,
 }
 
 impl ReceiptImage {
@@ -105,7 +120,11 @@ impl Receipt {
         let base = set.base;
         let input = ReceiptImage { sha256: set.digest, size: base.file_len() as u64, version: base.version() };
         let digest = set.digest;
-        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id.clone(), digest: patch.digest(&digest) };
+        let entry = |patch: &&Patch| ReceiptPatch {
+            id: patch.id.clone(),
+            digest: patch.digest(&set.changes(patch)),
+            by_signature: patch.is_by_signature(&digest),
+        };
         Self {
             format: FORMAT,
             tool: TOOL.to_owned(),
@@ -113,6 +132,7 @@ impl Receipt {
             output: ReceiptImage::of(output),
             patches: set.patches.iter().map(entry).collect(),
             config: set.config.clone(),
+            files: BTreeMap::new(),
         }
     }
 
@@ -139,8 +159,11 @@ impl fmt::Display for Receipt {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
         }
-        for ReceiptPatch { id, digest } in &self.patches {
+        for ReceiptPatch { id, digest, by_signature } in &self.patches {
             writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", toml_file::string(id))?;
+            if *by_signature {
+                writeln!(f, "by-signature = true")?;
+            }
         }
         if !self.config.is_empty() {
             writeln!(
@@ -151,6 +174,12 @@ impl fmt::Display for Receipt {
                 writeln!(f, "{} = {value}", field.name())?;
             }
         }
+        if !self.files.is_empty() {
+            writeln!(f, "\n# Files of your own patches. They are found beside this file.\n[files]")?;
+            for (id, name) in &self.files {
+                writeln!(f, "{} = {}", toml_file::string(id), toml_file::string(name))?;
+            }
+        }
         Ok(())
     }
 }
@@ -158,6 +187,11 @@ impl fmt::Display for Receipt {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn sample_patch(by_signature: bool) -> ReceiptPatch {
+        let id = if by_signature { "b" } else { "a" };
+        ReceiptPatch { id: id.to_owned(), digest: Sha256Digest([1; 32]), by_signature }
+    }
 
     fn sample() -> Receipt {
         let image = ReceiptImage {
@@ -170,8 +204,9 @@ mod tests {
             tool: "asmpatch \"x\"".to_owned(),
             input: image.clone(),
             output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },
-            patches: vec![ReceiptPatch { id: "a".to_owned(), digest: Sha256Digest([1; 32]) }],
+            patches: [false, true].map(sample_patch).to_vec(),
             config: toml::from_str("vendor-id = 0xADD1\nproduct = \"a\\\"b\"").unwrap(),
+            files: BTreeMap::from([("a".to_owned(), "a \"b\".toml".to_owned())]),
         }
     }
 
@@ -179,7 +214,7 @@ mod tests {
     fn a_receipt_reads_back_what_was_written() {
         let receipt = sample();
         assert_eq!(Receipt::parse("r", &receipt.to_string()).unwrap(), receipt);
-        let bare = Receipt { patches: Vec::new(), config: ConfigEdits::default(), ..receipt };
+        let bare = Receipt { patches: Vec::new(), config: ConfigEdits::default(), files: BTreeMap::new(), ..receipt };
         assert_eq!(Receipt::parse("r", &bare.to_string()).unwrap(), bare);
     }
 
@@ -193,6 +228,7 @@ mod tests {
             ("digest = ", "sha256 = ", "unknown field `sha256`"),
             ("vendor-id", "vendor", "unknown field `vendor`"),
             ("cdcd\"", "cdc\"", "odd number of hexadecimal digits"),
+            ("a \\\"b\\\".toml", "../a.toml", "is not the name of a file in this folder"),
             ("[output]", "[outputs]", "unknown field `outputs`"),
         ] {
             assert!(text.contains(from), "{from}");

@@ -7,6 +7,7 @@ use thiserror::Error;
 use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
+use super::signature::NotLocated;
 
 /// The user's selection.
 #[derive(Debug, Clone, Default)]
@@ -29,6 +30,8 @@ pub struct PatchSet<'a> {
     pub patches: Vec<&'a Patch>,
     /// The changes that all patches together make to configuration block 0.
     pub config: ConfigEdits,
+    /// Every hunk with its patch.
+    hunks: Vec<(&'a Patch, Hunk)>,
 }
 
 /// Reasons patches can't be applied or undone.
@@ -82,7 +85,7 @@ pub enum PatchError {
         field: &'static str,
     },
     /// No patch is made for the image.
-    #[error("no patch is made for this image: version {version}, SHA-256 {sha256}; there are patches for {known}")]
+    #[error("no patch is made for this image: {}, SHA-256 {sha256}; there are patches for {known}", version.words())]
     UnknownImage {
         /// The digest.
         sha256: Sha256Digest,
@@ -90,6 +93,34 @@ pub enum PatchError {
         version: FirmwareVersion,
         /// The names of the images that have patches.
         known: String,
+    },
+    /// A patch has no hunks for the image, and its signature has no place there.
+    #[error("the patch `{id}` has no hunks for this image, {image}, and finds no place in it by signature: {why}")]
+    NotLocated {
+        /// The patch.
+        id: String,
+        /// The image: its name, or version and digest.
+        image: String,
+        /// What was found.
+        why: NotLocated,
+    },
+    /// The image has a known version and other bytes than the known image.
+    #[error("the image is no known one, although version {version} is known: SHA-256 {sha256}")]
+    ModifiedImage {
+        /// The digest.
+        sha256: Sha256Digest,
+        /// The version.
+        version: FirmwareVersion,
+    },
+    /// The image without the patches that are in it by signature is unknown, and no receipt names it.
+    #[error(
+        "without the patches the image is no known one, and no receipt names it: version {version}, SHA-256 {sha256}"
+    )]
+    UnknownOriginal {
+        /// The digest of the image without the patches.
+        sha256: Sha256Digest,
+        /// Its version.
+        version: FirmwareVersion,
     },
     /// The image is already patched.
     #[error("the image is already patched: it is {base} with {patches}")]
@@ -148,6 +179,9 @@ asm2464::coded!(PatchError {
     UnknownImage => "asmpatch::patch::unknown_image",
     AlreadyPatched => "asmpatch::patch::already_patched",
     NotForImage => "asmpatch::patch::not_for_image",
+    NotLocated => "asmpatch::patch::not_located",
+    ModifiedImage => "asmpatch::patch::modified_image",
+    UnknownOriginal => "asmpatch::patch::unknown_original",
     Mismatch => "asmpatch::patch::mismatch",
     PastEnd => "asmpatch::patch::past_end",
     NotPatched => "asmpatch::patch::not_patched",
@@ -188,8 +222,12 @@ impl<'a> PatchSet<'a> {
         base: &'a Image,
         digest: Sha256Digest,
     ) -> Result<Self, PatchError> {
-        if !library.images().contains_key(&digest) {
+        let is_known = library.images().contains_key(&digest);
+        if !is_known && !patches.iter().any(|patch| patch.is_by_signature(&digest)) {
             return Err(PatchError::not_a_base(library, base, digest));
+        }
+        if let Some(error) = PatchError::patched_already(library, base, digest) {
+            return Err(error);
         }
         if patches.is_empty() {
             return Err(PatchError::Nothing);
@@ -206,13 +244,27 @@ impl<'a> PatchSet<'a> {
             }
             if !patch.is_for(&digest) {
                 let made_for = patch.images.iter().map(|image| &*image.name).collect::<Vec<_>>().join(", ");
-                return Err(PatchError::NotForImage { id: id(patch), image: library.image_name(&digest), made_for });
+                return Err(PatchError::NotForImage {
+                    id: id(patch),
+                    image: library.image_words(&digest, base.version()),
+                    made_for,
+                });
             }
         }
-        let mut hunks: Vec<(&Patch, &Hunk)> =
-            patches.iter().flat_map(|patch| patch.hunks(&digest).iter().map(|hunk| (*patch, hunk))).collect();
-        hunks.sort_by_key(|(_, hunk)| hunk.range().start);
-        for pair in hunks.windows(2) {
+        let mut hunks: Vec<(&'a Patch, Hunk)> = Vec::new();
+        for patch in &patches {
+            let changes = patch.changes(&digest, base).map_err(|why| {
+                let image = library.image_words(&digest, base.version());
+                PatchError::NotLocated { id: id(patch), image, why }
+            })?;
+            hunks.extend(changes.into_iter().map(|hunk| (*patch, hunk)));
+        }
+        if !is_known && library.knows_version(base.version()) {
+            return Err(PatchError::ModifiedImage { sha256: digest, version: base.version() });
+        }
+        let mut ascending: Vec<&(&Patch, Hunk)> = hunks.iter().collect();
+        ascending.sort_by_key(|(_, hunk)| hunk.range().start);
+        for pair in ascending.windows(2) {
             let ((first, lower), (second, higher)) = (pair[0], pair[1]);
             if lower.range().end > higher.range().start {
                 return Err(PatchError::Overlap { first: id(first), second: id(second), at: higher.at });
@@ -226,11 +278,21 @@ impl<'a> PatchSet<'a> {
                 return Err(PatchError::ConfigConflict { first, second: id(patch), field: field.name() });
             }
         }
-        Ok(Self { base, digest, patches, config })
+        Ok(Self { base, digest, patches, config, hunks })
     }
 
     /// Every hunk with its patch.
-    pub fn hunks(&self) -> impl Iterator<Item = (&'a Patch, &'a Hunk)> + '_ {
-        self.patches.iter().flat_map(|patch| patch.hunks(&self.digest).iter().map(|hunk| (*patch, hunk)))
+    pub fn hunks(&self) -> impl Iterator<Item = (&Patch, &Hunk)> {
+        self.hunks.iter().map(|(patch, hunk)| (*patch, hunk))
+    }
+
+    /// The hunks of those patches that found their place by signature. What they do is to be proven.
+    pub fn located(&self) -> impl Iterator<Item = (&Patch, &Hunk)> {
+        self.hunks().filter(|(patch, _)| patch.is_by_signature(&self.digest))
+    }
+
+    /// The hunks of one of its patches.
+    pub(super) fn changes(&self, patch: &Patch) -> Vec<Hunk> {
+        self.hunks().filter(|(of, _)| of.id == patch.id).map(|(_, hunk)| hunk.clone()).collect()
     }
 }

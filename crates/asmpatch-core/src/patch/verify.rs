@@ -78,8 +78,8 @@ pub enum Finding {
     /// The container is invalid.
     #[error(transparent)]
     Container(#[from] ImageError),
-    /// Undoing the patches gives no known image.
-    #[error("undoing the known patches gives no known image")]
+    /// It is no known image, with or without patches.
+    #[error("it is no known image, with or without the known patches")]
     UnknownBase,
     /// It was made from a different image than expected.
     #[error("the base image is {found}, expected {expected}")]
@@ -170,6 +170,10 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
                     {
                         verification.findings.push(Finding::PatchSet(error));
                     }
+                    let has_receipt = expect.receipt.is_some_and(|receipt| receipt.input.sha256 == base);
+                    if !library.images().contains_key(&base) && !has_receipt {
+                        verification.findings.push(Finding::UnknownBase);
+                    }
                     verification.original = Some(original);
                     verification.base = Some(base);
                     verification.patches = patches;
@@ -220,7 +224,8 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
         None if identified => verification.patches.clone(),
         None => patches_in(library, body, &base),
     };
-    for hunk in patches.iter().flat_map(|patch| patch.hunks(&base)) {
+    let unpatched = expected.clone();
+    for hunk in patches.iter().filter_map(|patch| patch.changes(&base, &unpatched).ok()).flatten() {
         let _ = expected.replace(hunk.at.body_offset(), &hunk.new);
     }
     verification.differences = differences(&expected.to_file(), file);
@@ -253,11 +258,17 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
             findings.push(Finding::UnknownPatch(id));
             continue;
         };
-        let found = patch.digest(&base);
-        if found != listed.digest {
+        let changes = match &verification.original {
+            Some(original) => patch.changes(&base, original).unwrap_or_default(),
+            None => patch.hunks(&base).to_vec(),
+        };
+        let found = patch.digest(&changes);
+        if verification.original.is_none() && listed.by_signature {
+            // Without the image before, where the signature stood is not known.
+        } else if found != listed.digest {
             findings.push(Finding::PatchDigest { id, receipt: listed.digest, found });
         } else if verification.base.is_some()
-            && !patch.hunks(&base).is_empty()
+            && !changes.is_empty()
             && !verification.patches.iter().any(|there| there.id == patch.id)
         {
             findings.push(Finding::PatchMissing(id));

@@ -8,8 +8,8 @@ mod virtual_unit;
 
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
+use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::Selector;
@@ -69,6 +69,14 @@ enum ChosenPort {
 }
 
 impl Chosen {
+    /// The unit itself, if it is one in software.
+    pub fn model(&self) -> Option<SharedBridge> {
+        match &self.port {
+            ChosenPort::Virtual(port) => Some(port.unit().clone()),
+            ChosenPort::Usb(_) => None,
+        }
+    }
+
     /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
     /// UAS with streams where the unit has them.
     ///

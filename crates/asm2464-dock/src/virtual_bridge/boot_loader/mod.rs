@@ -19,8 +19,9 @@ use super::scenario::FaultPlan;
 
 /// How far a host has opened the bulk pipes.
 ///
-/// Before bulk transfers work, the boot loader needs a port reset, SET_CONFIGURATION 1, and CLEAR_FEATURE(HALT) on both
-/// pipes. Source: openpilot's flasher, in use on devices.
+/// Before bulk transfers work, the boot loader needs a port reset and SET_CONFIGURATION 1, and then either
+/// CLEAR_FEATURE(HALT) on both pipes or SET_INTERFACE. Sources: openpilot's flasher, in use on devices, which sends both;
+/// tinygrad's, which sends only SET_INTERFACE.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     /// Silent until the port is reset, as after power-on.
@@ -40,6 +41,8 @@ pub(super) struct BootLoader {
     gate: Gate,
     /// Pipes that are halted since the gate opened.
     to_clear: Halts,
+    /// Pipes that have not had CLEAR_FEATURE(HALT) since the gate opened.
+    uncleared: Halts,
     speed: LinkSpeed,
     /// bConfigurationValue.
     configuration: u8,
@@ -54,6 +57,7 @@ impl BootLoader {
             bulk_only: BulkOnlyTarget::default(),
             gate: Gate::default(),
             to_clear: Halts::default(),
+            uncleared: Halts::default(),
             speed: LinkSpeed::default(),
             configuration: 0,
             is_suspended: false,
@@ -87,6 +91,7 @@ impl BootLoader {
     fn shut(&mut self, gate: Gate) {
         self.gate = gate;
         self.to_clear = Halts::default();
+        self.uncleared = Halts::default();
     }
 
     /// Whether nothing moves, in either direction.
@@ -103,8 +108,10 @@ impl Responder for BootLoader {
             self.forget();
             if value == 1 && self.gate == Gate::Reset {
                 self.gate = Gate::Open;
-                self.to_clear.set(Endpoint::DataIn);
-                self.to_clear.set(Endpoint::DataOut);
+                for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+                    self.to_clear.set(endpoint);
+                    self.uncleared.set(endpoint);
+                }
             }
         }
         exists
@@ -113,6 +120,8 @@ impl Responder for BootLoader {
     fn set_alternate(&mut self, alternate: u8) -> bool {
         let exists = alternate == 0;
         if exists {
+            // It clears every halt of the interface, though the setting is the same (USB 3.2, 9.4.5 and 9.4.10).
+            self.to_clear = Halts::default();
             self.forget();
         }
         exists
@@ -123,7 +132,8 @@ impl Responder for BootLoader {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) {
-        if self.to_clear.clear(endpoint) && self.to_clear.is_empty() {
+        self.to_clear.clear(endpoint);
+        if self.uncleared.clear(endpoint) && self.uncleared.is_empty() {
             // Source: openpilot's flasher, which clears one halt on the way to its first status.
             self.bulk_only.halts_next_status = true;
         }

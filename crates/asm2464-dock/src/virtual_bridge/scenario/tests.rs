@@ -46,6 +46,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
     assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
     assert_eq!(scenario.timing.erase_sector_ms, 45);
     assert!(scenario.port_power);
+    assert_eq!(scenario.bulk_hangs, BulkHangs::UntilPower);
     let faults = FlashFaults {
         protection: Some(Protection::ForGood),
         stuck_sector: Some(FlashAddress(0x3000)),
@@ -130,4 +131,19 @@ proptest::proptest! {
     fn parsing_a_scenario_never_panics(text: String) {
         let _ = Scenario::parse(&text);
     }
+}
+
+#[test]
+fn hanging_pipes_are_named_by_what_helps() {
+    for (written, hangs) in [
+        ("false", BulkHangs::Never),
+        ("true", BulkHangs::UntilPower),
+        ("\"strobes\"", BulkHangs::UntilStrobes),
+        ("\"cpu-reset\"", BulkHangs::UntilCpuReset),
+        ("\"power\"", BulkHangs::UntilPower),
+    ] {
+        assert_eq!(Scenario::parse(&format!("bulk-hangs = {written}")).unwrap().bulk_hangs, hangs, "{written}");
+    }
+    let refused = Scenario::parse("bulk-hangs = \"prayer\"").unwrap_err().to_string();
+    assert!(refused.contains("\"strobes\", \"cpu-reset\" or \"power\""), "{refused}");
 }

@@ -13,7 +13,7 @@ use asm2464_host::bridge::{
 };
 
 use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, ready_unit, returned, sense_of, unit};
-use crate::virtual_bridge::{Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
+use crate::virtual_bridge::{ControlAnswer, Reply, Scenario, SharedBridge, VirtualBridge, VirtualPipes, VirtualPort};
 
 #[test]
 fn a_new_unit_boots_the_practice_image_under_the_chip_makers_identity() {
@@ -90,11 +90,45 @@ fn the_boot_loader_moves_no_data_before_port_reset_configuration_and_both_halts_
     unit.set_configuration(1);
     assert_eq!(replies(&mut unit), (Reply::Stall, Reply::Stall));
     assert!(unit.is_halted(Endpoint::DataIn));
-    unit.set_alternate(0).unwrap();
     unit.clear_halt(Endpoint::DataOut);
     assert!(!unit.is_halted(Endpoint::DataOut) && unit.is_halted(Endpoint::DataIn), "each halt is cleared separately");
     unit.clear_halt(Endpoint::DataIn);
     assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Stall), "a status may stall once");
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
+}
+
+/// What GET_STATUS says of an endpoint's halt.
+fn status(unit: &mut VirtualBridge, endpoint: Endpoint) -> Option<ControlAnswer> {
+    unit.control([0x82, 0, 0, 0, endpoint.address(), 0, 2, 0], &[])
+}
+
+#[test]
+fn set_interface_clears_the_boot_loaders_halts_as_tinygrads_flasher_needs_it() {
+    let mut unit = unit("factory = \"erased\"");
+    unit.bus_reset();
+    unit.set_configuration(1);
+    for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+        assert_eq!(status(&mut unit, endpoint), Some(ControlAnswer::Done(vec![1, 0])));
+    }
+    unit.set_alternate(0).unwrap();
+    for endpoint in [Endpoint::DataIn, Endpoint::DataOut] {
+        assert_eq!(status(&mut unit, endpoint), Some(ControlAnswer::Done(vec![0, 0])));
+    }
+    // TEST UNIT READY, answered by its status at once.
+    assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Done(13)));
+}
+
+#[test]
+fn openpilots_order_opens_the_boot_loader_and_its_first_status_stalls_once() {
+    let mut unit = unit("factory = \"erased\"");
+    unit.bus_reset();
+    unit.set_configuration(1);
+    unit.set_alternate(0).unwrap();
+    unit.clear_halt(Endpoint::DataOut);
+    unit.clear_halt(Endpoint::DataIn);
+    assert_eq!(replies(&mut unit), (Reply::Done(31), Reply::Stall));
+    assert_eq!(status(&mut unit, Endpoint::DataIn), Some(ControlAnswer::Done(vec![1, 0])));
     unit.clear_halt(Endpoint::DataIn);
     assert_eq!(unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 13]), Reply::Done(13));
 }

@@ -9,7 +9,7 @@ use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
 use crate::virtual_bridge::power_on;
 use crate::virtual_bridge::replug_requests::Requests;
-use crate::virtual_bridge::scenario::{CpuReset, PowerOnState};
+use crate::virtual_bridge::scenario::{BulkHangs, CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Presence {
@@ -74,6 +74,7 @@ impl VirtualBridge {
         if self.is_attached() {
             return;
         }
+        self.hangs = BulkHangs::Never;
         self.stop_chip();
         let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {
@@ -99,6 +100,9 @@ impl VirtualBridge {
     /// Restarts the CPU as E8 with mode 0x50 or a write to 0xCC31 does, and retrains the link.
     pub(super) fn start_over(&mut self) {
         let speed = self.scenario.speed_after_reset.unwrap_or(self.scenario.speed);
+        if self.hangs != BulkHangs::UntilPower {
+            self.hangs = BulkHangs::Never;
+        }
         match self.chip.take() {
             Some(mut unit) if self.scenario.cpu_reset == CpuReset::KeepsCode => {
                 unit.restart(speed);

@@ -14,7 +14,6 @@ mod work;
 
 use std::time::Duration;
 
-use asm2464::Simulated;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{DMA_STATE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
 use asm2464::tlp::{Completion, LINK_UP, LTSSM, Tlp};
@@ -97,11 +96,6 @@ impl OpenBridge {
     /// The unit's speed.
     pub const fn speed(&self) -> Speed {
         self.speed
-    }
-
-    /// The chip's work since power-on, if the unit is a model.
-    pub fn simulated(&self) -> Option<Simulated> {
-        self.queue.pipes.simulated()
     }
 
     /// Sets the time limit of a request or bulk transfer, 5 s by default. F3 may always take 10 s.

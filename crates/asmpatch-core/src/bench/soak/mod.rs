@@ -130,6 +130,7 @@ impl Soak<'_> {
             sweep: false,
             reads_without_ssd: false,
             effort,
+            model: None,
             seed,
         };
         run::prepare(subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved)

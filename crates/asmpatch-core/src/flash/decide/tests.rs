@@ -71,7 +71,7 @@ fn kept(seen: &Observation, image: &Image) -> FlashPlan {
 
 fn subject() -> Subject {
     let firmware = Firmware::of(&sample_image(0), &Library::of_repository().unwrap());
-    Subject { firmware, rewritable: Rewritable::Yes, from_virtual: false, serial_given: false }
+    Subject { firmware, rewritable: Rewritable::Yes, is_unknown: false, from_virtual: false, serial_given: false }
 }
 
 fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
@@ -101,7 +101,10 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
     let seen = observed("1-1", blocks("A"), Some(&image));
     let plan = kept(&seen, &image);
     let contradictions: [fn(&mut Observation); 4] = [
-        |seen| seen.running.version = Some(FirmwareVersion([1; 6])),
+        |seen| {
+            let [_, b, c, line @ ..] = sample_image(0).version().0;
+            seen.running.version = Some(FirmwareVersion([1, b, c, line[0], line[1], line[2]]));
+        },
         |seen| seen.attached.usb_id = UsbId::PATCHED,
         |seen| seen.attached.serial = "B".to_owned(),
         |seen| seen.running.parts = None,
@@ -245,8 +248,8 @@ fn units_that_would_get_the_same_known_serial_number_are_all_refused() {
 fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let image = sample_image(0);
     let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
-    let [a, b, c, ..] = image.version().0;
-    let makers = FirmwareVersion([a, b, c, 0x85, 0x4F, 0x05]);
+    let [a, b, c, series, ..] = image.version().0;
+    let makers = FirmwareVersion([a, b, c, series, 0x4F, 0x05]);
     seen.running.version = Some(makers);
     let plan = kept(&seen, &image);
     let asked = written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
@@ -255,6 +258,33 @@ fn another_line_of_versions_is_refused_only_where_nobody_is_asked() {
     let decision = decide_alone(&seen, &plan, &subject(), unasked);
     assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })));
     written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..unasked }));
+}
+
+#[test]
+fn a_line_whose_first_byte_differs_needs_consent_in_advance_even_on_a_terminal() {
+    let image = sample_image(0);
+    let mut seen = observed("1-1", blocks("A"), Some(&sample_image(0)));
+    let [a, b, c, series, ..] = image.version().0;
+    seen.running.version = Some(FirmwareVersion([a, b, c, series ^ 1, 0, 0]));
+    let plan = kept(&seen, &image);
+    let decision = decide_alone(&seen, &plan, &subject(), Allowed::default());
+    assert!(matches!(decision, Decision::Refused(Refusal::OtherLine { .. })), "{decision:?}");
+    written(decide_alone(&seen, &plan, &subject(), Allowed { other_line: true, ..Allowed::default() }));
+}
+
+#[test]
+fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
+    let image = sample_image(0);
+    let unknown = Subject { is_unknown: true, ..subject() };
+    for device in ["1-1", "virtual:x"] {
+        let seen = observed(device, blocks("A"), Some(&another()));
+        let plan = kept(&seen, &image);
+        let decision = decide_alone(&seen, &plan, &unknown, Allowed::default());
+        let expected = [Unproven::UnknownImage];
+        assert!(matches!(decision, Decision::Refused(Refusal::Unproven { why, .. }) if why == expected));
+        let terms = written(decide_alone(&seen, &plan, &unknown, Allowed { unproven: true, ..Allowed::default() }));
+        assert_eq!(terms.unproven, expected);
+    }
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_patch_file_is_read_whole() {
 fn the_digest_covers_the_changes_and_not_their_description() {
     let digest = |text: &str| {
         let patch = Patch::parse("sample.toml", text).unwrap();
-        patch.digest(&patch.images[0].sha256)
+        patch.digest(patch.hunks(&patch.images[0].sha256))
     };
     assert_eq!(digest(SAMPLE), digest(&SAMPLE.replace("Made up.", "Rumour.").replace("c:0x2A0E", "file:0x2A12")));
     for (from, to) in [("\"05\"", "\"06\""), ("\"0a\"", "\"0b\""), ("0xADD1", "0xADD2"), ("2A0E", "2A0D")] {

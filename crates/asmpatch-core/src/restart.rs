@@ -1,0 +1,462 @@
+//! Restarts a unit, mostly without its cable: from strobes of its transfer engines to its power, the mildest level that
+//! helps.
+//!
+//! Sources: owners' notes on units with open firmware (2026), and the open firmware's own recovery. None of it ran on
+//! silicon here.
+
+use std::thread;
+use std::time::Duration;
+
+use asm2464::Coded as _;
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::ResetMode;
+use asm2464_host::bridge::{Attached, CommandError, ControlError, OpenBridge, Port, PortError, Speed};
+use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
+use derive_more::Display;
+use serde::Serialize;
+use tracing::info;
+
+use crate::failure::AnyFailure;
+
+/// Ways to restart a unit, mildest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// Strobes of the transfer engines, on open firmware. PCIe and the firmware go on.
+    #[display("engines")]
+    Engines,
+    /// Everything behind the bridge, on open firmware: PCIe's power off and on (F3), or a hot reset on builds without F3.
+    #[display("pcie-power")]
+    PciePower,
+    /// The CPU: E8 on the vendor's firmware, 0xCC31 on open firmware.
+    #[display("cpu")]
+    Cpu,
+    /// The power of the unit's port, by its hub.
+    #[display("port-power")]
+    PortPower,
+    /// The cable, by the user.
+    #[display("cable")]
+    Cable,
+}
+
+impl Level {
+    /// All levels, mildest first.
+    pub const ALL: [Self; 5] = [Self::Engines, Self::PciePower, Self::Cpu, Self::PortPower, Self::Cable];
+
+    /// Whether a unit in this state knows the level; `None` is a unit that is off the bus.
+    pub fn fits(self, state: Option<BridgeState>) -> bool {
+        match self {
+            Self::Engines | Self::PciePower => state == Some(BridgeState::OpenFirmware),
+            Self::Cpu => matches!(state, Some(BridgeState::OpenFirmware | BridgeState::Vendor)),
+            Self::PortPower | Self::Cable => true,
+        }
+    }
+}
+
+/// Kinds of faults that a restart may help against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "FaultKindJson"))]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The unit is off the bus.
+    Away,
+    /// It answers no request.
+    Silent,
+    /// Its bulk pipes don't move data, or change them.
+    Bulk,
+    /// The PCIe link is down.
+    PcieLink,
+    /// The PCIe link is up, but no device answers behind it.
+    PcieSilent,
+    /// The USB link runs at 480 Mbit/s or less.
+    Slow,
+}
+
+impl FaultKind {
+    /// The mildest and the strongest level that can help.
+    const fn levels(self) -> [Level; 2] {
+        match self {
+            Self::Away => [Level::PortPower, Level::Cable],
+            Self::Silent => [Level::Cpu, Level::Cable],
+            Self::Bulk => [Level::Engines, Level::Cable],
+            // No power brings back a card that isn't there.
+            Self::PcieLink | Self::PcieSilent => [Level::PciePower, Level::Cpu],
+            // A port or a cable without SuperSpeed stays slow.
+            Self::Slow => [Level::Cpu, Level::Cpu],
+        }
+    }
+
+    /// Whether the unit can't be used with it.
+    pub const fn is_grave(self) -> bool {
+        matches!(self, Self::Away | Self::Silent | Self::Bulk)
+    }
+}
+
+/// A fault of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "FaultJson"))]
+#[display("{found}")]
+pub struct Fault {
+    /// Its kind.
+    pub kind: FaultKind,
+    /// What was found, in words.
+    pub found: String,
+}
+
+/// What a unit shows of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Condition {
+    /// The unit; `None` off the bus.
+    pub attached: Option<Attached>,
+    /// The speed of its link.
+    pub speed: Speed,
+    /// Devices behind the bridge, as VENDOR:DEVICE and place; `None` if they were not looked for.
+    pub behind: Option<Vec<String>>,
+    /// What is wrong.
+    pub faults: Vec<Fault>,
+}
+
+impl Condition {
+    fn state(&self) -> Option<BridgeState> {
+        self.attached.as_ref().map(|attached| attached.state)
+    }
+
+    fn has(&self, kind: FaultKind) -> bool {
+        self.faults.iter().any(|fault| fault.kind == kind)
+    }
+
+    /// Whether a level can help. A slow link that was not the complaint is no reason to go on.
+    fn calls_for(&self, level: Level, ignores_speed: bool) -> bool {
+        self.faults.iter().filter(|fault| !(ignores_speed && fault.kind == FaultKind::Slow)).any(|fault| {
+            let [first, last] = fault.kind.levels();
+            (first..=last).contains(&level)
+        })
+    }
+}
+
+/// A level that was tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "TriedLevelJson"))]
+pub struct Tried {
+    /// The level.
+    pub level: Level,
+    /// Whether it could be carried out.
+    pub done: bool,
+    /// Whether a fault was gone after it.
+    pub helped: bool,
+    /// What happened, in words.
+    pub result: String,
+}
+
+/// The course of a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestartReport {
+    /// The unit before.
+    pub before: Condition,
+    /// The levels that were tried, in their order.
+    pub tried: Vec<Tried>,
+    /// The unit after.
+    pub after: Condition,
+}
+
+impl RestartReport {
+    /// The level that helped; `None` if nothing was wrong before, or nothing has helped.
+    pub fn helped(&self) -> Option<Level> {
+        self.tried.iter().rev().find(|tried| tried.helped).map(|tried| tried.level)
+    }
+
+    /// Whether a level was carried out and leaves a unit that can be used.
+    pub fn is_success(&self) -> bool {
+        self.tried.iter().any(|tried| tried.done) && !self.after.faults.iter().any(|fault| fault.kind.is_grave())
+    }
+}
+
+/// Options of a restart.
+#[derive(Debug, Clone, Copy)]
+pub struct RestartOptions {
+    /// The only level to try; `None` tries all that can help, mildest first.
+    pub only: Option<Level>,
+    /// Time that a unit may take to come back by itself.
+    pub come_back: Duration,
+    /// Time that the user may take to unplug it and plug it in again; zero if nobody is there.
+    pub replug: Duration,
+}
+
+/// Events of a restart.
+#[derive(Debug, Clone, Copy)]
+pub enum RestartEvent {
+    /// A level begins.
+    Begin(Level),
+    /// The user should unplug the unit and plug it in again.
+    Replug,
+}
+
+/// How often to look for the PCIe link. Source: PCIe allows a device one second.
+const LINK_STEPS: u32 = 20;
+const LINK_STEP_MS: u64 = 100;
+/// Time that PCIe stays without power.
+const PCIE_OFF: Duration = Duration::from_millis(100);
+/// Bus numbers only, which are lost anyway.
+const WHO_ANSWERS: Scope = Scope { buses: true, windows: false, sizes: false, extended: false };
+
+/// Restarts the unit at a port. Starts at the mildest level that can help against what is wrong with it, or resets its
+/// CPU if nothing is, and stops when nothing is wrong any more.
+///
+/// # Errors
+/// If the unit can't be opened because of its disk, its user or permissions, and on Ctrl-C. A unit that stays faulty is
+/// no error: see [`RestartReport::is_success`].
+pub fn restart(
+    port: &mut dyn Port,
+    options: RestartOptions,
+    told: &mut dyn FnMut(RestartEvent),
+    interrupt: Interrupt<'_>,
+) -> Result<RestartReport, AnyFailure> {
+    let before = examine(port, false, interrupt)?;
+    let ignores_speed = before.faults.iter().any(|fault| fault.kind != FaultKind::Slow);
+    let mut report = RestartReport { after: before.clone(), before, tried: Vec::new() };
+    for level in Level::ALL {
+        let is_done = report.tried.iter().any(|tried| tried.done);
+        let is_wanted = match options.only {
+            Some(only) => level == only,
+            // Nothing is wrong: the user wants a restart.
+            None if report.before.faults.is_empty() && !is_done => level >= Level::Cpu,
+            None => report.after.calls_for(level, ignores_speed),
+        };
+        if !is_wanted || !level.fits(report.after.state()) {
+            continue;
+        }
+        interrupt.check()?;
+        info!("restart level: {level}");
+        told(RestartEvent::Begin(level));
+        let mut step = Step { port: &mut *port, options, told: &mut *told, interrupt };
+        let outcome = step.apply(level, &report.after)?;
+        let done = outcome.is_ok();
+        let result = outcome.unwrap_or_else(|why| why);
+        if done {
+            let mut now = examine(port, level >= Level::PciePower, interrupt)?;
+            if level == Level::Cpu && result == NOT_BACK && now.attached.is_some() {
+                now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
+            }
+            let helped = report.after.faults.iter().any(|fault| !now.has(fault.kind));
+            // A unit that has left is not helped.
+            let helped = helped && !now.has(FaultKind::Away);
+            report.tried.push(Tried { level, done, helped, result });
+            report.after = now;
+        } else {
+            report.tried.push(Tried { level, done, helped: false, result });
+        }
+    }
+    interrupt.check()?;
+    Ok(report)
+}
+
+const NOT_BACK: &str = "it has not come back in time";
+
+struct Step<'a, 'i> {
+    port: &'a mut dyn Port,
+    options: RestartOptions,
+    told: &'a mut dyn FnMut(RestartEvent),
+    interrupt: Interrupt<'i>,
+}
+
+/// What a level did, or why it could not be carried out.
+type Outcome = Result<String, String>;
+
+impl Step<'_, '_> {
+    fn apply(&mut self, level: Level, now: &Condition) -> Result<Outcome, AnyFailure> {
+        let state = now.state();
+        match level {
+            Level::Engines => self.with_open(|unit, _| unit.strobe_engines().map(|()| "strobed".to_owned())),
+            Level::PciePower => self.with_open(pcie_power),
+            Level::Cpu if state == Some(BridgeState::OpenFirmware) => self.reset_by_register(now),
+            Level::Cpu => self.reset_by_command(),
+            Level::PortPower => self.cycle_port(now),
+            Level::Cable if self.options.replug.is_zero() => Ok(Err("nobody is there to pull it".to_owned())),
+            Level::Cable => {
+                (self.told)(RestartEvent::Replug);
+                self.wait(self.options.replug, "unplugged and plugged in again")
+            }
+        }
+    }
+
+    fn with_open(
+        &mut self,
+        act: impl FnOnce(&mut OpenBridge, Interrupt<'_>) -> Result<String, ControlError>,
+    ) -> Result<Outcome, AnyFailure> {
+        let mut unit = match self.port.open_control() {
+            Ok(unit) => unit,
+            Err(error) => return usable(error).map(Err),
+        };
+        Ok(act(&mut unit, self.interrupt).map_err(|error| error.to_string()))
+    }
+
+    fn reset_by_register(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
+        let mut unit = match self.port.open_control() {
+            Ok(unit) => unit,
+            Err(error) => return usable(error).map(Err),
+        };
+        if let Err(refused) = unit.restart_cpu() {
+            return Ok(Err(refused.to_string()));
+        }
+        // Keep the unit until it has left: see `restart_cpu`.
+        let outcome = self.wait(self.options.come_back, "CPU reset");
+        drop(unit);
+        let outcome = outcome?;
+        if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) && !now.has(FaultKind::PcieLink) {
+            // Some builds start with PCIe switched off. Builds without F3 refuse it.
+            if let Ok(mut unit) = self.port.open_control()
+                && !unit.link_state().is_ok_and(|(_, is_up)| is_up)
+            {
+                let _ = unit.pcie_power(true);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn reset_by_command(&mut self) -> Result<Outcome, AnyFailure> {
+        let mut bridge = match self.port.open() {
+            Ok(bridge) => bridge,
+            Err(error) => return usable(error).map(Err),
+        };
+        match bridge.reset(ResetMode::CpuReset) {
+            // A unit that resets at once does not answer. Its return shows whether it reset.
+            Ok(()) | Err(CommandError::Transport(_)) => {}
+            Err(refused) => return Ok(Err(refused.to_string())),
+        }
+        info!("{}: CPU reset sent", self.port.location());
+        // Release the port only after the unit has left the bus: see `flash`.
+        let outcome = self.wait(self.options.come_back, "CPU reset");
+        drop(bridge);
+        outcome
+    }
+
+    fn cycle_port(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
+        // Keeps others off the disk behind a unit whose power goes.
+        let taken = match now.state() {
+            Some(BridgeState::OpenFirmware) => self.port.open_control().map(held),
+            Some(BridgeState::Vendor | BridgeState::BootLoader) => self.port.open().map(held),
+            None => Ok(held(())),
+        };
+        let held = match taken {
+            Ok(held) => Some(held),
+            // A unit that can't be opened at all is a reason to cycle its power, not against it.
+            Err(error) => usable(error).map(|_| None)?,
+        };
+        let cycled = self.port.power_cycle();
+        drop(held);
+        match cycled {
+            Ok(true) => self.wait(self.options.come_back, "its hub switched its power off and on"),
+            Ok(false) => Ok(Err("no hub on its way can switch its power".to_owned())),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn wait(&mut self, deadline: Duration, done: &str) -> Result<Outcome, AnyFailure> {
+        let back = self.port.wait_for_return(deadline, self.interrupt)?;
+        self.interrupt.check()?;
+        Ok(Ok(if back.is_some() { done } else { NOT_BACK }.to_owned()))
+    }
+}
+
+/// Keeps an open unit, whatever its kind.
+fn held(unit: impl Sized + 'static) -> Box<dyn std::any::Any> {
+    Box::new(unit)
+}
+
+/// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
+fn usable(error: PortError) -> Result<String, AnyFailure> {
+    match error.code() {
+        "asmpatch::usb::open" | "asmpatch::usb::gone" | "asmpatch::virtual_bridge::absent" => Ok(error.to_string()),
+        _ => Err(error.into()),
+    }
+}
+
+/// Switches PCIe off and on, or resets what is behind the bridge on builds without F3.
+fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String, ControlError> {
+    match unit.pcie_power(false) {
+        Ok(()) => {
+            thread::sleep(PCIE_OFF);
+            unit.pcie_power(true)?;
+            Ok("PCIe's power off and on".to_owned())
+        }
+        Err(ControlError::Stalled { .. }) => {
+            let mut patience = interrupt;
+            Ok(match Pcie::new(unit, &mut patience).hot_reset() {
+                Ok(()) => "hot reset behind the bridge, because this build has no F3".to_owned(),
+                Err(error) => format!("this build has no F3, and the hot reset failed: {error}"),
+            })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists who answers there.
+fn examine(port: &mut dyn Port, looks_behind: bool, interrupt: Interrupt<'_>) -> Result<Condition, AnyFailure> {
+    let mut found = Condition { attached: None, speed: Speed::Unknown, behind: None, faults: Vec::new() };
+    let fault = |kind, found: String| Fault { kind, found };
+    let Ok(attached) = port.attached() else {
+        found.faults.push(fault(FaultKind::Away, "it is not on the bus".to_owned()));
+        return Ok(found);
+    };
+    found.speed = port.speed().unwrap_or(Speed::Unknown);
+    if matches!(found.speed, Speed::Low | Speed::Full | Speed::High) {
+        found.faults.push(fault(FaultKind::Slow, format!("its link is at {}", found.speed)));
+    }
+    let state = attached.state;
+    found.attached = Some(attached);
+    // The vendor's firmware and the boot loader are left to the kernel's driver: E8's answer shows whether they work.
+    if state == BridgeState::OpenFirmware {
+        match port.open_control() {
+            Ok(mut unit) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
+            Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
+        }
+    }
+    Ok(found)
+}
+
+fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut Condition) {
+    let mut add = |kind, found_is: String| found.faults.push(Fault { kind, found: found_is });
+    match unit.check_bulk() {
+        Ok(()) => {}
+        Err(error @ (ControlError::Timeout { .. } | ControlError::Disconnected { .. })) => {
+            return add(FaultKind::Silent, format!("it does not answer: {error}"));
+        }
+        Err(ControlError::BulkTimeout { .. }) => {
+            add(FaultKind::Bulk, "bulk data to it don't move, though it answers control requests".to_owned());
+        }
+        Err(ControlError::SramBusy { status, .. }) => {
+            add(FaultKind::Bulk, format!("its SRAM DMA waits for data that don't come: 0xC450 reads {status:#04x}"));
+        }
+        Err(error) => add(FaultKind::Bulk, format!("bulk data to it: {error}")),
+    }
+    let mut patience = interrupt;
+    let mut pcie = Pcie::new(unit, &mut patience);
+    let steps = if looks_behind { LINK_STEPS } else { 0 };
+    match pcie.wait_for_link(steps, LINK_STEP_MS) {
+        Ok(()) => {}
+        Err(PcieError::LinkDown { ltssm }) => {
+            return add(FaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));
+        }
+        Err(error) => return add(FaultKind::Silent, format!("it does not answer: {error}")),
+    }
+    if !looks_behind {
+        return;
+    }
+    match pcie.survey(WHO_ANSWERS) {
+        Ok(survey) => {
+            let ends = survey.functions.iter().filter(|function| matches!(function.header, Header::Endpoint { .. }));
+            let ends: Vec<String> =
+                ends.map(|end| format!("{:04X}:{:04X} at {}", end.vendor, end.device, end.at)).collect();
+            if ends.is_empty() {
+                add(FaultKind::PcieSilent, "the PCIe link is up, but no device answers behind it".to_owned());
+            }
+            found.behind = Some(ends);
+        }
+        Err(error) => add(FaultKind::PcieSilent, format!("the PCIe link is up, but: {error}")),
+    }
+}

@@ -1,0 +1,6 @@
+#include <mcs51/8051.h>
+
+void main(void) {
+    for (;;) {
+    }
+}

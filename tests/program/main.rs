@@ -15,6 +15,7 @@ mod flash;
 mod hostile;
 mod open_flash;
 mod readme;
+mod soak;
 mod transcripts;
 mod vendor_flash;
 mod vm;

@@ -11,6 +11,7 @@ mod open_control;
 #[cfg(unix)]
 mod pcap;
 mod pcie_chip;
+mod soak;
 mod tiny_gpu_chip;
 mod vendor_bench;
 mod vendor_sram_reads;

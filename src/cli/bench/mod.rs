@@ -188,7 +188,7 @@ enum CheckFailed {
     Integrity { what: String },
     #[error("{path}: {found}, at least {floor} MB/s was asked for")]
     Floor { path: Path, found: String, floor: f64 },
-    #[error("{count} errors, {per_hour:.1} an hour: at most {most} an hour were allowed")]
+    #[error("{count} {}, {per_hour:.1} an hour: at most {most} an hour were allowed", if *count == 1 { "error" } else { "errors" })]
     Errors { count: u64, per_hour: f64, most: f64 },
     #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
     Worse { rows: usize, first: String },

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use asm2464::scsi::Cdb;
-use asm2464::{Simulated, TransportKind};
+use asm2464::TransportKind;
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;

@@ -76,6 +76,16 @@ asm2464::coded!(BenchError {
     Interrupted(cause) => cause,
 });
 
+impl BenchError {
+    /// Whether another attempt may succeed: the unit neither refused for good, nor did you stop it.
+    pub(super) const fn is_of_the_wire(&self) -> bool {
+        !matches!(
+            self,
+            Self::NoFirmware { .. } | Self::SsdBehind { .. } | Self::CannotTell { .. } | Self::Interrupted(_)
+        )
+    }
+}
+
 /// Reasons a path's measurement or check ends early.
 #[derive(Debug, From)]
 pub(super) enum Halt {

@@ -314,12 +314,42 @@ pub(super) fn prepare<S: Subject>(
     }
     subject.prepare(plan, &mut known, progress)?;
     if runs(subject, S::FILLS_SRAM, plan, &known) {
-        let [written, read] = integrity::check(subject, &pattern, plan.effort.timeout)?;
-        *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
-        checked.e4 = read;
+        check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
     }
     interrupt.check()?;
     Ok(Prepared { known, pattern, checked })
+}
+
+fn check_sram<S: Subject>(
+    subject: &mut S,
+    checked: &mut Integrity,
+    pattern: &Pattern,
+    timeout: Duration,
+) -> Result<(), BenchError> {
+    let [written, read] = integrity::check(subject, pattern, timeout)?;
+    *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
+    checked.e4 = read;
+    Ok(())
+}
+
+/// Recovers a unit, and checks again what failed its check.
+pub(super) fn check_again<S: Subject>(
+    subject: &mut S,
+    Prepared { known, pattern, checked }: &mut Prepared,
+    timeout: Duration,
+    saved: &mut Saved,
+) -> Result<(), BenchError> {
+    subject.recover().map_err(PcieError::from)?;
+    subject.after_silence(known)?;
+    let failed = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Same);
+    if let Some(memory) = known.memory().filter(|_| failed(&checked.memory)) {
+        let outcome = check_memory(subject, memory, pattern, timeout, saved);
+        checked.memory = Some(outcome.or_else(Halt::outcome)?);
+    }
+    if [&checked.write16, &checked.f2, &checked.e4].into_iter().any(failed) {
+        check_sram(subject, checked, pattern, timeout)?;
+    }
+    Ok(())
 }
 
 /// Measures each point of the plan on a prepared unit.
@@ -414,7 +444,7 @@ fn check_memory<S: Subject>(
     let expected = &pattern.bytes()[..S::MEMORY_LEN];
     let mut found = vec![0; expected.len()];
     subject.read_memory(memory, &mut found, timeout)?;
-    *saved = Some((memory, found.clone()));
+    saved.get_or_insert_with(|| (memory, found.clone()));
     subject.write_memory(memory, expected).map_err(|error| tlp::halt(error, timeout))?;
     subject.read_memory(memory, &mut found, timeout)?;
     Ok(integrity::compare(expected, &found, 0))

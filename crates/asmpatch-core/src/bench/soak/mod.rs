@@ -86,14 +86,28 @@ fn soak_any<S: Subject>(
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<SoakReport, BenchError> {
     let mut soak = Soak { plan, interrupt, progress, saved: None, unit: &mut unit };
-    let mut prepared = match soak.prepare(&mut subject) {
-        Ok(prepared) => prepared,
-        Err(error) => {
-            // This failure is more useful than one of the restoring.
-            let _ = run::restore(&mut subject, soak.saved);
+    let mut attempts = 1;
+    let mut prepared = loop {
+        let error = match soak.prepare(&mut subject) {
+            Ok(prepared) => break prepared,
+            Err(error) => error,
+        };
+        // This failure is more useful than one of the restoring.
+        let _ = run::restore(&mut subject, soak.saved.take());
+        if attempts == ATTEMPTS || !error.is_of_the_wire() {
             return Err(error);
         }
+        attempts += 1;
+        // The system lets a unit be taken only once.
+        drop(subject);
+        subject = reopen().ok_or(error)?;
     };
+    // An error that passes must not leave a path out of the whole soak.
+    for _ in 1..ATTEMPTS {
+        if !left_out::<S>(&prepared).is_empty() {
+            let _ = run::check_again(&mut subject, &mut prepared, plan.timeout, &mut soak.saved);
+        }
+    }
     let before = registers::read(&mut subject, &prepared.known);
     let left_out = left_out::<S>(&prepared);
     let mut tally = SoakTally::new(plan.duration);

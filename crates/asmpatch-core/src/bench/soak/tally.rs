@@ -49,10 +49,10 @@ impl From<BenchError> for Failure {
                 ErrorKind::Short
             }
             "asmpatch::bridge::check_condition" | "asmpatch::control::stalled" => ErrorKind::Refused,
-            code if code.starts_with("asmpatch::sense::") || code.starts_with("asmpatch::bench::") => {
-                ErrorKind::Refused
-            }
-            _ => ErrorKind::Wire,
+            code => match code.split("::").nth(1) {
+                Some("sense" | "bench") => ErrorKind::Refused,
+                _ => ErrorKind::Wire,
+            },
         };
         Self { kind, what: error.to_string() }
     }

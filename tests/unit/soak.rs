@@ -1,0 +1,220 @@
+//! A soak of virtual units with faults on the wire: what it counts is what struck.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{BridgeState, Image};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_host::bridge::{Bridge, Port as _};
+use asmpatch_core::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak, soak_open};
+use asmpatch_core::bench::{BenchEvent, BenchUnit, Path};
+use asmpatch_core::patch::{PatchSet, Selection};
+
+use crate::chip_images;
+
+/// The practice image with the patches that `patch` applies by default.
+fn patched_practice() -> Image {
+    let image = practice::image();
+    let library = asmpatch::embedded::patches().unwrap();
+    let digest = Sha256Digest::of(&image.to_file());
+    PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
+}
+
+/// Three faults, far enough apart that none strikes the transfer of another.
+fn three_faults(kind: &str, opcode: u8, first: usize, apart: usize) -> String {
+    let fault = |nth| format!("[[fault]]\nkind = '{kind}'\nopcode = {opcode}\nnth = {nth}\n");
+    (0..3).map(|index| fault(first + index * apart)).collect()
+}
+
+/// Tries to open a unit that is away, for two seconds.
+fn reopened<T>(mut open: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + Duration::from_secs(2);
+    std::iter::from_fn(|| {
+        std::thread::sleep(Duration::from_millis(10));
+        (Instant::now() < until).then(&mut open)
+    })
+    .find_map(|opened| opened)
+}
+
+/// Soaks until this many errors have been counted and half a second more, so that one too many would show.
+fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
+    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"soak", Some(&image.to_file())).unwrap();
+    let mut port = VirtualPort::new("virtual:soak".to_owned(), unit);
+    let plan = SoakPlan { duration: Duration::from_secs(60), timeout: Duration::from_secs(2), seed: 7 };
+    let who = BenchUnit { is_virtual: true, ..BenchUnit::default() };
+    let flag = AtomicBool::new(false);
+    let mut seen = None;
+    let mut progress = |event: BenchEvent| {
+        if let BenchEvent::Soaking { elapsed, errors: found, .. } = event
+            && found >= errors
+        {
+            let since = *seen.get_or_insert(elapsed);
+            flag.store(elapsed - since > Duration::from_millis(500), Ordering::Relaxed);
+        }
+    };
+    let interrupt = Interrupt::watching(&flag);
+    let report = if port.attached().unwrap().state == BridgeState::OpenFirmware {
+        let bridge = port.control().unwrap();
+        let mut reopen = || reopened(|| port.control().ok());
+        soak_open(bridge, who, plan, &mut reopen, interrupt, &mut progress)
+    } else {
+        let bridge = Bridge::new(port.uas().unwrap().unwrap());
+        let mut reopen = || reopened(|| port.uas().ok().flatten().map(Bridge::new));
+        soak(bridge, who, plan, &mut reopen, interrupt, &mut progress)
+    };
+    report.unwrap()
+}
+
+fn counts(report: &SoakReport) -> Vec<(ErrorKind, u64)> {
+    report.errors.iter().map(|error| (error.kind, error.count)).collect()
+}
+
+fn path(report: &SoakReport, path: Path) -> (u64, u64, u64) {
+    let found = report.paths.iter().find(|found| found.path == path).unwrap_or_else(|| panic!("no {path}"));
+    (found.bytes, found.compared_bytes, found.errors)
+}
+
+/// Checks that totals, paths and slices tell the same.
+fn assert_adds_up(report: &SoakReport) {
+    let sum =
+        |count: &dyn Fn(&asmpatch_core::bench::soak::SoakPath) -> u64| report.paths.iter().map(count).sum::<u64>();
+    assert_eq!(report.bytes, sum(&|path| path.bytes));
+    assert_eq!(report.compared_bytes, sum(&|path| path.compared_bytes));
+    assert_eq!(report.error_count, sum(&|path| path.errors));
+    assert_eq!(report.error_count, report.over_time.iter().map(|slice| slice.errors).sum::<u64>());
+    let hourly = report.error_count as f64 * 3600.0 / report.elapsed_s;
+    assert!((report.errors_per_hour - hourly).abs() < 1e-6);
+}
+
+#[test]
+fn without_faults_every_byte_that_comes_back_is_the_one_sent_and_ctrl_c_ends_with_what_was_measured() {
+    let report = soaked(&patched_practice(), "", 0);
+    assert_eq!((counts(&report), report.ended), (vec![], Ended::Stopped));
+    assert_eq!(report.left_out, []);
+    let (bytes, compared, _) = path(&report, Path::E4Stock);
+    assert!(bytes > 0 && bytes == compared);
+    assert_eq!(path(&report, Path::Write16).0, bytes * 16, "each round writes 64 KiB, of which the window shows 4");
+    let (bytes, compared, _) = path(&report, Path::TlpRead);
+    assert!(bytes > 0 && bytes == compared && bytes == path(&report, Path::TlpWrite).0);
+    assert_adds_up(&report);
+}
+
+#[test]
+fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
+    for (kind, expected) in [
+        ("timeout", ErrorKind::NoAnswer),
+        ("stall", ErrorKind::Refused),
+        ("short-data", ErrorKind::Short),
+        ("bad-tag", ErrorKind::Wire),
+        ("phase-error", ErrorKind::Wire),
+    ] {
+        for opcode in [0x8A, 0xE4] {
+            // The check before the soak sends 17 WRITE(16) and some hundred E4.
+            let (first, apart) = if opcode == 0x8A { (30, 1) } else { (3000, 700) };
+            let scenario = three_faults(kind, opcode, first, apart);
+            let report = soaked(&patched_practice(), &scenario, 3);
+            match (kind, opcode) {
+                // How a stall of one of several E4 in flight shows depends on the others.
+                ("stall", 0xE4) => assert_eq!(report.error_count, 3, "{report:#?}"),
+                // The firmware ends a write that lacks data with CHECK CONDITION.
+                ("short-data", 0x8A) => assert_eq!(counts(&report), [(ErrorKind::Refused, 3)], "{report:#?}"),
+                _ => assert_eq!(counts(&report), [(expected, 3)], "{kind} of {opcode:#x}: {report:#?}"),
+            }
+            let (bytes, compared, _) = path(&report, Path::E4Stock);
+            assert!(report.ended == Ended::Stopped && bytes == compared, "{report:#?}");
+            assert_adds_up(&report);
+        }
+    }
+}
+
+#[test]
+fn a_unit_that_leaves_the_bus_is_soaked_on_when_it_is_back_and_ends_the_soak_when_it_stays_away() {
+    let fault = "[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\nnth = 40\n";
+    let report = soaked(&patched_practice(), &format!("back-after-ms = 100\n{fault}"), 1);
+    assert_eq!((counts(&report), report.ended), (vec![(ErrorKind::Gone, 1)], Ended::Stopped));
+    let last = report.over_time.iter().rposition(|slice| slice.mb_per_s > 0.0);
+    assert!(last > report.over_time.iter().position(|slice| slice.errors > 0), "{report:#?}");
+    let report = soaked(&patched_practice(), fault, 1);
+    assert_eq!((counts(&report), report.ended), (vec![(ErrorKind::Gone, 1)], Ended::Vanished));
+    assert!(report.pcie.iter().all(|function| function.after.is_none()));
+    assert_adds_up(&report);
+}
+
+#[test]
+fn an_error_while_the_unit_is_prepared_is_tried_again_before_the_time_begins() {
+    // The memory behind the bridge, the SRAM. A survey that fails refuses the unit instead: there may be an SSD.
+    for (kind, nth) in [("bad-tag", 20), ("short-data", 500), ("short-data", 1200)] {
+        let fault = format!("[[fault]]\nkind = '{kind}'\nopcode = 0xE4\nnth = {nth}\n");
+        let report = soaked(&patched_practice(), &fault, 0);
+        assert_eq!((report.error_count, report.ended), (0, Ended::Stopped), "{kind} {nth}");
+        assert_eq!(report.left_out, [], "{kind} {nth}");
+    }
+}
+
+#[test]
+fn what_fails_its_check_before_the_soak_is_left_out_of_it() {
+    let report = soaked(&practice::image(), "", 0);
+    assert!(report.left_out.iter().any(|left| left.path == Path::Write16), "{report:#?}");
+    assert!(report.paths.iter().all(|path| path.path != Path::Write16));
+    assert_eq!((report.error_count, path(&report, Path::E4Stock).1), (0, 0), "nothing to compare with");
+}
+
+#[test]
+fn the_error_registers_of_pcie_are_read_before_and_after() {
+    let devices = "[[device]]\nat = '0'\nvendor = 0x1B21\ndevice = 0x2461\n[[device]]\nat = '0/0'\nvendor = 0x1002\n\
+                   device = 0x744C\nclass = 0x030000\nbar = [{ bytes = 0x100000, prefetchable = true }]\n";
+    let report = soaked(&patched_practice(), devices, 0);
+    let places: Vec<String> = report.pcie.iter().map(|function| function.id.clone()).collect();
+    assert!(["1b21:2461", "1002:744c"].iter().all(|id| places.contains(&(*id).to_owned())), "{places:?}");
+    for function in &report.pcie {
+        assert_eq!(function.after, Some(function.before), "the model makes no errors");
+        assert!(function.before.device_status.is_some(), "{function:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn on_open_firmware_each_fault_of_a_request_is_one_error_and_everything_that_comes_back_is_compared() {
+    let open = chip_images::open();
+    for (kind, opcode, expected) in [
+        ("timeout", 0xF2, ErrorKind::NoAnswer),
+        ("stall", 0xF2, ErrorKind::Refused),
+        ("stall", 0xF0, ErrorKind::Refused),
+        ("short-data", 0xE4, ErrorKind::Short),
+        ("timeout", 0xE4, ErrorKind::NoAnswer),
+    ] {
+        // E4 and F0 are sent with many in flight: faults that strike one transfer are one error.
+        let scenario =
+            if opcode == 0xF2 { three_faults(kind, opcode, 30, 1) } else { three_faults(kind, opcode, 2000, 500) };
+        let report = soaked(&open, &scenario, 3);
+        assert_eq!(counts(&report), [(expected, 3)], "{kind} of {opcode:#x}: {report:#?}");
+        for read in [Path::E4Stock, Path::F0Read] {
+            let (bytes, compared, _) = path(&report, read);
+            assert!(bytes > 0 && bytes == compared, "{kind} of {opcode:#x}: {report:#?}");
+        }
+        assert_adds_up(&report);
+    }
+    let report = soaked(&open, "behind = 'tiny-gpu'\n", 0);
+    let (bytes, compared, _) = path(&report, Path::F2In);
+    assert!(bytes > 0 && bytes == compared && bytes == path(&report, Path::F2Out).0, "F2 both ways, every byte");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn on_the_vendors_firmware_a_soak_counts_what_struck_and_compares_both_ways() {
+    let faults = "back-after-ms = 100\n[[fault]]\nkind = 'timeout'\nopcode = 0x8A\nnth = 30\ntimes = 2\n\
+                  [[fault]]\nkind = 'bad-tag'\nopcode = 0xE5\nnth = 30000\n[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\n\
+                  nth = 60\n";
+    let report = soaked(&chip_images::patched(), faults, 4);
+    assert_eq!(counts(&report), [(ErrorKind::NoAnswer, 2), (ErrorKind::Gone, 1), (ErrorKind::Wire, 1)], "{report:#?}");
+    assert_adds_up(&report);
+    let report = soaked(&chip_images::patched(), "behind = 'tiny-gpu'\n", 0);
+    let (bytes, compared, _) = path(&report, Path::E5Dma);
+    assert!(bytes > 0 && bytes == compared && bytes == path(&report, Path::Write16).0, "every byte that was written");
+    let report = soaked(&chip_images::with(&["read16-sram"]), "", 0);
+    let (bytes, compared, _) = path(&report, Path::Read16);
+    assert!(bytes > 0 && bytes == compared, "{report:#?}");
+}

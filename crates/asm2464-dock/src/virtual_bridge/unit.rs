@@ -6,7 +6,7 @@ mod presence;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use asm2464::firmware::{BridgeState, Image};
+use asm2464::firmware::BridgeState;
 use asm2464_chip::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;

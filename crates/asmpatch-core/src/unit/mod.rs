@@ -9,7 +9,7 @@ mod virtual_unit;
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, UnitInfo};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::Selector;

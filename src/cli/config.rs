@@ -5,7 +5,7 @@ mod set;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
 use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::plan::UnitBlocks;
+use asmpatch_core::flash::blocks::UnitBlocks;
 use thiserror::Error;
 
 use super::Context;

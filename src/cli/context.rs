@@ -5,27 +5,13 @@ use std::io::IsTerminal;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asmpatch_core::failure::AnyFailure;
-use clap::ValueEnum;
 use miette::{GraphicalReportHandler, GraphicalTheme};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::errors;
 use super::harmless::{Harmless, causes};
-use super::settings::Settings;
+use super::settings::{ColorChoice, Settings};
 use super::{fold, print, terminal};
-
-/// When to colour the output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, derive_more::Display)]
-#[serde(rename_all = "lowercase")]
-#[display(rename_all = "lowercase")]
-pub enum ColorChoice {
-    /// On a terminal, unless NO_COLOR is set.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
 
 /// The settings of one run that every subcommand needs.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The `asmpatch download` command: downloads an image and verifies it.
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,11 +15,9 @@ use serde::Serialize;
 use tracing::info;
 
 use super::output::{self, OutputError};
+use super::settings::TIMEOUT_S;
 use super::{AnyFailure, Context, Exit, print, terminal};
 use crate::interrupt;
-
-/// Allowed values of `--timeout`, in seconds.
-pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
 
 /// Download a vendor image and verify it.
 ///
@@ -233,7 +230,7 @@ fn show_transfers(context: &Context) -> impl FnMut(FetchEvent<'_>) {
         FetchEvent::Begin { url, total } => {
             let length = total.map_or("an unknown number of".to_owned(), |total| total.to_string());
             info!("fetching {url}: {length} bytes");
-            bar = terminal::bars(context).add(transfer_bar(url, total));
+            bar = terminal::bars(context.shows_progress()).add(transfer_bar(url, total));
         }
         FetchEvent::Advance(bytes) => bar.inc(bytes),
         FetchEvent::Retry(reason) => {

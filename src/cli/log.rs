@@ -8,7 +8,7 @@ use std::fmt::{self, Write as _};
 use std::fs::File;
 use std::io::{self, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
@@ -57,9 +57,6 @@ pub struct Log {
     path: Option<PathBuf>,
 }
 
-/// The queue of the log on stderr, if there is one. Printed text waits for its lines.
-static ON_STDERR: OnceLock<Arc<Queue>> = OnceLock::new();
-
 impl LogArgs {
     /// Whether `--verbose` was given.
     pub const fn is_verbose(&self) -> bool {
@@ -86,7 +83,7 @@ impl LogArgs {
         // If the thread can't be started, there is no log, and the work goes on.
         let Ok(queue) = Queue::start("log", BACKLOG, Vec::new(), sink) else { return Ok(None) };
         if self.log_file.is_none() {
-            let _ = ON_STDERR.set(Arc::clone(&queue));
+            print::follow_log(Arc::clone(&queue));
         }
         let has_times = self.log_file.is_some();
         let _ = tracing::subscriber::set_global_default(LineSubscriber { queue: Arc::clone(&queue), level, has_times });
@@ -113,13 +110,6 @@ thread_local! {
 /// Sets which of several units the thread works on. Its log lines begin with the unit.
 pub fn about(unit: Option<&str>) {
     UNIT.set(unit.map(str::to_owned));
-}
-
-/// Waits until earlier log lines are on stderr, so that what is printed next comes after them.
-pub fn settle() {
-    if let Some(queue) = ON_STDERR.get() {
-        queue.settle();
-    }
 }
 
 /// Where the log goes.

@@ -57,12 +57,13 @@ use std::process::ExitCode;
 use asmpatch_core::failure::AnyFailure;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-pub use context::{ColorChoice, Context};
+pub use context::Context;
 pub use device::DeviceArgs;
 pub use flash::recovery;
 use log::LogArgs;
 pub use terminal::clear as clear_progress;
 
+pub use self::settings::ColorChoice;
 use self::settings::{ConfigFile, Settings};
 use crate::cli::errors::Exit;
 

@@ -8,12 +8,13 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use asmpatch_files::queue::Queue;
 use serde::Serialize;
 
-use super::{escape, fold, log, terminal};
+use super::{escape, fold, terminal};
 
 /// Prints a line to stdout.
 macro_rules! outln {
@@ -82,9 +83,24 @@ pub fn has_json() -> bool {
     HAS_JSON.load(Ordering::Relaxed)
 }
 
+/// The queue of the log on stderr, if there is one.
+static LOG: OnceLock<Arc<Queue>> = OnceLock::new();
+
+/// Prints from now on after the lines of this log, which is on stderr.
+pub fn follow_log(log: Arc<Queue>) {
+    let _ = LOG.set(log);
+}
+
+/// Waits until earlier log lines are on stderr, so that what is printed next comes after them.
+fn settle_log() {
+    if let Some(log) = LOG.get() {
+        log.settle();
+    }
+}
+
 /// Writes to stdout; remembers the first failure for [`report_lost_output`].
 pub fn out(text: fmt::Arguments<'_>) {
-    log::settle();
+    settle_log();
     match terminal::stdout_width() {
         Some(width) => whole(&fold::fold(&escape::printed(&text.to_string()), width)),
         None => whole(&text.to_string()),
@@ -93,7 +109,7 @@ pub fn out(text: fmt::Arguments<'_>) {
 
 /// Writes text for programs to stdout, as [`out`], but folds no line.
 pub fn whole(text: &str) {
-    log::settle();
+    settle_log();
     if let Err(error) = write(anstream::stdout, text) {
         let _ = LOST.set(error);
     }
@@ -101,7 +117,7 @@ pub fn whole(text: &str) {
 
 /// Writes to stderr. Ignores errors, because there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
-    log::settle();
+    settle_log();
     let _ = match terminal::stderr_width() {
         Some(width) => write(anstream::stderr, &fold::fold(&escape::printed(&text.to_string()), width)),
         None => write(anstream::stderr, &text.to_string()),

@@ -8,7 +8,7 @@ use crate::interrupt;
 
 /// The budget of one proof. A proof that takes long is shown as a bar.
 pub(super) fn budget(context: &Context) -> ProofBudget {
-    let bars = terminal::bars(context);
+    let bars = terminal::bars(context.shows_progress());
     let mut bar = None;
     ProofBudget::new(interrupt::install(), move |instructions| {
         bar.get_or_insert_with(|| bars.add(new_bar())).set_position(instructions);

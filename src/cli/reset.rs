@@ -178,7 +178,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         None | Some(_) => {}
     }
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
-    let is_attended = std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
+    let is_attended =
+        std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let mut told = |event| {
         if let RestartEvent::Replug = event {

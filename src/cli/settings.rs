@@ -6,18 +6,35 @@
 use std::env;
 use std::ffi::OsString;
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf, is_separator};
 
 use asm2464::firmware::UsbId;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::toml_file::{self, TomlError};
+use clap::ValueEnum;
 use clap::builder::OsStringValueParser;
 use etcetera::BaseStrategy as _;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::context::ColorChoice;
 use super::input::{self, InputError};
+
+/// Allowed values of `--timeout`, in seconds.
+pub const TIMEOUT_S: RangeInclusive<u64> = 1..=3600;
+
+/// When to colour the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, derive_more::Display)]
+#[serde(rename_all = "lowercase")]
+#[display(rename_all = "lowercase")]
+pub enum ColorChoice {
+    /// On a terminal, unless NO_COLOR is set.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
 
 /// If one of these is set, it decides about colours, and the file does not.
 const COLOR_VARIABLES: [&str; 3] = ["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE"];
@@ -71,7 +88,7 @@ impl TryFrom<String> for Folder {
 
 /// Reads how long a server may be silent, in seconds.
 fn timeout<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
-    let (seconds, range) = (u64::deserialize(value)?, super::download::TIMEOUT_S);
+    let (seconds, range) = (u64::deserialize(value)?, TIMEOUT_S);
     let wrong = || format!("{seconds} seconds, expected {} to {}", range.start(), range.end());
     if range.contains(&seconds) { Ok(Some(seconds)) } else { Err(D::Error::custom(wrong())) }
 }

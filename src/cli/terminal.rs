@@ -7,17 +7,16 @@ use std::sync::OnceLock;
 use console::Term;
 use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
 
-use super::Context;
-
 /// How often bars are drawn per second: indicatif's own default.
 const HZ: u8 = 20;
 
 /// All bars of the process.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// Returns the set of bars to which new bars are added. The first call decides whether any are drawn.
-pub fn bars(context: &Context) -> &'static MultiProgress {
-    BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(context.shows_progress())))
+/// Returns the set of bars to which new bars are added. The first call decides whether any are drawn,
+/// [`Context::shows_progress`](super::Context::shows_progress).
+pub fn bars(are_drawn: bool) -> &'static MultiProgress {
+    BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(are_drawn)))
 }
 
 /// Clears the bars, prints, and draws the bars again below. `print` must not call this function.

@@ -23,6 +23,11 @@ pub enum TransportKind {
 }
 
 impl TransportKind {
+    /// Whether it is UAS, with streams or without.
+    pub const fn is_uas(self) -> bool {
+        matches!(self, Self::Uas | Self::UasStreams)
+    }
+
     /// The name in JSON.
     pub const fn name(self) -> &'static str {
         match self {

@@ -270,7 +270,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let chosen = args.device.port.choose(recording.capture())?;
     let state = chosen.info.state;
-    let bar = terminal::bars(context).add(ProgressBar::new_spinner());
+    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     if let Some(duration) = args.soak {
         return soak::run(args, duration, chosen, recording.capture(), &bar);

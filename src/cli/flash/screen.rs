@@ -34,7 +34,7 @@ impl Screen {
     /// Starts the thread, with a bar for each unit. `says_steps` sends each step's result to stdout. Of several units it
     /// sends only trouble, in lines that begin with their unit: their steps would mix.
     pub fn start(context: &Context, says_steps: bool, devices: Vec<String>) -> Self {
-        let (all, names_units) = (terminal::bars(context), devices.len() > 1);
+        let (all, names_units) = (terminal::bars(context.shows_progress()), devices.len() > 1);
         let (sender, messages) = mpsc::channel::<(usize, Show)>();
         let print = move || {
             let devices = devices.iter().map(|device| device.shown().to_string());

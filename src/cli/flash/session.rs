@@ -13,12 +13,13 @@ use asm2464_host::bridge::{Location, Port, UnitInfo};
 use asmpatch_core::devices::Devices;
 use asmpatch_core::failure::{AnyFailure, fenced};
 use asmpatch_core::flash::backup_folder;
+use asmpatch_core::flash::blocks::is_readable;
 use asmpatch_core::flash::decide::{
     Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
 };
 use asmpatch_core::flash::fitting::{FittingBackup, fitting};
 use asmpatch_core::flash::observe::Observation;
-use asmpatch_core::flash::plan::{BlockSource, FlashPlan, is_readable};
+use asmpatch_core::flash::plan::{BlockSource, FlashPlan};
 use asmpatch_core::flash::run::{FlashOptions, FlashReport};
 use asmpatch_core::patch::Library;
 use asmpatch_core::unit::{self, OpenError};

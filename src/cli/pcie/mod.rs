@@ -292,7 +292,7 @@ impl print::Document for MemoryJson<'_> {}
 fn read(args: &ReadArgs, reached: &mut Reached<'_>, context: &Context) -> Result<(), AnyFailure> {
     reached.assign(&args.unit)?;
     let mut bytes = vec![0; args.len];
-    let bar = terminal::bars(context).add(ProgressBar::new(args.len as u64));
+    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new(args.len as u64));
     if let Ok(style) = ProgressStyle::with_template("[{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left") {
         bar.set_style(style);
     }

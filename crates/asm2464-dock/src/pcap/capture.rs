@@ -11,7 +11,6 @@ use asmpatch_files::file;
 use asmpatch_files::queue::{Counts, Outcome, Queue, Sink};
 use thiserror::Error;
 
-use super::device::Bus;
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
 
@@ -143,15 +142,13 @@ impl Capture {
         Ok(Self(Arc::new(Owner { queue, urbs: AtomicU64::new(0), buses: AtomicU16::new(0) })))
     }
 
-    /// Returns a new bus, for one more unit.
-    pub fn bus(&self) -> Bus {
-        let number = self.0.buses.fetch_add(1, Ordering::Relaxed).saturating_add(1);
-        Bus { capture: self.clone(), number, attached: Arc::default() }
-    }
-
     /// Ends the capture: writes the waiting data, for five seconds at most. Drops everything recorded afterwards.
     pub fn finish(&self) -> Summary {
         self.0.finish()
+    }
+
+    pub(super) fn next_bus(&self) -> u16 {
+        self.0.buses.fetch_add(1, Ordering::Relaxed).saturating_add(1)
     }
 
     pub(super) fn next_urb(&self) -> u64 {

@@ -13,10 +13,17 @@ const IN_PROGRESS: i32 = -115;
 /// A bus with one unit on it.
 #[derive(Debug, Clone)]
 pub struct Bus {
-    pub(super) capture: Capture,
-    pub(super) number: u16,
+    capture: Capture,
+    number: u16,
     /// How many addresses have been assigned.
-    pub(super) attached: Arc<AtomicU64>,
+    attached: Arc<AtomicU64>,
+}
+
+impl Capture {
+    /// Returns a new bus, for one more unit.
+    pub fn bus(&self) -> Bus {
+        Bus { capture: self.clone(), number: self.next_bus(), attached: Arc::default() }
+    }
 }
 
 impl Bus {

@@ -3,11 +3,11 @@
 use asm2464_chip::chip::{BarSpec, DeviceEngine, EngineKind, HostMemory};
 
 use super::registers::{
-    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT,
-    ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, REGISTERS_LEN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO,
-    SENT, STATUS, THREADS, WAITS,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, DATA_LEN, ENTRY, ENTRY_TO,
+    FAULT_AT, ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_LEN, PROGRAM_WORDS, RAN, REGISTERS_LEN, RUN, SEND,
+    SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS, THREADS, WAITS,
 };
-use super::{DATA_LEN, Design, PROGRAM_LEN, TinyGpuMachine};
+use super::{Design, TinyGpuMachine};
 
 const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.

@@ -11,8 +11,8 @@ use asm2464_host::pcie::{
 };
 
 use super::registers::{
-    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND,
-    SEND_FROM, SENT, STATUS, VENDOR, WAITS,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DATA_LEN, DEVICE, ID, ID_VALUE, PROGRAM_AT, PROGRAM_LEN,
+    RAN, RUN, SEND, SEND_FROM, SENT, STATUS, VENDOR, WAITS,
 };
 
 /// Offsets of the program and of the data memory's 256 bytes in the card's memory.
@@ -166,7 +166,7 @@ impl TinyGpu {
     /// [`TinyGpuError`].
     pub fn run(&self, pcie: &mut Pcie<'_>, job: &Job<'_>) -> Result<u32, TinyGpuError> {
         let (words, bytes, limit) = (job.program.len(), job.data.len(), job.cycle_limit);
-        if words > super::PROGRAM_LEN || bytes > super::DATA_LEN || limit > CYCLES_MAX {
+        if words > PROGRAM_LEN || bytes > DATA_LEN || limit > CYCLES_MAX {
             let what = format!(
                 "a job of {words} words, {bytes} bytes and {limit} cycles; a card takes 256, 256 and {CYCLES_MAX}"
             );

@@ -5,12 +5,7 @@
 use super::controller::{CacheLines, MemoryController};
 use super::core::{Core, THREADS_A_BLOCK};
 use super::memory::{Channels, MemoryRequest};
-use super::registers::CardFault;
-
-/// Words of program memory.
-pub const PROGRAM_LEN: usize = 256;
-/// Bytes of data memory. An address has 8 bits, so every address is inside it.
-pub const DATA_LEN: usize = 256;
+use super::registers::{CardFault, DATA_LEN, PROGRAM_LEN};
 
 const CORES: usize = 2;
 const DATA_CHANNELS: usize = 4;

@@ -18,4 +18,4 @@ mod tests;
 
 pub use card::ENGINE;
 pub use driver::{DmaWrite, Job, TinyGpu, TinyGpuError};
-pub use machine::{DATA_LEN, Design, PROGRAM_LEN, TinyGpuMachine};
+pub use machine::{Design, TinyGpuMachine};

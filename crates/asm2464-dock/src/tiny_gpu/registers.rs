@@ -6,7 +6,10 @@
 
 use thiserror::Error;
 
-use super::machine::{DATA_LEN, PROGRAM_LEN};
+/// Words of program memory.
+pub const PROGRAM_LEN: usize = 256;
+/// Bytes of data memory. An address has 8 bits, so every address is inside it.
+pub const DATA_LEN: usize = 256;
 
 /// Vendor ID. It is not assigned to anybody; virtual devices use it.
 pub const VENDOR: u16 = 0x1234;

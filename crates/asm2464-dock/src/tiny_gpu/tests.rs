@@ -8,7 +8,7 @@ use self::kernels::{
     BLOCK_DIM, SUM_AT, SUM_THREADS, THREAD_INDEX, UNPACKED_AT, constant, matadd, packed_matmul, store,
 };
 use super::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use super::registers::CardFault;
+use super::registers::{CardFault, DATA_LEN};
 use super::*;
 
 const LIMIT: u64 = 10_000;

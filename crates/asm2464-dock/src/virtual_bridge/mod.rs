@@ -15,10 +15,12 @@ mod port;
 mod power_on;
 mod recorded;
 mod replug;
+mod replug_requests;
 mod reply;
 mod responder;
 mod scenario;
 mod setup;
+mod timing;
 mod unit;
 #[cfg(unix)]
 pub mod usbredir;
@@ -37,6 +39,7 @@ pub use replug::{ReplugError, replug};
 pub use reply::Reply;
 pub use responder::Responder;
 pub use scenario::{
-    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError, Timing,
+    Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError,
 };
+pub use timing::Timing;
 pub use unit::{ControlAnswer, NoSuchAlternate, SharedBridge, VirtualBridge};

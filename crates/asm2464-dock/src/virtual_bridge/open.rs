@@ -13,7 +13,7 @@ use thiserror::Error;
 use super::disk::Disk;
 use super::factory;
 use super::nor::{FLASH_LEN, NorFlash};
-use super::replug::Requests;
+use super::replug_requests::Requests;
 use super::scenario::{Behind, Scenario, ScenarioError};
 use super::unit::VirtualBridge;
 

@@ -9,6 +9,7 @@ use asmpatch_files::toml_file;
 use serde::Deserialize;
 
 use super::nor::FlashFaults;
+use super::timing::Timing;
 use crate::tiny_gpu::{self, registers};
 
 /// What is behind the bridge.
@@ -150,20 +151,6 @@ pub struct Fault {
 
 const fn one() -> u64 {
     1
-}
-
-/// Durations, all zero by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Timing {
-    /// Milliseconds for each 4 KiB sector erased.
-    pub erase_sector_ms: u64,
-    /// Microseconds for each 256-byte page programmed.
-    pub program_page_us: u64,
-    /// Microseconds from a command to its status.
-    pub command_us: u64,
-    /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug, until the unit is back.
-    pub reenumerate_ms: u64,
 }
 
 /// The scenario of a virtual unit: its `bridge.toml`.

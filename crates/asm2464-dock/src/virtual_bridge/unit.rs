@@ -6,7 +6,7 @@ mod presence;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use asm2464::firmware::{BridgeState, Image};
+use asm2464::firmware::BridgeState;
 use asm2464_chip::chip::{CLOCK_MHZ, ControlReply, Simulated};
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;
@@ -16,7 +16,7 @@ use super::chip_unit::{ChipUnit, Counts};
 use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
-use super::replug::Requests;
+use super::replug_requests::Requests;
 use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::Cdb;
 use asm2464::TransportKind;
+use asm2464::scsi::Cdb;
 
 use super::error::{TransportError, TransportErrorKind};
 use super::pipes::Pipes;

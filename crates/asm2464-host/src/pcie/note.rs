@@ -5,8 +5,10 @@ use serde::Serialize;
 
 use super::capability::{CapabilityFault, LinkRate};
 use super::function::{Buses, Window};
-use super::survey::FUNCTIONS_MAX;
 use asm2464::Bdf;
+
+/// Maximum number of functions. No tree behind a dock has more.
+pub(super) const FUNCTIONS_MAX: usize = 256;
 
 /// A lasting change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

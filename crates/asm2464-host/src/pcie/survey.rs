@@ -10,12 +10,10 @@ use super::function::{
     BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS, Header,
     STATUS_CAPABILITIES,
 };
-use super::note::{Change, Note};
+use super::note::{Change, FUNCTIONS_MAX, Note};
 use asm2464::Bdf;
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 
-/// Maximum number of functions. No tree behind a dock has more.
-pub(super) const FUNCTIONS_MAX: usize = 256;
 /// IDs of a function that is not ready, if its root port hides the retries from software. Source: PCI Express base
 /// specification 4.0, 2.3.2.
 const NOT_READY: u32 = 0xFFFF_0001;

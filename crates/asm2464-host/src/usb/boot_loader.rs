@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 
-use super::KnownUnits;
 use super::device::Device;
 use super::discovery::{Found, find_at};
 use super::error::UsbError;
+use super::known_units::KnownUnits;
 use crate::bridge::PortPath;
 
 /// Time that a unit may take to come back after the reset has thrown it off the bus.

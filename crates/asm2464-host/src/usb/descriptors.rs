@@ -5,6 +5,9 @@ use thiserror::Error;
 
 use crate::bridge::{BusSpeed, Endpoint};
 
+/// Number of the interface in every state of a bridge.
+pub(super) const INTERFACE: u8 = 0;
+
 /// bmAttributes of a bulk endpoint, bits 0 and 1.
 const BULK: u8 = 0x02;
 

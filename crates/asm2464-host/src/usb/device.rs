@@ -6,8 +6,8 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use tracing::info;
 
-use super::INTERFACE;
 use super::awake::Awake;
+use super::descriptors::INTERFACE;
 use super::discovery::Found;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, stay_away_at_the_end};

@@ -7,10 +7,10 @@ use std::time::Duration;
 use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
 use rusb::{Context, UsbContext};
 
-use super::INTERFACE;
-use super::KnownUnits;
+use super::descriptors::INTERFACE;
 use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
+use super::known_units::KnownUnits;
 use super::sysfs::{Process, Sysfs};
 use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo};
 

@@ -1,9 +1,8 @@
 //! Protection of disks: checks what uses the disk behind a unit before the unit is taken from the system.
 
-use std::fs::File;
-
 use thiserror::Error;
 
+use super::free_disk::FreeDisk;
 use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
@@ -46,17 +45,6 @@ impl DiskError {
 
 fn listed(all: &[impl ToString]) -> String {
     all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// A disk that nothing uses. While this value lives, nobody else can mount or claim the disk.
-#[derive(Debug)]
-pub struct FreeDisk {
-    /// The disks, opened exclusively.
-    pub held: Vec<File>,
-    /// Whether the disk could be opened exclusively, which needs root and its node. If not, only mounts, swap and
-    /// holders were checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS,
-    /// which reports nothing.
-    pub is_checked: bool,
 }
 
 /// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only

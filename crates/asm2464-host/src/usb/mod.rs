@@ -12,47 +12,30 @@ mod discovery;
 mod disk_guard;
 mod error;
 mod forced_exit;
+mod free_disk;
 mod hotplug;
+mod known_units;
 mod port;
 mod port_power;
 pub mod sysfs;
 mod transfers;
 
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::BridgeState;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{Found, discover};
-pub use disk_guard::{DiskError, FreeDisk, refuse_mounted};
+pub use disk_guard::{DiskError, refuse_mounted};
 pub use error::UsbError;
 pub use forced_exit::release_all;
+pub use free_disk::FreeDisk;
 pub use hotplug::HotplugWatch;
+pub use known_units::KnownUnits;
 pub use port::UsbPort;
-
-use std::collections::BTreeSet;
 
 use tracing::info;
 
 use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
 use transfers::Transfers;
-
-/// What the caller knows of the units that it may open. A device with another ID is never opened.
-#[derive(Debug, Clone, Default)]
-pub struct KnownUnits {
-    /// The USB IDs that count as an ASM2464PD unit's.
-    pub ids: BTreeSet<UsbId>,
-    /// Disks behind units, as in `sda`, that the caller vouches for if the system can't tell whether they are in use.
-    pub unchecked_disks: BTreeSet<String>,
-}
-
-impl KnownUnits {
-    /// Knows these USB IDs, and vouches for no disk.
-    pub fn of(ids: impl IntoIterator<Item = UsbId>) -> Self {
-        Self { ids: ids.into_iter().collect(), unchecked_disks: BTreeSet::new() }
-    }
-}
-
-/// Number of the interface in every state of a bridge.
-const INTERFACE: u8 = 0;
 
 /// Opens a device and puts an engine on it: UAS if `with_uas` is set, the device offers UAS and the system provides the
 /// streams; Bulk-Only otherwise.

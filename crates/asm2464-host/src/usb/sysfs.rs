@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
 pub use self::tunnelled::TunnelledDevice;
-use super::disk_guard::FreeDisk;
+use super::free_disk::FreeDisk;
 use crate::bridge::PortPath;
 
 /// The kernel's file systems, at any mount points.

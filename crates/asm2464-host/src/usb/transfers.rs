@@ -25,7 +25,7 @@ use libusb1_sys::constants as code;
 use memory::{SharedPages, TransferMemory};
 use rusb::UsbContext as _;
 
-use super::INTERFACE;
+use super::descriptors::INTERFACE;
 use super::device::Device;
 use super::error::pipe_error;
 use super::forced_exit::stay_away_at_the_end;

@@ -3,18 +3,16 @@
 use std::time::Instant;
 
 use asm2464::Bdf;
-use asm2464::Coded;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::DMA_STATE;
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::bridge::{
-    Behind, Bridge, CommandError, ControlError, Port, PortError, Transport, TransportError, UnitInfo,
-};
+use asm2464_host::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
 use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
+use super::problem::Problem;
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::failure::AnyFailure;
 use crate::flash::firmware_kind::RunningFirmware;
@@ -39,35 +37,6 @@ pub struct DoctorOptions {
     pub write: bool,
     /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
-}
-
-/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
-/// a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The error's code.
-    pub code: String,
-    /// The error's message: what happened and where.
-    pub message: String,
-}
-
-impl Problem {
-    /// Records an error.
-    pub fn of(error: &dyn Coded) -> Self {
-        Self { code: error.code().to_owned(), message: error.to_string() }
-    }
-}
-
-impl From<PortError> for Problem {
-    fn from(error: PortError) -> Self {
-        Self::of(&error)
-    }
-}
-
-impl From<AnyFailure> for Problem {
-    fn from(failure: AnyFailure) -> Self {
-        Self::of(failure.coded())
-    }
 }
 
 /// State of the bulk pipes.

@@ -6,10 +6,12 @@
 
 mod examine;
 mod experiments;
+mod problem;
 mod questions;
 mod report;
 
-pub use examine::{DoctorOptions, Examination, PipeState, Problem, Timing, examine};
+pub use examine::{DoctorOptions, Examination, PipeState, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
+pub use problem::Problem;
 pub use questions::{Exchange, Question};
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};

@@ -9,8 +9,9 @@ use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
 
-use super::examine::{Examination, PipeState, Problem, Timing};
+use super::examine::{Examination, PipeState, Timing};
 use super::experiments::Finding;
+use super::problem::Problem;
 use super::questions::Exchange;
 use crate::flash::identity::is_nobodys;
 

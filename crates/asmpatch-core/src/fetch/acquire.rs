@@ -13,8 +13,9 @@ use thiserror::Error;
 
 use super::address;
 use super::cache::{Cache, CacheError};
-use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
+use super::http::{FetchEvent, FetchProgress, Transfer};
 use super::http_error::HttpError;
+use super::limits::Limits;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{self, UnpackError, Wanted};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use asm2464::interrupt::Interrupted;
 use thiserror::Error;
 
-use super::http::Limits;
+use super::limits::Limits;
 
 /// Reasons a transfer failed. Addresses are without user names and passwords, and at most 200 characters long.
 #[derive(Debug, Error)]

@@ -10,8 +10,8 @@ use reqwest::blocking::{Client, Response};
 use reqwest::{Proxy, Url, header, redirect};
 
 use super::address;
-use super::http::Limits;
 use super::http_error::Failure;
+use super::limits::Limits;
 
 const CHUNK: usize = 64 * 1024;
 const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));

@@ -5,8 +5,8 @@ use asm2464::flash::{RegisterFlash, SECTOR_LEN};
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 
+use super::blocks::{BlockBytes, UnitBlocks, is_readable};
 use super::error::FlashError;
-use super::plan::{BlockBytes, UnitBlocks, is_readable};
 use super::slot::Slot;
 
 /// Reads a unit's flash.

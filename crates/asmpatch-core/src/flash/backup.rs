@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::access::Access;
+use super::blocks::is_readable;
 use super::error::FlashError;
-use super::plan::is_readable;
 use super::progress::{FlashEvent, FlashProgress};
 
 /// Backup of the first slot of a unit's flash.

@@ -7,23 +7,26 @@
 //! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
 
+pub(super) mod error;
+
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{CONFIG_BLOCK_LEN, ImageError, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asmpatch_files::atomic::{self, StagedFolder, sync_folder};
 use asmpatch_files::file;
 use asmpatch_files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
-use thiserror::Error;
 
+pub use self::error::BackupFolderError;
+use self::error::FORMAT;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
+use super::blocks::BlockBytes;
 use super::fitting::FiledBackup;
-use super::plan::BlockBytes;
 
 const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
@@ -33,8 +36,6 @@ const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
 const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
 /// The same, if the flash holds no image.
 const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
-/// Format of the layout.
-const FORMAT: u32 = 1;
 /// Maximum length of a backup's file. No more is read.
 const MAX_FILE_LEN: usize = 0x2_0000;
 
@@ -80,78 +81,6 @@ impl fmt::Display for BackupManifest {
         Ok(())
     }
 }
-
-/// Reasons a backup could not be written or read.
-#[derive(Debug, Error)]
-pub enum BackupFolderError {
-    /// The system reported an error.
-    #[error("cannot {doing} {}", path.display())]
-    Io {
-        /// The failed operation.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The folder exists with other contents.
-    #[error("{} exists and is not this backup", .0.display())]
-    Exists(PathBuf),
-    /// There is no valid backup.toml.
-    #[error("{} is not a backup manifest: {why}", path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The format is not known to this version.
-    #[error("{} has format {found}, expected {FORMAT}", path.display())]
-    Format {
-        /// The manifest.
-        path: PathBuf,
-        /// Its format number.
-        found: u32,
-    },
-    /// The list of files differs from that of every backup.
-    #[error("{} lists {found}, expected {expected}", path.display())]
-    Files {
-        /// The manifest.
-        path: PathBuf,
-        /// The listed names.
-        found: String,
-        /// The expected names.
-        expected: String,
-    },
-    /// A file does not match the manifest.
-    #[error("{} has {found}, backup.toml says {expected}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Its actual value.
-        found: String,
-        /// Its expected value.
-        expected: String,
-    },
-    /// The firmware in the backup would not start.
-    #[error("the firmware in {} would not start: {source}", path.display())]
-    Firmware {
-        /// The backup.
-        path: PathBuf,
-        /// The container's error.
-        source: ImageError,
-    },
-}
-
-asm2464::coded!(BackupFolderError {
-    Io => "asmpatch::backup::io",
-    Exists => "asmpatch::backup::exists",
-    Manifest => "asmpatch::backup::manifest",
-    Format => "asmpatch::backup::format",
-    Files => "asmpatch::backup::files",
-    Damaged => "asmpatch::backup::digest",
-    Firmware => "asmpatch::backup::firmware",
-});
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]

@@ -7,11 +7,12 @@ use asm2464_chip::practice;
 use derive_more::Display;
 use thiserror::Error;
 
+use super::blocks::is_readable;
 use super::firmware_kind::{Firmware, Rewritable};
 use super::fitting::FittingBackup;
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
-use super::plan::{BlockSource, FlashPlan, is_readable};
+use super::plan::{BlockSource, FlashPlan};
 use crate::patch::Library;
 
 /// What is to be written, the same for every unit.
@@ -487,7 +488,7 @@ pub(super) mod samples {
     use asm2464::firmware::known_blocks;
 
     use super::*;
-    use crate::flash::plan::BlockBytes;
+    use crate::flash::blocks::BlockBytes;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
         let [mut block, _] = known_blocks();

@@ -12,8 +12,8 @@ use asm2464_host::bridge::Location;
 use derive_more::Display;
 
 use super::backup::BackedUpUnit;
+use super::blocks::{BlockBytes, UnitBlocks};
 use super::identity::{UnitIdentity, is_nobodys};
-use super::plan::{BlockBytes, UnitBlocks};
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 use derive_more::Display;
 
-use super::plan::BlockBytes;
+use super::blocks::BlockBytes;
 use super::proof::differing;
 
 /// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.

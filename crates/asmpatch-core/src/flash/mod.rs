@@ -9,6 +9,7 @@
 pub mod access;
 pub mod backup;
 pub mod backup_folder;
+pub mod blocks;
 pub mod decide;
 pub mod error;
 pub mod firmware_kind;

@@ -8,10 +8,10 @@ use asm2464_host::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError,
 
 use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
+use super::blocks::{UnitBlocks, is_readable};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::fitting::UnitTraces;
-use super::plan::{UnitBlocks, is_readable};
 use super::proof::differing;
 use crate::failure::AnyFailure;
 use crate::patch::Library;

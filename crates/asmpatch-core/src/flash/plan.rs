@@ -2,26 +2,15 @@
 
 use asm2464::digest::to_hex;
 use asm2464::firmware::{
-    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion,
-    Image, Part, UsbId, kept_bytes, known_blocks,
+    BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Image, Part,
+    UsbId, kept_bytes, known_blocks,
 };
 use asm2464_host::bridge::Attached;
 use derive_more::Display;
 
 use super::backup::Backup;
+use super::blocks::{BlockBytes, UnitBlocks, is_readable};
 use super::open_image::OpenImage;
-
-/// The bytes of a configuration block.
-pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
-
-/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
-pub type UnitBlocks = [Option<BlockBytes>; 2];
-
-/// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
-/// commands that write. Source: the reference's section on identities; openpilot's flasher.
-pub const fn is_readable(state: BridgeState) -> bool {
-    matches!(state, BridgeState::Vendor | BridgeState::OpenFirmware)
-}
 
 /// Source of a planned configuration block, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
@@ -207,6 +196,8 @@ fn words(block: &ConfigBlock, field: ConfigField) -> String {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::firmware::CONFIG_BLOCK_LEN;
+
     use super::super::backup::tests::{sample_backup, sample_image};
     use super::*;
 

@@ -9,7 +9,7 @@ mod virtual_unit;
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortPath, Transport as _, UnitInfo};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::Selector;
@@ -214,15 +214,11 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenE
     }
 }
 
-fn wants_uas(wanted: Option<TransportKind>) -> bool {
-    matches!(wanted, Some(TransportKind::Uas | TransportKind::UasStreams))
-}
-
 fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, OpenError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
     let location = || found.info.location.clone();
-    let wants_uas = wants_uas(wanted);
+    let wants_uas = wanted.is_some_and(TransportKind::is_uas);
     if let Ok(Layout { uas: Err(fault), .. }) = &found.layout
         && wants_uas
     {

@@ -52,7 +52,7 @@ pub(super) fn open(
     let streams = if wanted == Some(TransportKind::BulkOnly) { None } else { port.uas()? };
     match streams {
         Some(streams) => Ok(streams),
-        None if super::wants_uas(wanted) => {
+        None if wanted.is_some_and(TransportKind::is_uas) => {
             let fault = DescriptorFault::NoClass("UAS (8/6/62)", BULK_ONLY_CLASS);
             Err(OpenError::NoUas { location: info.location.clone(), fault })
         }

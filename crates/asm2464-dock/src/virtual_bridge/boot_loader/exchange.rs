@@ -5,7 +5,6 @@ use std::time::Instant;
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense};
 
-use super::target::Target;
 use crate::virtual_bridge::reply::Reply;
 
 /// How a command ends.
@@ -75,25 +74,6 @@ impl CommandExchange {
         }
         self.moved += count;
         Reply::Done(count)
-    }
-
-    /// Takes data from the host, and ends the command when it is complete. Returns the number of bytes taken.
-    pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) -> usize {
-        let count = data.len().min(self.limit - self.moved);
-        self.data.extend_from_slice(&data[..count]);
-        self.moved += count;
-        if self.data_is_done() {
-            self.finish(target);
-        }
-        count
-    }
-
-    /// Ends a command that has its data.
-    pub(super) fn finish(&mut self, target: &mut Target) {
-        if self.ending == CommandEnding::AfterData {
-            self.ending = target.finish(&self.cdb, &self.data);
-            self.ready_at = target.ready_at();
-        }
     }
 
     /// Whether the status is due.

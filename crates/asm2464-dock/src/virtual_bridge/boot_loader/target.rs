@@ -24,6 +24,27 @@ pub(super) struct Target {
     pub(super) sense: Sense,
 }
 
+impl CommandExchange {
+    /// Takes data from the host, and ends the command when it is complete. Returns the number of bytes taken.
+    pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) -> usize {
+        let count = data.len().min(self.limit - self.moved);
+        self.data.extend_from_slice(&data[..count]);
+        self.moved += count;
+        if self.data_is_done() {
+            self.finish(target);
+        }
+        count
+    }
+
+    /// Ends a command that has its data.
+    pub(super) fn finish(&mut self, target: &mut Target) {
+        if self.ending == CommandEnding::AfterData {
+            self.ending = target.finish(&self.cdb, &self.data);
+            self.ready_at = target.ready_at();
+        }
+    }
+}
+
 impl Target {
     pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
         Self { flash, identity: Identity::boot_loader(), command_time, sense: Sense::NONE }

@@ -9,7 +9,7 @@ use super::VirtualBridge;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
 use crate::virtual_bridge::descriptors::Descriptors;
 use crate::virtual_bridge::power_on;
-use crate::virtual_bridge::replug::Requests;
+use crate::virtual_bridge::replug_requests::Requests;
 use crate::virtual_bridge::scenario::{BulkHangs, CpuReset, PowerOnState};
 
 #[derive(Debug, Clone, Copy)]

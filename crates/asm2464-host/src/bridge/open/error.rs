@@ -5,7 +5,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
-use super::queue::OpenRequest;
+use super::job::OpenRequest;
 
 /// Reasons a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

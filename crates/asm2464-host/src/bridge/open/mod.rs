@@ -5,12 +5,14 @@
 
 mod command;
 mod error;
+pub(super) mod job;
 mod queue;
 mod recovery;
 mod registers;
 #[cfg(test)]
 mod tests;
 mod work;
+mod workload;
 
 use std::time::Duration;
 
@@ -19,7 +21,9 @@ use asm2464::sram::{DMA_STATE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
 use asm2464::tlp::{Completion, LINK_UP, LTSSM, Tlp};
 pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
-pub use queue::{MAX_DEPTH, OpenJob, OpenRequest, OpenWorkload};
+pub use job::{OpenJob, OpenRequest};
+pub use queue::MAX_DEPTH;
+pub use workload::OpenWorkload;
 
 use tracing::info;
 
@@ -29,8 +33,6 @@ use super::pipes::ControlPipes;
 use super::unit_info::BusSpeed;
 use super::workload::DataPhase;
 
-/// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
-const BULK_LEN: usize = SLOT_LEN;
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 

@@ -3,14 +3,18 @@
 use std::slice;
 use std::time::Duration;
 
+use asm2464::sram::SLOT_LEN;
 use asm2464::tlp::{COMPLETION_LEN, Completion, Tlp};
 
 use super::super::pipes::Endpoint;
 use super::super::workload::DataPhase;
-use super::BULK_LEN;
 use super::command::OpenCommand;
 use super::error::ControlError;
-use super::queue::{OpenJob, OpenRequest, OpenWorkload};
+use super::job::{OpenJob, OpenRequest};
+use super::workload::OpenWorkload;
+
+/// Bytes of a bulk transfer: whole packets at every speed, and one slot of the SRAM.
+pub(super) const BULK_LEN: usize = SLOT_LEN;
 
 /// Control requests. Their answers fill a buffer, one after the other.
 pub(super) struct Requests<'a, I> {

@@ -5,9 +5,10 @@ use asm2464_host::bridge::{Attached, Behind};
 use proptest::prelude::*;
 
 use super::super::backup::tests::sample_image;
+use super::super::blocks::{BlockBytes, UnitBlocks};
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
-use super::super::plan::{BlockBytes, BlockPlan, UnitBlocks};
+use super::super::plan::BlockPlan;
 use super::samples::{block_one, block_zero};
 use super::*;
 

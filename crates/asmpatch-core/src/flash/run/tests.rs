@@ -17,7 +17,7 @@ use asm2464_host::bridge::{
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::backup::tests::sample_image;
-use super::super::plan::UnitBlocks;
+use super::super::blocks::UnitBlocks;
 use super::*;
 
 /// The unit's behaviour on the n-th command of an opcode.

@@ -43,6 +43,11 @@ pub fn counters(version: FirmwareVersion) -> [(u16, u8); 3] {
     COUNTERS.map(|(at, value)| (in_version(version, at), value))
 }
 
+/// Returns the address of the variable that the initialisation sets to 2, and that is 0 before: 240417's 0x05A8.
+pub const fn device_variable(version: FirmwareVersion) -> u16 {
+    in_version(version, 0x05A8)
+}
+
 /// The address that a variable of 240417 has in another version. Source: the same code in both images, by its operands;
 /// the initialisation was executed on 231204.
 const fn in_version(version: FirmwareVersion, at: u16) -> u16 {

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use asm2464::scsi::XdataAddress;
+use asm2464::scsi::runtime::device_variable;
 use asm2464_host::bridge::open::SECTOR_LEN;
 use asm2464_host::bridge::{Bridge, CommandError, Transport};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
@@ -192,7 +193,8 @@ fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) ->
 
 /// Initialises the bridge if it is not initialised.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
-    if bridge.xdata_byte(XdataAddress::main(0x05A8))? == 0 { bridge.initialise() } else { Ok(()) }
+    let device = XdataAddress::main(device_variable(bridge.firmware_version()?));
+    if bridge.xdata_byte(device)? == 0 { bridge.initialise() } else { Ok(()) }
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use asm2464::scsi::XdataAddress;
-use asm2464::scsi::runtime::device_variable;
 use asm2464_host::bridge::open::SECTOR_LEN;
 use asm2464_host::bridge::{Bridge, CommandError, Transport};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};
@@ -193,7 +192,7 @@ fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) ->
 
 /// Initialises the bridge if it is not initialised.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
-    let device = XdataAddress::main(device_variable(bridge.firmware_version()?));
+    let device = XdataAddress::main(bridge.variables()?.device());
     if bridge.xdata_byte(device)? == 0 { bridge.initialise() } else { Ok(()) }
 }
 

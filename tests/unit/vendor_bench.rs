@@ -111,6 +111,24 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
 }
 
+/// 231204 keeps the variables of the initialisation elsewhere.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
+fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
+    let path = std::env::var_os("ASMPATCH_VENDOR_231204_IMAGE").expect("ASMPATCH_VENDOR_231204_IMAGE names the image");
+    let mut image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
+    assert!(image.replace(BodyOffset(0x29FF), &[0x05]));
+    let mut port = port(&image, LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
+    assert!(initialised && report.unit.behind == "no medium");
+    let integrity = report.integrity.as_ref().unwrap();
+    assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+    for path in [Path::Write16, Path::E4Stock] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}: {:?}", outcome(&report, path));
+    }
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {

@@ -64,6 +64,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
         "discard what was read; run the command again, and if the error stays, try another cable and port";
     "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
+    "asmpatch::bridge::unknown_variables", Refused,
+        "nothing was written: at the addresses of 240417 or 231204 this firmware may keep something else. \
+         `asmpatch bench --path e4-255` measures without the initialisation";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
@@ -147,8 +150,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the line: 85.00.00 is the chip maker's, others are enclosure makers' or of another \
-         series (84), and it is not known whether one fits the other's board: add `--other-line` to write it. Nothing \
+        "the last three bytes name the line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, and of 84 \
+         nothing is known. Nor is it known whether one fits the other's board: add `--other-line` to write it. Nothing \
          was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \

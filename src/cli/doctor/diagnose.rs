@@ -22,8 +22,12 @@ const SUPPLY_MIN_MV: u16 = 11_400;
 /// class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
-/// Advice for a unit whose bulk pipes hang. Source: owners' reports.
+/// Advice for a unit that answers nothing. Source: owners' reports.
 const POWER: &str = "power: unplug the unit and its supply, wait five seconds, plug both in again. Nothing else helps";
+
+/// Advice for a unit that still answers control requests.
+const RESET: &str = "run `asmpatch reset`, which tries what can help, mildest first; if nothing does, unplug the unit \
+                     and its supply, wait five seconds, plug both in again";
 
 /// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
@@ -221,7 +225,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
-            POWER,
+            RESET,
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/reliability.md.
@@ -245,7 +249,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
                 "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): a runtime that is at \
                  work, or the state in which bulk pipes hang while control requests are answered"
             );
-            advise(Bad, found, format!("end the runtime; where there is none, {POWER}"))
+            advise(Bad, found, format!("end the runtime; where there is none, {RESET}"))
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();

@@ -8,7 +8,7 @@ use asmpatch_files::file;
 use clap_complete::{Generator as _, Shell};
 use thiserror::Error;
 
-use super::{AnyFailure, Context, Exit};
+use super::{AnyFailure, Context, Exit, print};
 
 /// Print a completion script for a shell, or write it into a folder.
 #[derive(Debug, clap::Args)]
@@ -45,7 +45,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             file::make_folder(dir).map_err(|source| FolderError { dir: dir.clone(), source })?;
             atomic::write(&dir.join(args.shell.file_name("asmpatch")), &script)?;
         }
-        None => out!("{}", String::from_utf8_lossy(&script)),
+        None => print::whole(&String::from_utf8_lossy(&script)),
     }
     Ok(Exit::Done)
 }

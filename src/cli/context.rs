@@ -3,6 +3,7 @@
 use std::io::IsTerminal;
 
 use asm2464::Coded;
+use asm2464::digest::Sha256Digest;
 use asmpatch_core::failure::AnyFailure;
 use clap::ValueEnum;
 use miette::{GraphicalReportHandler, GraphicalTheme};
@@ -10,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use super::errors;
 use super::harmless::{Harmless, causes};
-use super::print;
 use super::settings::Settings;
+use super::{fold, print, terminal};
 
 /// When to colour the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize, derive_more::Display)]
@@ -31,6 +32,8 @@ pub enum ColorChoice {
 pub struct Context {
     /// Whether to print only results and errors.
     pub(super) is_quiet: bool,
+    /// Whether to print digests whole.
+    is_verbose: bool,
     json: bool,
     /// The configuration file.
     pub(super) settings: Settings,
@@ -82,17 +85,37 @@ impl ErrorJson {
     }
 }
 
+/// Shortens a digest to a recognisable length.
+pub fn short(digest: &str) -> String {
+    format!("{}…", digest.get(..16).unwrap_or(digest))
+}
+
+/// The widest lines of a failure, in columns.
+const WIDTH: usize = 100;
+
+/// Folds a line of a failure unless it quotes a file: what marks a place in the quote is on the next line.
+fn folded(line: &str, width: usize) -> String {
+    let quotes = |c: char| c.is_ascii_digit() || c == ':' || c == '·';
+    if line.trim_start().starts_with(quotes) { line.to_owned() } else { fold::fold(line, width) }
+}
+
 impl Context {
-    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `json` says whether the
-    /// result is printed as JSON, `settings` is the configuration file.
-    pub fn new(color: ColorChoice, is_quiet: bool, json: bool, settings: Settings) -> Self {
+    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints digests
+    /// whole, `json` says whether the result is printed as JSON, `settings` is the configuration file.
+    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool, settings: Settings) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { is_quiet, json, settings }
+        Self { is_quiet, is_verbose, json, settings }
+    }
+
+    /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.
+    pub fn digest(&self, digest: &Sha256Digest) -> String {
+        let whole = digest.to_string();
+        if self.is_verbose { whole } else { short(&whole) }
     }
 
     /// Whether to draw progress: not with `--quiet`, and not into a pipe.
@@ -114,10 +137,12 @@ impl Context {
         let harmless = Harmless::new(error);
         let mut text = String::new();
         let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+        let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
         // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
-        if GraphicalReportHandler::new_themed(theme).with_width(100).render_report(&mut text, &harmless).is_err() {
+        if handler.render_report(&mut text, &harmless).is_err() {
             text = harmless.to_string();
         }
-        errln!("{}", text.trim_end());
+        let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
+        errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
     }
 }

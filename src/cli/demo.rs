@@ -14,6 +14,7 @@ use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
 use super::Context;
+use super::context::short;
 use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
 use crate::interrupt;
@@ -212,11 +213,6 @@ fn next(kept: Option<&Path>) {
         outln!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
     }
     outln!("A stopped flash can be finished or undone: docs/recovery.md");
-}
-
-/// Shortens a digest to a recognisable length.
-fn short(digest: &str) -> String {
-    format!("{}…", digest.get(..16).unwrap_or(digest))
 }
 
 fn thousands(number: usize) -> String {

@@ -151,9 +151,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::json(&report(manifest, path, &acquired));
     } else {
         if !context.is_quiet {
-            errln!("{}", summary(manifest, &acquired));
+            errln!("{}", summary(manifest, &acquired, context));
         }
-        outln!("{}", path.display());
+        print::whole(&format!("{}\n", path.display()));
     }
     Ok(Exit::Done)
 }
@@ -214,7 +214,7 @@ fn report<'a>(manifest: &'a Manifest, path: &'a Path, acquired: &'a Acquired) ->
     DownloadReport { image: manifest.into(), path, origin, from, place: place.as_deref() }
 }
 
-fn summary(manifest: &Manifest, acquired: &Acquired) -> String {
+fn summary(manifest: &Manifest, acquired: &Acquired, context: &Context) -> String {
     let from = match (&acquired.source, &acquired.place) {
         (None, _) => "already in the cache".to_owned(),
         (_, Some(place)) => format!("taken from {}", place.shown()),
@@ -222,7 +222,8 @@ fn summary(manifest: &Manifest, acquired: &Acquired) -> String {
         (Some(source @ Source::Url(_)), None) => format!("fetched from {}", source.to_string().shown()),
     };
     let Manifest { id, version, chip, size, sha256, .. } = manifest;
-    format!("{id} (version {version} for the {}): {from}; verified {size} bytes, SHA-256 {sha256}", chip.shown())
+    let (chip, digest) = (chip.shown(), context.digest(sha256));
+    format!("{id} (version {version} for the {chip}): {from}; verified {size} bytes, SHA-256 {digest}")
 }
 
 /// Shows transfers as bars on stderr, or not at all.

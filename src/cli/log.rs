@@ -34,7 +34,8 @@ const OURS: [&str; 2] = ["asm2464", "asmpatch"];
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Output")]
 pub struct LogArgs {
-    /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer.
+    /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer. Prints digests
+    /// whole.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 
@@ -63,6 +64,11 @@ pub struct Log {
 static ON_STDERR: OnceLock<Arc<LineQueue>> = OnceLock::new();
 
 impl LogArgs {
+    /// Whether `--verbose` was given.
+    pub const fn is_verbose(&self) -> bool {
+        self.verbose > 0
+    }
+
     /// Starts the log if one is requested.
     ///
     /// # Errors

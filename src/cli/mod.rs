@@ -20,6 +20,7 @@ mod download;
 pub mod errors;
 mod exec;
 mod flash;
+mod fold;
 mod harmless;
 mod info;
 mod input;
@@ -60,6 +61,7 @@ pub use context::{ColorChoice, Context};
 pub use device::DeviceArgs;
 pub use flash::recovery;
 use log::LogArgs;
+pub use terminal::clear as clear_progress;
 
 use self::settings::{ConfigFile, Settings};
 use crate::cli::errors::Exit;
@@ -190,7 +192,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
         (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
     }
     let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
-    let context = Context::new(cli.color, cli.quiet, wants_json, settings);
+    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);
     let mut log = None;
     let outcome = loaded.and_then(|_| {
         // Start the log before anything else: a file that can't be written stops the command.

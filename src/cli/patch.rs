@@ -82,7 +82,7 @@ impl print::Document for PatchedJson<'_> {}
 ///
 /// # Errors
 /// Fails if the file is no image, the patches don't fit it or each other, or OUT exists or can't be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;
     if args.list {
@@ -114,7 +114,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         };
         print::json(&json);
     } else {
-        print(file, args.dry_run, &image, &set, &patched, &written);
+        print(file, args.dry_run, &image, &set, &patched, &written, context);
     }
     Ok(Exit::Done)
 }
@@ -173,7 +173,16 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf]) {
+fn print(
+    file: &Path,
+    dry_run: bool,
+    image: &str,
+    set: &PatchSet<'_>,
+    patched: &Patched,
+    written: &[PathBuf],
+    context: &Context,
+) {
+    let digest = context.digest(&patched.receipt.output.sha256);
     outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
     for patch in &set.patches {
         outln!("  {}: {}", patch.id.shown(), patch.title.shown());
@@ -185,10 +194,10 @@ fn print(file: &Path, dry_run: bool, image: &str, set: &PatchSet<'_>, patched: &
             let rows = fields.map(|(field, value)| [field.name().to_owned(), value.to_string().shown().to_string()]);
             table::print(["configuration field", "new value"], rows);
         }
-        outln!("nothing written; the patched image would have SHA-256 {}", patched.receipt.output.sha256);
+        outln!("nothing written; the patched image would have SHA-256 {digest}");
     }
     if let [image, receipt] = written {
-        outln!("wrote {}, SHA-256 {}", image.shown(), patched.receipt.output.sha256);
+        outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
         outln!("next: asmpatch flash {}", shell::path(image));
     }

@@ -3,6 +3,8 @@
 //! A line that can't be written is lost, and nothing else happens: no command panics, stops or changes its exit status
 //! because its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and
 //! `print_stderr` forbid the standard library's macros, which panic.
+//!
+//! On a terminal, long lines are folded at its width. In a pipe they stay whole, for `grep`.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -12,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use asm2464::escape;
 use serde::Serialize;
 
-use super::{log, terminal};
+use super::{fold, log, terminal};
 
 /// Prints a line to stdout.
 macro_rules! outln {
@@ -69,7 +71,7 @@ fn json_text(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
             HAS_JSON.store(true, Ordering::Relaxed);
-            outln!("{}", escape::json(&text));
+            whole(&(escape::json(&text).to_string() + "\n"));
         }
         // Only a path that is not UTF-8 can't be written as JSON.
         Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
@@ -84,6 +86,15 @@ pub fn has_json() -> bool {
 /// Writes to stdout; remembers the first failure for [`report_lost_output`].
 pub fn out(text: fmt::Arguments<'_>) {
     log::settle();
+    match terminal::stdout_width() {
+        Some(width) => whole(&fold::fold(&escape::printed(&text.to_string()), width)),
+        None => whole(&text.to_string()),
+    }
+}
+
+/// Writes text for programs to stdout, as [`out`], but folds no line.
+pub fn whole(text: &str) {
+    log::settle();
     if let Err(error) = write(anstream::stdout, text) {
         let _ = LOST.set(error);
     }
@@ -92,7 +103,10 @@ pub fn out(text: fmt::Arguments<'_>) {
 /// Writes to stderr. Ignores errors, because there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
     log::settle();
-    let _ = write(anstream::stderr, text);
+    let _ = match terminal::stderr_width() {
+        Some(width) => write(anstream::stderr, &fold::fold(&escape::printed(&text.to_string()), width)),
+        None => write(anstream::stderr, &text.to_string()),
+    };
 }
 
 /// Writes a line of the log to stderr.
@@ -100,13 +114,13 @@ pub fn err(text: fmt::Arguments<'_>) {
 /// # Errors
 /// The system's error.
 pub fn log(line: &str) -> io::Result<()> {
-    write(anstream::stderr, format_args!("{line}"))
+    write(anstream::stderr, line)
 }
 
 /// Writes the whole text in one call, so that lines of several threads do not mix.
-fn write<S: Write>(stream: impl FnOnce() -> S, text: fmt::Arguments<'_>) -> io::Result<()> {
+fn write<S: Write>(stream: impl FnOnce() -> S, text: &str) -> io::Result<()> {
     // Values from outside are escaped when they are put into the text. This makes sure of it.
-    let text = escape::printed(&text.to_string());
+    let text = escape::printed(text);
     terminal::among_bars(|| {
         let mut stream = stream();
         stream.write_all(text.as_bytes())?;

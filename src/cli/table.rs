@@ -1,35 +1,86 @@
-//! Text tables: at most 80 columns wide in a pipe, as wide as the terminal otherwise.
+//! Text tables: columns with spaces between, at most 80 wide in a pipe, as wide as the terminal otherwise.
 
-use std::env;
-use std::io::IsTerminal as _;
+use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 
-use comfy_table::{ContentArrangement, Row, Table, presets};
+use super::terminal;
 
 /// Width of a table that does not go to a terminal, in columns.
-const WIDTH: u16 = 80;
+const WIDTH: usize = 80;
 
-/// Creates a table: with lines on a terminal, with spaces only in a pipe or if the locale is not UTF-8.
+fn width() -> usize {
+    terminal::stdout_width().unwrap_or(WIDTH)
+}
+
+/// Creates a table.
 pub fn new() -> Table {
+    of_width(width())
+}
+
+fn of_width(width: usize) -> Table {
     let mut table = Table::new();
-    let terminal = std::io::stdout().is_terminal().then(console::Term::stdout);
-    let width = terminal.as_ref().and_then(console::Term::size_checked).map_or(WIDTH, |(_, columns)| columns.max(40));
-    let is_plain = terminal.is_none() || !is_utf8(|name| env::var(name).ok());
-    table.load_style(if is_plain { presets::NOTHING } else { presets::UTF8_FULL_CONDENSED });
+    table.load_style(presets::NOTHING);
+    let width = u16::try_from(width).unwrap_or(u16::MAX);
     table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
     table
 }
 
-/// Prints a table without trailing spaces.
+/// Prints a table without trailing spaces. Breaks cells only between words. If the table is too wide even so, prints
+/// each row as lines instead, one for each column.
 pub fn print<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
-    outln!("{}", new().set_header(header).add_rows(rows).trim_fmt());
+    outln!("{}", format(header, rows.into_iter().map(Into::into).collect(), width()));
 }
 
-/// Whether the locale uses UTF-8. The first of these variables that is set and not empty decides (POSIX.1-2024, 8.2).
-/// Windows has no such variables, and shows UTF-8.
-fn is_utf8(variable: impl Fn(&str) -> Option<String>) -> bool {
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().filter_map(variable).find(|value| !value.is_empty());
-    let names_utf8 = |locale: &str| locale.to_ascii_lowercase().replace('-', "").contains("utf8");
-    locale.map_or(cfg!(windows), |locale| names_utf8(&locale))
+/// Prints a table as [`print`], whose last column has commands: none of them is broken, so that you can copy it.
+pub fn print_commands<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
+    let rows: Vec<Row> = rows.into_iter().map(Into::into).collect();
+    let longest = |row: &Row| row.cell_iter().map(|cell| cell.content().chars().count() + 2).collect::<Vec<_>>();
+    let widths = rows.iter().map(longest).fold(header.map(|name| name.len() + 2).to_vec(), |widest, row| {
+        widest.iter().zip(row).map(|(a, b)| *a.max(&b)).collect()
+    });
+    if widths.iter().sum::<usize>() <= width() {
+        print(header, rows);
+    } else {
+        let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+        outln!("{}", records(header, &cells));
+    }
+}
+
+fn cells(row: &Row) -> Vec<String> {
+    row.cell_iter().map(comfy_table::Cell::content).collect()
+}
+
+fn format<const N: usize>(header: [&str; N], rows: Vec<Row>, width: usize) -> String {
+    let cells: Vec<Vec<String>> = rows.iter().map(cells).collect();
+    let words = |text: &str| text.split_whitespace().map(|word| word.chars().count()).max().unwrap_or_default();
+    let narrowest: [usize; N] = std::array::from_fn(|at| {
+        let below = cells.iter().filter_map(|row| row.get(at)).map(|cell| words(cell));
+        below.chain([words(header[at])]).max().unwrap_or_default()
+    });
+    if narrowest.iter().map(|column| column + 2).sum::<usize>() > width {
+        return records(header, &cells);
+    }
+    let mut table = of_width(width);
+    table.set_header(header).add_rows(rows);
+    for (column, narrowest) in table.column_iter_mut().zip(narrowest) {
+        let narrowest = u16::try_from(narrowest + 2).unwrap_or(u16::MAX);
+        column.set_padding((0, 2)).set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(narrowest)));
+    }
+    table.trim_fmt()
+}
+
+/// Formats each row as lines: the column's name, then what is in it.
+fn records<const N: usize>(header: [&str; N], rows: &[Vec<String>]) -> String {
+    let name_width = header.iter().map(|name| name.chars().count()).max().unwrap_or_default();
+    let record = |row: &Vec<String>| {
+        let lines = header.iter().zip(row).enumerate().filter(|(_, (_, cell))| !cell.is_empty());
+        let line = |(at, (name, cell)): (usize, (&&str, &String))| {
+            let mark = if at == 0 { "" } else { "  " };
+            let width = name_width + 2 - mark.len();
+            format!("{mark}{name:<width$}  {}", cell.replace('\n', ", "))
+        };
+        lines.map(line).collect::<Vec<_>>().join("\n")
+    };
+    rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -37,23 +88,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_locale_variable_that_is_set_decides_whether_lines_are_drawn() {
-        let with = |set: &[(&str, &str)]| {
-            is_utf8(|name| set.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
-        };
-        assert!(with(&[("LANG", "en_GB.UTF-8")]));
-        assert!(with(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8"), ("LANG", "C")]));
-        assert!(!with(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")]));
-        assert!(!with(&[("LANG", "de_DE.ISO-8859-1")]));
-        assert_eq!(with(&[]), cfg!(windows));
+    fn a_table_fits_its_width_and_no_word_in_it_is_broken() {
+        let row = |a: &str, b: &str| Row::from(vec![a.to_owned(), b.to_owned()]);
+        let rows = vec![row("0x12345678", &"word ".repeat(20)), row("short", "12.345678")];
+        let text = format(["address", "text"], rows, 40);
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert_eq!(text.matches("word").count(), 20, "{text}");
+        assert!(text.contains("0x12345678") && text.contains("12.345678"), "{text}");
     }
 
     #[test]
-    fn a_table_in_a_pipe_is_plain_and_fits_80_columns() {
-        let mut table = new();
-        table.set_header(["a", "b"]).add_row(["x".repeat(60), "y".repeat(60)]);
-        let text = table.trim_fmt();
-        assert!(text.lines().all(|line| line.chars().count() <= 80 && line.is_ascii()), "{text}");
-        assert_eq!(text.matches('x').count(), 60);
+    fn a_table_that_would_break_words_is_printed_as_lines() {
+        let row = Row::from(vec!["3-1.2".to_owned(), "a".repeat(40), "b".repeat(40)]);
+        let text = format(["unit", "serial", "next"], vec![row], 80);
+        let expected = format!("unit      3-1.2\n  serial  {}\n  next    {}", "a".repeat(40), "b".repeat(40));
+        assert_eq!(text, expected);
     }
 }

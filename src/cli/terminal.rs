@@ -1,7 +1,7 @@
-//! The terminal on which progress is drawn.
+//! The terminal: its width, and the progress that is drawn on it.
 
 use std::env;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
 
 use console::Term;
@@ -28,6 +28,30 @@ pub fn among_bars<T>(print: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Clears the bars, for a process that ends while work goes on.
+pub fn clear() {
+    if let Some(bars) = BARS.get() {
+        let _ = bars.clear();
+    }
+}
+
+/// Columns of the narrowest terminal that lines are folded for.
+const NARROWEST: usize = 40;
+
+/// Returns how many columns stdout has, if it is a terminal.
+pub fn stdout_width() -> Option<usize> {
+    io::stdout().is_terminal().then(Term::stdout).as_ref().and_then(columns)
+}
+
+/// Returns how many columns stderr has, if it is a terminal.
+pub fn stderr_width() -> Option<usize> {
+    io::stderr().is_terminal().then(Term::stderr).as_ref().and_then(columns)
+}
+
+fn columns(terminal: &Term) -> Option<usize> {
+    terminal.size_checked().map(|(_, columns)| usize::from(columns).max(NARROWEST))
+}
+
 /// Draws on stderr, unless nothing can be drawn there.
 fn draw_target(is_wanted: bool) -> ProgressDrawTarget {
     let is_dumb = env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
@@ -46,7 +70,8 @@ struct Unfailing<T>(T);
 
 impl<T: TermLike> TermLike for Unfailing<T> {
     fn width(&self) -> u16 {
-        self.0.width()
+        // Ctrl-C is echoed as ^C behind the bar. If that began a line, the bar's own line could not be cleared.
+        self.0.width().saturating_sub(3)
     }
 
     fn height(&self) -> u16 {

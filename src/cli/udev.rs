@@ -3,7 +3,7 @@
 use asmpatch_core::udev_rules::udev_rules;
 
 use super::known::DeviceIds;
-use super::{AnyFailure, Context, Exit};
+use super::{AnyFailure, Context, Exit, print};
 
 /// Print the udev rules that let a Linux user open a bridge.
 ///
@@ -23,6 +23,6 @@ pub struct Args {
 /// # Errors
 /// Fails if a device file can't be read or is wrong.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    out!("{}", udev_rules(&*args.ids.load()?));
+    print::whole(&udev_rules(&*args.ids.load()?));
     Ok(Exit::Done)
 }

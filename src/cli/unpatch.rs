@@ -59,7 +59,7 @@ impl print::Document for UnpatchJson<'_> {}
 ///
 /// # Errors
 /// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     let library = args.patches.load(&crate::embedded::manifests(&[])?)?;
     let undone =
@@ -76,7 +76,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         print::json(&json);
     } else {
         outln!("{}: image {} with {}", args.file.shown(), image.shown(), ids.join(", ").shown());
-        outln!("wrote {}, SHA-256 {}", args.output.shown(), undone.base);
+        outln!("wrote {}, SHA-256 {}", args.output.shown(), context.digest(&undone.base));
     }
     Ok(Exit::Done)
 }

@@ -77,7 +77,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());
-    outln!("wrote {}: {} bytes, SHA-256 {sha256}", args.output.shown(), file.len());
+    outln!("wrote {}: {} bytes, SHA-256 {}", args.output.shown(), file.len(), context.digest(&sha256));
     if !context.is_quiet {
         outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
     }

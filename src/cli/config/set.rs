@@ -98,7 +98,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),
         },
         library,
-        source: format!("the unit's own, SHA-256 {}", Sha256Digest::of(&image.to_file())),
+        source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
         origin: InvokedCommand {
             command: WritingCommand::Config,
             what: args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect(),

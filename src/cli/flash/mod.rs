@@ -8,6 +8,7 @@ mod screen;
 mod session;
 pub(super) mod show;
 mod source;
+mod summary;
 mod writing;
 
 use std::ffi::OsString;
@@ -156,7 +157,7 @@ impl WritingArgs {
 /// # Errors
 /// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let source = source::ImageToWrite::read(args)?;
+    let source = source::ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     let choice = Choice { all: args.all, all_or_none: args.all_or_none };
     let session = WritingSession::open(&args.writing, choice, context)?;

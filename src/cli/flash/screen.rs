@@ -31,8 +31,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Starts the thread, with a bar for each unit. `says_steps` sends each step's result to stdout; the line begins
-    /// with its unit if there are several.
+    /// Starts the thread, with a bar for each unit. `says_steps` sends each step's result to stdout. Of several units it
+    /// sends only trouble, in lines that begin with their unit: their steps would mix.
     pub fn start(context: &Context, says_steps: bool, devices: Vec<String>) -> Self {
         let (all, names_units) = (terminal::bars(context), devices.len() > 1);
         let (sender, messages) = mpsc::channel::<(usize, Show)>();
@@ -91,7 +91,7 @@ impl Screen {
 fn bar(all: &MultiProgress, device: String) -> ProgressBar {
     let bar = all.add(ProgressBar::new(0));
     if let Ok(style) =
-        ProgressStyle::with_template("{prefix} [{bar:20}] {bytes}/{total_bytes} {bytes_per_sec} {eta} left, {msg}")
+        ProgressStyle::with_template("{prefix:.20!} [{bar:10}] {bytes}/{total_bytes} {eta} left, {wide_msg}")
     {
         bar.set_style(style);
     }
@@ -123,7 +123,11 @@ impl Progress<FlashEvent<'_>> for UnitProgress {
                 bar.enable_steady_tick(Duration::from_millis(200));
             }),
             FlashEvent::Moved(bytes) => self.send(move |_, bar| bar.inc(bytes)),
-            FlashEvent::End(step, text) | FlashEvent::Trouble(step, text) if self.says_steps => {
+            FlashEvent::End(step, text) if self.says_steps && !self.names_units => {
+                let text = format!("{step}: {text}");
+                self.send(move |_, _| outln!("{text}"));
+            }
+            FlashEvent::Trouble(step, text) if self.says_steps => {
                 let (text, names_unit) = (format!("{step}: {text}"), self.names_units);
                 self.send(move |device, _| if names_unit { outln!("{device}: {text}") } else { outln!("{text}") });
             }

@@ -27,7 +27,7 @@ use super::at_once::at_once;
 use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
-use super::{WritingArgs, ask, own_backup, show};
+use super::{WritingArgs, ask, own_backup, show, summary};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
@@ -108,7 +108,8 @@ pub enum UnitOutcome {
 }
 
 impl PreparedUnit {
-    const fn is_to_be_written(&self) -> bool {
+    /// Whether it will be written.
+    pub const fn is_to_be_written(&self) -> bool {
         matches!(self.outcome, UnitOutcome::Write)
     }
 }
@@ -167,7 +168,12 @@ impl<'a> WritingSession<'a> {
     pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
         self.find_backups(&mut units)?;
         self.decide(&mut units, job);
+        // Nobody who says --quiet and --yes is going to read it.
+        let is_read = !(self.context.is_quiet && self.args.yes && !self.args.dry_run);
         if !self.args.json {
+            if is_read {
+                self.show_plans(&units, job);
+            }
             units.iter().for_each(|unit| self.show(unit, job));
         }
         let answer = if self.args.dry_run { Ok(()) } else { self.ask(&units) };
@@ -178,9 +184,13 @@ impl<'a> WritingSession<'a> {
             self.write(&mut units, job);
         }
         if self.args.json {
-            show::json(&units, job, self.args.dry_run, answer.as_ref().err());
+            show::json(&units, job, self.args.dry_run, &self.args.ids.suffix(), answer.as_ref().err());
         }
-        let exit = units.iter().map(|unit| self.report(unit, job)).max().unwrap_or(Exit::Done);
+        let several = units.len() > 1;
+        let exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
+        if several && answer.is_ok() && !self.args.json {
+            summary::print(&units, job, &self.args.ids.suffix());
+        }
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.coded()))),
@@ -303,12 +313,27 @@ impl<'a> WritingSession<'a> {
         }
     }
 
+    /// Prints what will be written to each unit. Units with equal plans share one.
+    fn show_plans(&self, units: &[PreparedUnit], job: &WritingJob) {
+        let mut plans: Vec<(Vec<String>, Vec<String>)> = Vec::new();
+        for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
+            let Some((seen, plan)) = &unit.seen else { continue };
+            let heading = show::heading(seen, plan, job);
+            let mut lines = show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
+            lines.extend(own_backup::lines(&unit.instead).iter().map(|line| format!("            {line}")));
+            match plans.iter_mut().find(|(_, plan)| *plan == lines) {
+                Some((headings, _)) => headings.push(heading),
+                None => plans.push((vec![heading], lines)),
+            }
+        }
+        for (headings, lines) in plans {
+            headings.iter().chain(&lines).for_each(|line| outln!("{line}"));
+        }
+    }
+
+    /// Prints why a unit won't be written.
     fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
         match (&unit.outcome, &unit.seen) {
-            (UnitOutcome::Write, Some((seen, plan))) => {
-                show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
-                own_backup::lines(&unit.instead).iter().for_each(|line| outln!("            {line}"));
-            }
             (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
             // Show refusals before the question, so that the user knows about them when answering.
             (UnitOutcome::Refused(failure), _) => {
@@ -359,6 +384,9 @@ impl<'a> WritingSession<'a> {
         });
         let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
         let names_units = devices.len() > 1;
+        if names_units && !self.args.json && !self.context.is_quiet {
+            outln!("writing {} units", devices.len());
+        }
         let screen = Screen::start(self.context, !self.args.json, devices);
         let Deadlines { come_back, replug } = Deadlines::of_this_run();
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
@@ -389,11 +417,11 @@ impl<'a> WritingSession<'a> {
     }
 
     /// Reports the outcome of a unit and returns its exit status.
-    fn report(&self, unit: &PreparedUnit, job: &WritingJob) -> Exit {
+    fn report(&self, unit: &PreparedUnit, job: &WritingJob, several: bool) -> Exit {
         match &unit.outcome {
             UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
             UnitOutcome::Written(report) => {
-                if !self.args.json {
+                if !self.args.json && !several {
                     show::done(report, unit, job, &self.args.ids.suffix());
                 }
                 Exit::Done

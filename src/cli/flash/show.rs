@@ -21,6 +21,7 @@ use serde::Serialize;
 
 use super::recovery::{Action, WritingCommand, restore};
 use super::session::{PreparedUnit, UnitOutcome, WritingJob};
+use super::summary::{self, UnitResult};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
 
@@ -32,24 +33,39 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
     "this system doesn't say whether it is in use: eject it before you go on"
 };
 
-/// Prints what will be written to one unit.
-pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Terms, backup_into: Option<&Path>) {
+/// Returns the line that names a unit, as it is before the write.
+pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String {
     let Attached { usb_id, serial, .. } = &plan.attached;
-    let firmware = &job.subject.firmware;
     let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
-    outln!("{}: {} under {usb_id}{serial}", seen.device.shown(), seen.running.runs(&job.library).to_string().shown());
-    outln!("  image     {}", job.source);
+    format!("{}: {} under {usb_id}{serial}", seen.device.shown(), seen.running.runs(&job.library).to_string().shown())
+}
+
+/// Returns the lines that say what will be written to a unit.
+pub fn plan(
+    seen: &Observation,
+    plan: &FlashPlan,
+    job: &WritingJob,
+    terms: &Terms,
+    backup_into: Option<&Path>,
+) -> Vec<String> {
+    let firmware = &job.subject.firmware;
+    let mut lines = Vec::new();
+    let mut line = |name: &str, text: &str| lines.push(format!("  {name:<9} {text}"));
+    line("image", &job.source);
     if !seen.is_disk_checked {
-        outln!("  disk      {UNCHECKED_DISK}");
+        line("disk", UNCHECKED_DISK);
     }
-    outln!("  becomes   {firmware} under {}", identity_words(plan.usb_id));
-    outln!("  behind    {}", behind_words(&seen.running.behind, firmware).shown());
+    line("becomes", &format!("{firmware} under {}", identity_words(plan.usb_id)));
+    line("behind", &behind_words(&seen.running.behind, firmware).shown().to_string());
     match backup_into {
-        Some(folder) => outln!("  backup    first, into {}", folder.shown()),
-        None => outln!("  backup    none"),
+        Some(folder) => line("backup", &format!("first, into {}", folder.shown())),
+        None => line("backup", "none"),
     }
     for block in &plan.blocks {
-        outln!("  block {}   {}", block.index.number(), block_words(block));
+        line(&format!("block {}", block.index.number()), &block_words(block));
+        for FieldChange { field, from, to, .. } in &block.changes {
+            line("", &format!("{field} {from} -> {to}"));
+        }
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
     let firmware_words = match (&plan.open, plan.version) {
@@ -57,32 +73,31 @@ pub fn plan(seen: &Observation, plan: &FlashPlan, job: &WritingJob, terms: &Term
         (None, Some(version)) => format!("version {version}, "),
         (None, None) => String::new(),
     };
-    outln!("  firmware  {firmware_words}{} bytes", parts.join(" + "));
+    line("firmware", &format!("{firmware_words}{} bytes", parts.join(" + ")));
     if let Some(why) = &terms.unknown_neighbours {
-        outln!("  twins     couldn't check whether another unit has the same serial number: {why}");
+        line("twins", &format!("couldn't check whether another unit has the same serial number: {why}"));
     }
     if let Some((from, to)) = terms.other_line {
-        outln!("  line      the version's line changes from {from} to {to}: whether it fits this board is not known");
+        line("line", &format!("the version's line changes from {from} to {to}; not known to fit this board"));
     }
     for why in &terms.unproven {
-        outln!("  unproven  {why}");
+        line("unproven", &why.to_string());
     }
     if let Some(cloned) = &terms.cloned {
-        outln!("  clone     the unit gets {cloned}");
+        line("clone", &format!("the unit gets {cloned}"));
     }
     if let Some(backup) = terms.own_backups.first() {
-        outln!(
-            "  identity  the known one, the same for any unit, though {} may have the unit's own",
-            backup.folder.shown()
-        );
+        let folder = backup.folder.shown();
+        line("identity", &format!("the known one, the same for any unit, though {folder} may have the unit's own"));
     }
     let order = match plan.attached.state {
         BridgeState::Vendor => "read back, restart",
         BridgeState::OpenFirmware => "read back, power-cycle",
         BridgeState::BootLoader => "halt, be unplugged once",
     };
-    outln!("  then      {order}, come back as {}", identity_words(plan.usb_id));
-    notes(plan, job, terms).iter().for_each(|note| outln!("  note      {note}"));
+    line("then", &format!("{order}, come back as {}", identity_words(plan.usb_id)));
+    notes(plan, job, terms).iter().for_each(|note| line("note", note));
+    lines
 }
 
 /// Hints about what the user may want to do differently.
@@ -141,10 +156,8 @@ pub const SSD_LOST: &str = "can't be used as a disk with patched firmware, which
                             stored them; its data stays";
 
 fn block_words(block: &BlockPlan) -> String {
-    let changes: Vec<String> =
-        block.changes.iter().map(|change| format!("{} {} -> {}", change.field, change.from, change.to)).collect();
-    match (changes.is_empty(), block.source, block.differs()) {
-        (false, source, _) => format!("{source}, with {}", changes.join(", ")),
+    match (block.changes.is_empty(), block.source, block.differs()) {
+        (false, source, _) => format!("{source}, with"),
         (true, BlockSource::Unit, _) | (true, _, false) => format!("{}, unchanged", block.source),
         (true, source, true) => source.to_string(),
     }
@@ -177,15 +190,37 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let (Some(folder), Some(options)) = (&report.backup, &unit.carried.back) {
-        outln!("  keep the backup: `{}{suffix}` brings back what was there", restore(folder, &report.device, options));
+    if let Some(command) = way_back(report, unit, suffix) {
+        outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
+    if let Some((purpose, command)) = next(report, unit, job, suffix) {
+        outln!("  next, {purpose}:\n    {command}");
+    }
+}
+
+/// Returns the command that brings back what was on a unit.
+pub fn way_back(report: &FlashReport, unit: &PreparedUnit, suffix: &str) -> Option<String> {
+    let (folder, options) = (report.backup.as_ref()?, unit.carried.back.as_ref()?);
+    Some(restore(folder, &report.device, options) + suffix)
+}
+
+/// Returns what to do with a unit that was written: the purpose, and the command.
+pub fn next(
+    report: &FlashReport,
+    unit: &PreparedUnit,
+    job: &WritingJob,
+    suffix: &str,
+) -> Option<(&'static str, String)> {
+    let device = shell::word(&report.device);
+    if job.origin.command == WritingCommand::Config {
+        return Some(("see its fields", format!("asmpatch config get --device {device}{suffix}")));
+    }
+    let firmware = &job.subject.firmware;
     // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
-    if (firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it {
-        outln!("  next: `asmpatch bench --device {}{suffix}` measures it", shell::word(&report.device));
-    }
+    ((firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it)
+        .then(|| ("measure it", format!("asmpatch bench --device {device}{suffix}")))
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.
@@ -204,8 +239,13 @@ fn power_words(report: &FlashReport) -> Option<&'static str> {
 pub(in crate::cli) struct UnitJson<'a> {
     /// The unit's port, as `--device` takes it.
     device: &'a str,
-    /// Whether the unit now holds what was wanted.
+    /// Whether the unit now has what was wanted.
     ok: bool,
+    /// The outcome.
+    result: UnitResult,
+    /// The command to run next, ready for a shell, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
     /// Whether anything was written to the unit.
     changed: bool,
     /// Present with --dry-run.
@@ -237,7 +277,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     backup: Option<&'a PathBuf>,
     /// What was done, in order.
     steps: &'a [StepReport],
-    /// Why the unit does not hold what was wanted.
+    /// Why the unit doesn't have what was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<UnitErrorJson<'a>>,
 }
@@ -301,14 +341,16 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 /// Prints the outcomes of all units as one JSON array.
 ///
 /// `declined` is why the accepted units were not written: the answer to the question.
-pub fn json(units: &[PreparedUnit], job: &WritingJob, dry_run: bool, declined: Option<&AnyFailure>) {
-    print::json_each(&units.iter().map(|unit| unit_json(unit, job, dry_run, declined)).collect::<Vec<_>>());
+pub fn json(units: &[PreparedUnit], job: &WritingJob, dry_run: bool, suffix: &str, declined: Option<&AnyFailure>) {
+    let of_unit = |unit| unit_json(unit, job, dry_run, suffix, declined);
+    print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
 }
 
 fn unit_json<'a>(
     unit: &'a PreparedUnit,
     job: &'a WritingJob,
     dry_run: bool,
+    suffix: &str,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
@@ -333,6 +375,12 @@ fn unit_json<'a>(
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),
+        result: if declined.is_some() && unit.is_to_be_written() {
+            UnitResult::NotWritten
+        } else {
+            UnitResult::of(unit)
+        },
+        next: summary::next_command(unit, job, suffix),
         changed: report.is_some() && left != Some(Left::Untouched),
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),

@@ -8,6 +8,7 @@ use asmpatch_core::flash::firmware_kind::Firmware;
 use asmpatch_core::patch::{self, ConfigEdits, Expectations, Library};
 
 use super::Args;
+use crate::cli::Context;
 use crate::cli::input::{self, ImageFile};
 
 /// A verified image and what it changes in the configuration.
@@ -30,7 +31,7 @@ impl ImageToWrite {
     ///
     /// # Errors
     /// Fails if something can't be read (status 3), or if nothing proves the image good ([`Refusal::Unverified`]).
-    pub fn read(args: &Args) -> Result<Self, AnyFailure> {
+    pub fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
         let receipt = input::receipt_of(file, args.receipt.as_deref())?;
@@ -61,7 +62,7 @@ impl ImageToWrite {
             Some(base) => format!("{}, with {}", base.shown(), ids.join(", ").shown()),
             None => firmware.to_string(),
         };
-        let words = format!("{}: {what}, SHA-256 {}", file.shown(), read.sha256);
+        let words = format!("{}: {what}, SHA-256 {}", file.shown(), context.digest(&read.sha256));
         Ok(Self { image: read.image, firmware, library, words, edits })
     }
 

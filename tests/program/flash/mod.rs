@@ -16,6 +16,7 @@ fn the_commands_print_what_the_transcripts_show() {
     // The images are built from source, so git doesn't have the transcripts' copies.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash");
     for (name, image) in [
+        ("all.in/practice.bin", asm2464_chip::practice::image()),
         ("session.in/practice.bin", asm2464_chip::practice::image()),
         ("open.in/practice.bin", asm2464_chip::practice::image()),
         ("open.in/open.bin", asm2464_chip::practice::open_image()),

@@ -1,0 +1,120 @@
+//! The outcomes of several units, as a table.
+
+use std::iter;
+
+use asm2464::escape::Escape as _;
+use asmpatch_core::flash::left::Left;
+use derive_more::Display;
+use serde::Serialize;
+
+use super::session::{PreparedUnit, UnitOutcome, WritingJob};
+use super::show;
+use crate::cli::table;
+
+/// The outcome for one unit, in a word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum UnitResult {
+    /// It would be written; nothing was, with `--dry-run`.
+    #[display("to be written")]
+    Planned,
+    /// It already has everything that would be written.
+    #[display("unchanged")]
+    Unchanged,
+    /// It was written.
+    #[display("written")]
+    Written,
+    /// It was refused; nothing was written to it.
+    #[display("refused")]
+    Refused,
+    /// It was accepted, and nothing was written to it.
+    #[display("not written")]
+    NotWritten,
+    /// Writing it began and failed.
+    #[display("FAILED")]
+    Failed,
+}
+
+impl UnitResult {
+    /// All results, from best to worst.
+    const ALL: [Self; 6] =
+        [Self::Written, Self::Planned, Self::Unchanged, Self::NotWritten, Self::Refused, Self::Failed];
+
+    /// Returns a unit's result.
+    pub const fn of(unit: &PreparedUnit) -> Self {
+        match &unit.outcome {
+            UnitOutcome::Write => Self::Planned,
+            UnitOutcome::Nothing => Self::Unchanged,
+            UnitOutcome::Written(_) => Self::Written,
+            UnitOutcome::Refused(_) => Self::Refused,
+            UnitOutcome::Spared(..) => Self::NotWritten,
+            UnitOutcome::Stopped(_, failure) if matches!(failure.left, Left::Untouched) => Self::NotWritten,
+            UnitOutcome::Stopped(..) => Self::Failed,
+        }
+    }
+}
+
+/// Returns the command to run next for a unit.
+pub fn next_command(unit: &PreparedUnit, job: &WritingJob, suffix: &str) -> Option<String> {
+    let actions = match &unit.outcome {
+        UnitOutcome::Written(report) => return show::next(report, unit, job, suffix).map(|(_, command)| command),
+        UnitOutcome::Stopped(_, failure) => &failure.actions,
+        _ => &unit.instead,
+    };
+    // A command under a question is for the user to decide.
+    actions.iter().find(|action| action.question.is_none() && action.command.is_some())?.command.clone()
+}
+
+/// Prints a table of several units, then how many ended how.
+pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
+    let back = units.iter().filter_map(|unit| match &unit.outcome {
+        UnitOutcome::Written(report) => show::way_back(report, unit, suffix),
+        _ => None,
+    });
+    let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
+    if !back.is_empty() {
+        outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
+    }
+    let need_power = |unit: &&PreparedUnit| matches!(&unit.outcome, UnitOutcome::Written(report) if report.needs_power);
+    let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
+    if !powerless.is_empty() {
+        outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
+    }
+    let row = |unit: &PreparedUnit| {
+        let serial = unit.seen.as_ref().map(|(_, plan)| plan.attached.serial.shown().to_string());
+        [
+            unit.device.shown().to_string(),
+            serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
+            UnitResult::of(unit).to_string(),
+            next_command(unit, job, suffix).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
+        ]
+    };
+    table::print_commands(["unit", "serial", "result", "next"], units.iter().map(row));
+    outln!("{}", count(units.iter().map(UnitResult::of)));
+}
+
+const fn otherwise(result: UnitResult) -> &'static str {
+    match result {
+        UnitResult::Refused | UnitResult::NotWritten | UnitResult::Failed => "see its error above",
+        UnitResult::Planned | UnitResult::Unchanged | UnitResult::Written => "-",
+    }
+}
+
+fn count(results: impl Iterator<Item = UnitResult> + Clone) -> String {
+    let number = |result: UnitResult| results.clone().filter(|other| *other == result).count();
+    let counted = UnitResult::ALL.into_iter().map(|result| (number(result), result)).filter(|(number, _)| *number > 0);
+    let words = counted.map(|(number, result)| format!("{number} {result}"));
+    iter::once(format!("{} units", results.clone().count())).chain(words).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_count_names_what_was_refused_and_what_failed() {
+        let results = [UnitResult::Refused, UnitResult::Written, UnitResult::Failed, UnitResult::Written];
+        assert_eq!(count(results.into_iter()), "4 units, 2 written, 1 refused, 1 FAILED");
+    }
+}

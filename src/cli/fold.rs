@@ -1,0 +1,144 @@
+//! Folds long lines at a width, between words, with a hanging indent. Pure.
+
+use console::{measure_text_width, strip_ansi_codes};
+
+/// The furthest column in which a continuation begins.
+const MAX_INDENT: usize = 24;
+
+/// What begins a line of a failure: its continuations begin behind it.
+const MARKS: [&str; 5] = ["help: ", "`-> ", "|-> ", "╰─▶ ", "├─▶ "];
+
+/// Folds each line that is wider than `width` columns.
+///
+/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise two
+/// columns further in than its line. Keeps what stands between two backticks on one line, so that you can copy it, if it
+/// fits. Leaves a line alone that is a command as a whole.
+pub fn fold(text: &str, width: usize) -> String {
+    let mut folded = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let (body, end) = line.strip_suffix('\n').map_or((line, ""), |body| (body, "\n"));
+        if measure_text_width(body) <= width || is_command(body) {
+            folded += body;
+        } else {
+            fold_line(body, width, &mut folded);
+        }
+        folded += end;
+    }
+    folded
+}
+
+fn is_command(line: &str) -> bool {
+    let plain = strip_ansi_codes(line);
+    let line = plain.trim_start();
+    line.starts_with("asmpatch ") || line.starts_with("sudo ")
+}
+
+fn fold_line(line: &str, width: usize, folded: &mut String) {
+    let indent = hanging_indent(line).min(width / 2);
+    let text = line.trim_start_matches(' ');
+    let first = line.len() - text.len();
+    folded.extend(std::iter::repeat_n(' ', first));
+    let mut column = first;
+    let mut is_first = true;
+    for word in words(text, width - indent) {
+        let len = measure_text_width(word);
+        let gap = usize::from(!is_first);
+        if !is_first && column + gap + len > width {
+            folded.push('\n');
+            folded.extend(std::iter::repeat_n(' ', indent));
+            column = indent;
+        } else if !is_first {
+            folded.push(' ');
+            column += 1;
+        }
+        *folded += word;
+        column += len;
+        is_first = false;
+    }
+}
+
+/// Returns the column in which the continuations of a line begin.
+fn hanging_indent(line: &str) -> usize {
+    let line = &*strip_ansi_codes(line);
+    let start = line.len() - line.trim_start_matches(' ').len();
+    // The last gap of two spaces or more ends the label.
+    let mut indent = start + 2;
+    let mut spaces = 0;
+    for (column, c) in line.chars().enumerate().skip(start) {
+        if column > MAX_INDENT {
+            break;
+        }
+        if c == ' ' {
+            spaces += 1;
+            continue;
+        }
+        if spaces > 1 {
+            indent = column;
+        }
+        spaces = 0;
+    }
+    let mark = MARKS.iter().find(|mark| line[start..].starts_with(**mark));
+    mark.map_or(indent, |mark| start + mark.chars().count())
+}
+
+/// Splits a text at its spaces. What stands between backticks is one word if it has at most `max` columns. Further spaces
+/// stay at their word's beginning.
+fn words(text: &str, max: usize) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let spaces = rest.len() - rest.trim_start_matches(' ').len();
+        let plain = rest[spaces..].find(' ').map_or(rest.len(), |at| spaces + at);
+        let len = match rest[..plain].rfind('`') {
+            Some(open) if rest[..plain].matches('`').count() % 2 == 1 => {
+                let close = rest[open + 1..].find('`').map(|at| open + 1 + at);
+                let end = close.map(|close| rest[close..].find(' ').map_or(rest.len(), |at| close + at));
+                end.filter(|end| measure_text_width(&rest[..*end]) <= max).unwrap_or(plain)
+            }
+            _ => plain,
+        };
+        words.push(&rest[..len]);
+        rest = rest[len..].strip_prefix(' ').unwrap_or(&rest[len..]);
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_continues_below_the_text_after_its_label() {
+        let line = "  backup    first, into a folder whose name is long";
+        assert_eq!(fold(line, 30), "  backup    first, into a\n            folder whose name\n            is long");
+        let line = "  ok    usb         fast enough for every runtime there is";
+        assert_eq!(
+            fold(line, 40),
+            "  ok    usb         fast enough for\n                    every runtime there\n                    is"
+        );
+        assert_eq!(fold("one two three four\nnext", 10), "one two\n  three\n  four\nnext");
+        assert_eq!(fold("  help: one two three four", 16), "  help: one two\n        three\n        four");
+    }
+
+    #[test]
+    fn no_word_number_or_command_is_broken() {
+        let line = "  next: `asmpatch bench --device 3-1.2` measures it in 12.345 MB/s or so";
+        let folded = fold(line, 40);
+        assert!(folded.contains("`asmpatch bench --device 3-1.2`") && folded.contains("12.345"), "{folded}");
+        assert!(folded.lines().all(|line| line.chars().count() <= 40), "{folded}");
+        let command = "        asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup";
+        assert_eq!(fold(command, 40), command);
+        let digest = "a".repeat(64);
+        assert_eq!(fold(&format!("SHA-256 {digest}"), 40), format!("SHA-256\n  {digest}"));
+    }
+
+    #[test]
+    fn colours_have_no_width_and_ends_of_lines_stay() {
+        let line = "\u{1b}[32mgreen\u{1b}[0m and the rest\n";
+        assert_eq!(fold(line, 18), line);
+        let help = "\u{1b}[36m  help: \u{1b}[0mone two three";
+        assert_eq!(fold(help, 16), "\u{1b}[36m  help: \u{1b}[0mone two\n        three");
+        assert_eq!(fold("Write this unit? [y/N] ", 80), "Write this unit? [y/N] ");
+        assert_eq!(fold("\n\na\n", 2), "\n\na\n");
+    }
+}

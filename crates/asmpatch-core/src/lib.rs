@@ -60,6 +60,7 @@ pub mod patch;
 #[cfg(feature = "schemas")]
 mod schema_types;
 pub mod shell;
+mod suggest;
 #[cfg(test)]
 mod tests;
 pub mod udev_rules;

@@ -51,7 +51,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected bridges at once, or all that you name with --device. A refused unit doesn't stop the others.
+    /// Write all connected bridges at once, or all that you name with --device, which may then be given more than once.
+    /// A refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 
@@ -84,7 +85,7 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 pub struct WritingArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual bridge in a folder. With one bridge connected
-    /// it can be left out. May be given more than once with --all.
+    /// it can be left out.
     #[arg(long, value_name = "PORT|SERIAL|virtual[:DIR]", env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 

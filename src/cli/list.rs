@@ -78,9 +78,13 @@ pub(super) struct ListedUnit {
     notes: Vec<String>,
 }
 
-impl print::Document for ListedUnit {}
+impl print::Document for ListedUnit {
+    const VERSION: u32 = 2;
+}
 
-impl print::Document for &KnownDevice {}
+impl print::Document for &KnownDevice {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -255,15 +259,26 @@ fn show(row: &ListedUnit) {
     row.notes.iter().for_each(|note| line("note", note));
 }
 
-/// Prints the USB IDs of the device files.
+/// Prints the USB IDs of the device files, and those that the user has named.
 fn show_known(known: &Devices, json: bool) {
+    let named = known.named().map(|id| KnownDevice {
+        id,
+        product: String::new(),
+        maker: String::new(),
+        notes: String::new(),
+        source: "named by the user".to_owned(),
+    });
+    let named: Vec<KnownDevice> = named.collect();
+    let all = known.iter().chain(&named);
     if json {
-        print::json_each(&known.iter().collect::<Vec<_>>());
-        return;
+        return print::json_each(&all.collect::<Vec<_>>());
     }
-    for device in known.iter() {
-        outln!("{}  {} {}", device.id, device.maker.shown(), device.product.shown());
-        for text in [&device.notes, &device.source].into_iter().filter(|text| !text.is_empty()) {
+    for device in all {
+        let what = format!("{} {}", device.maker.shown(), device.product.shown());
+        outln!("{}  {}", device.id, if what.trim().is_empty() { "named by --usb-id" } else { &what });
+        let is_named = device.product.is_empty();
+        let texts = [&device.notes, &device.source];
+        for text in texts.into_iter().filter(|text| !text.is_empty() && !is_named) {
             outln!("           {}", text.shown());
         }
     }

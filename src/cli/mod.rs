@@ -22,6 +22,7 @@ mod escape;
 mod flash;
 mod fold;
 mod harmless;
+mod help;
 mod info;
 mod input;
 mod known;
@@ -95,7 +96,8 @@ pub struct Cli {
     command: CliCommand,
 }
 
-const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
+const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours, log, \
+configuration file.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 130 interrupted.";
 
 /// The subcommands, in the order in which you use them.
@@ -156,7 +158,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
 
 /// Returns the clap command, for man pages and completions.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::arranged(Cli::command())
 }
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
@@ -182,13 +184,13 @@ fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
 
 /// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
 fn run_reported() -> Result<Exit, clap::Error> {
-    let (mut cli, mut wants_json) = parse(Cli::command())?;
+    let (mut cli, mut wants_json) = parse(command())?;
     let loaded = Settings::load(&cli.config_file);
     if let Ok(settings) = &loaded
         && !settings.is_empty()
     {
         // The file's values become the options' defaults, so parse the command line again with them.
-        (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
+        (cli, wants_json) = parse(settings.defaults_of(command()))?;
     }
     let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
     let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);

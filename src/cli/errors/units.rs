@@ -18,7 +18,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "check that the path exists, that you may use it, and that the disk has room; no partial backup is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
-    "asmpatch::backup::no_block", Refused, "nothing was written. `--no-backup` writes a unit that can't be backed up";
+    "asmpatch::backup::no_block", Refused,
+        "there is nothing to back up that the unit lets you read. If it is in its boot loader, give it firmware: \
+         `asmpatch flash FILE --no-backup`";
     "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::unusable", CheckFailed,
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
@@ -157,7 +159,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
     "asmpatch::flash::several", Refused,
-        "name one with `--device`, or add `--all` to write all of them. Nothing was written";
+        "name one with `--device`. `asmpatch flash --all` writes several at once. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
         "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";

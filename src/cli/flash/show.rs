@@ -295,15 +295,17 @@ pub(in crate::cli) struct UnitJson<'a> {
     error: Option<UnitErrorJson<'a>>,
 }
 
-impl print::Document for UnitJson<'_> {}
+impl print::Document for UnitJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct IdentityJson<'a> {
     /// VID:PID.
     usb_id: String,
-    /// What runs on it, in words.
-    state: String,
+    /// What runs on it.
+    state: BridgeState,
     /// The firmware, as far as it can be told.
     firmware: String,
     /// Its serial number.
@@ -344,7 +346,7 @@ struct UnitErrorJson<'a> {
 fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
     IdentityJson {
         usb_id: attached.usb_id.to_string(),
-        state: attached.state.to_string(),
+        state: attached.state,
         firmware,
         serial: &attached.serial,
         product: &attached.product,

@@ -147,9 +147,12 @@ impl BusSpeed {
 )]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct UnitInfo {
-    /// The unit's place.
+    /// The unit's place. In JSON, as `--device` takes it.
+    #[serde(rename = "device", serialize_with = "as_text")]
+    #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub location: Location,
     /// idVendor and idProduct.
+    #[serde(rename = "usb_id")]
     pub id: UsbId,
     /// The unit's state: what runs on it.
     pub state: BridgeState,
@@ -163,6 +166,10 @@ pub struct UnitInfo {
     pub speed: BusSpeed,
     /// The kernel driver that holds interface 0.
     pub driver: Option<String>,
+}
+
+fn as_text<S: serde::Serializer>(location: &Location, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(location)
 }
 
 impl UnitInfo {

@@ -52,6 +52,7 @@ mod virtual_unit;
 #[path = "no_virtual_unit.rs"]
 mod virtual_unit;
 mod wrap;
+mod xdata;
 
 use std::process::ExitCode;
 
@@ -116,6 +117,7 @@ enum CliCommand {
     Doctor(doctor::Args),
     Reset(reset::Args),
     Pcie(pcie::Args),
+    Xdata(xdata::Args),
     Bench(bench::Args),
     Wrap(wrap::Args),
     MakePatch(make_patch::Args),
@@ -143,6 +145,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Doctor(args) => doctor::run(&args, context),
         CliCommand::Reset(args) => reset::run(&args, context),
         CliCommand::Pcie(args) => pcie::run(&args, context),
+        CliCommand::Xdata(args) => xdata::run(&args, context),
         CliCommand::Bench(args) => bench::run(&args, context),
         CliCommand::Wrap(args) => wrap::run(&args, context),
         CliCommand::MakePatch(args) => make_patch::run(&args, context),

@@ -336,4 +336,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_bridge::scenario", BadInput,
         "docs/virtual-bridge.md lists the keys of a scenario; without the file the defaults apply";
+    "asmpatch::xdata::no_firmware", Refused,
+        "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::xdata::past_end", Refused, "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
+    "asmpatch::xdata::ssd", Refused,
+        "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \
+         them the SSD's data. Nothing was written; `xdata read` works";
+    "asmpatch::xdata::unknown_behind", Refused,
+        "nothing was written. Unplug the unit, wait five seconds, plug it in and try again";
 ];

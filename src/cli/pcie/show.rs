@@ -246,7 +246,7 @@ fn said(kind: CapabilityKind) -> String {
 }
 
 /// Formats bytes in hexadecimal, 16 to a line, each line with its address.
-pub(super) fn dump(address: u64, bytes: &[u8]) -> String {
+pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> String {
     let mut text = String::new();
     for (index, row) in bytes.chunks(16).enumerate() {
         let values: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -84,7 +84,9 @@ pub(super) struct DoctorJson<'a> {
     experiments: &'a [Finding],
 }
 
-impl print::Document for DoctorJson<'_> {}
+impl print::Document for DoctorJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///

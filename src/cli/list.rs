@@ -5,7 +5,7 @@ use std::sync::Arc;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
-use asm2464_host::bridge::{Behind, Speed, UnitInfo};
+use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
 use asmpatch_core::devices::{Devices, KnownDevice};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::access::Access;
@@ -78,9 +78,13 @@ pub(super) struct ListedUnit {
     notes: Vec<String>,
 }
 
-impl print::Document for ListedUnit {}
+impl print::Document for ListedUnit {
+    const VERSION: u32 = 2;
+}
 
-impl print::Document for &KnownDevice {}
+impl print::Document for &KnownDevice {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -193,7 +197,7 @@ impl Look<'_> {
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
-    matches!(speed, Speed::Low | Speed::Full | Speed::High).then(|| match unit.state {
+    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
         BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it"),
         _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
     })
@@ -255,15 +259,26 @@ fn show(row: &ListedUnit) {
     row.notes.iter().for_each(|note| line("note", note));
 }
 
-/// Prints the USB IDs of the device files.
+/// Prints the USB IDs of the device files, and those that the user has named.
 fn show_known(known: &Devices, json: bool) {
+    let named = known.named().map(|id| KnownDevice {
+        id,
+        product: String::new(),
+        maker: String::new(),
+        notes: String::new(),
+        source: "named by the user".to_owned(),
+    });
+    let named: Vec<KnownDevice> = named.collect();
+    let all = known.iter().chain(&named);
     if json {
-        print::json_each(&known.iter().collect::<Vec<_>>());
-        return;
+        return print::json_each(&all.collect::<Vec<_>>());
     }
-    for device in known.iter() {
-        outln!("{}  {} {}", device.id, device.maker.shown(), device.product.shown());
-        for text in [&device.notes, &device.source].into_iter().filter(|text| !text.is_empty()) {
+    for device in all {
+        let what = format!("{} {}", device.maker.shown(), device.product.shown());
+        outln!("{}  {}", device.id, if what.trim().is_empty() { "named by --usb-id" } else { &what });
+        let is_named = device.product.is_empty();
+        let texts = [&device.notes, &device.source];
+        for text in texts.into_iter().filter(|text| !text.is_empty() && !is_named) {
             outln!("           {}", text.shown());
         }
     }
@@ -284,7 +299,7 @@ mod tests {
             manufacturer: String::new(),
             product: String::new(),
             serial: Some(serial.to_owned()),
-            speed: Speed::Super,
+            speed: BusSpeed::Super,
             driver: None,
         };
         ListedUnit {

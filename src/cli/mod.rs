@@ -22,6 +22,7 @@ mod escape;
 mod flash;
 mod fold;
 mod harmless;
+mod help;
 mod info;
 mod input;
 mod known;
@@ -51,6 +52,7 @@ mod virtual_unit;
 #[path = "no_virtual_unit.rs"]
 mod virtual_unit;
 mod wrap;
+mod xdata;
 
 use std::process::ExitCode;
 
@@ -95,7 +97,8 @@ pub struct Cli {
     command: CliCommand,
 }
 
-const EXIT_STATUSES: &str = "Exit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
+const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours, log, \
+configuration file.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 130 interrupted.";
 
 /// The subcommands, in the order in which you use them.
@@ -114,6 +117,7 @@ enum CliCommand {
     Doctor(doctor::Args),
     Reset(reset::Args),
     Pcie(pcie::Args),
+    Xdata(xdata::Args),
     Bench(bench::Args),
     Wrap(wrap::Args),
     MakePatch(make_patch::Args),
@@ -141,6 +145,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Doctor(args) => doctor::run(&args, context),
         CliCommand::Reset(args) => reset::run(&args, context),
         CliCommand::Pcie(args) => pcie::run(&args, context),
+        CliCommand::Xdata(args) => xdata::run(&args, context),
         CliCommand::Bench(args) => bench::run(&args, context),
         CliCommand::Wrap(args) => wrap::run(&args, context),
         CliCommand::MakePatch(args) => make_patch::run(&args, context),
@@ -156,7 +161,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
 
 /// Returns the clap command, for man pages and completions.
 pub fn command() -> clap::Command {
-    Cli::command()
+    help::arranged(Cli::command())
 }
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
@@ -182,13 +187,13 @@ fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
 
 /// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
 fn run_reported() -> Result<Exit, clap::Error> {
-    let (mut cli, mut wants_json) = parse(Cli::command())?;
+    let (mut cli, mut wants_json) = parse(command())?;
     let loaded = Settings::load(&cli.config_file);
     if let Ok(settings) = &loaded
         && !settings.is_empty()
     {
         // The file's values become the options' defaults, so parse the command line again with them.
-        (cli, wants_json) = parse(settings.defaults_of(Cli::command()))?;
+        (cli, wants_json) = parse(settings.defaults_of(command()))?;
     }
     let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
     let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
-use asm2464::scsi::runtime::{INITIALISATION, initialisation};
+use asm2464::scsi::runtime::Variables;
 use asmpatch_core::patch::{
     ConfigEdits, EarlyAnswer, Effect, Library, NotProven, PatchError, PatchSet, Patched, Readiness, ReceiptImage,
     Selection, early_answer,
@@ -279,7 +279,7 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
         }
     }
     let answers = set.patches.iter().any(|patch| patch.effects.contains(&Effect::AnswersWrites));
-    if proof.is_none() && answers && initialisation(set.base.version()) != INITIALISATION {
+    if proof.is_none() && answers && Variables::of(set.base.version()) != Some(Variables::As240417) {
         outln!(
             "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does"
         );

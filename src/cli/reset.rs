@@ -6,7 +6,7 @@ use std::time::Duration;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Attached, Port, Speed};
+use asm2464_host::bridge::{Attached, Port, BusSpeed};
 use asmpatch_core::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
@@ -118,7 +118,7 @@ struct Seen<'a> {
     /// Its product string.
     product: &'a str,
     /// The speed of its link.
-    speed: Speed,
+    speed: BusSpeed,
     /// The devices that answer behind it on PCIe, as VENDOR:DEVICE and place; left out if they were not looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind: Option<&'a [String]>,
@@ -221,7 +221,7 @@ fn show(device: &str, report: &RestartReport) {
     if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
         let was = before.speed;
         outln!("{}: back as {} ({}) at {}, was {was}", device.shown(), now.usb_id, now.state, after.speed);
-        if matches!(after.speed, Speed::Low | Speed::Full | Speed::High) {
+        if matches!(after.speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High) {
             outln!("  still slow: try another cable, another port, no hub");
         }
     }

@@ -5,7 +5,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
-use asm2464::scsi::runtime::initialisation;
+use asm2464::scsi::runtime::Variables;
 use asm2464_chip::chip::{Data, Ending, ProofBudget, boot};
 use asmpatch_core::patch::{
     EarlyAnswer, Hunk, Library, NotProven, PatchError, PatchSet, Readiness, Selection, early_answer, identify,
@@ -119,7 +119,7 @@ fn patched_231204_takes_each_write_into_the_next_slot_after_its_own_initialisati
     let patched = set.apply().unwrap().image;
     assert!(boot::check(&patched).holds());
     let mut unit = boot::booted(&patched, 1).unwrap();
-    for (at, value) in initialisation(patched.version()) {
+    for (at, value) in Variables::of(patched.version()).unwrap().initialisation() {
         unit.chip.poke(XdataAddress::main(at), &[value]);
     }
     for slot in 0..3usize {

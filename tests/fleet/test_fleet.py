@@ -127,7 +127,7 @@ class WholeFleet(unittest.TestCase):
         cls.units = json.loads(
             subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout
         )
-        schema = Path(__file__).resolve().parents[2] / "schemas/list.v1.json"
+        schema = Path(__file__).resolve().parents[2] / "schemas/list.v2.json"
         Draft202012Validator(json.loads(schema.read_text())).validate(cls.units)
 
     def test_check_mode_tells_what_would_change_and_writes_nothing(self) -> None:
@@ -163,16 +163,14 @@ class WholeFleet(unittest.TestCase):
         serials = [unit["serial"] for unit in self.units]
         self.assertEqual(len(set(serials)), 44)
         self.assertLessEqual({"RACK1-0000", "RACK1-0001", "RACK2-0001"}, set(serials))
-        self.assertEqual({unit["id"] for unit in self.units}, {"ADD1:0001"})
+        self.assertEqual({unit["usb_id"] for unit in self.units}, {"ADD1:0001"})
         self.assertEqual(len(self.backups), 44)
         for unit in self.units:
             self.assertIn(f"| {unit['serial']} |", self.second.report)
 
     def of(self, host: str, name: str) -> Path:
-        [unit] = [
-            Path(unit["location"]["virtual"]) for unit in self.units if f"/{host}/{name}" in unit["location"]["virtual"]
-        ]
-        return unit
+        [device] = [unit["device"] for unit in self.units if f"/{host}/{name}" in unit["device"]]
+        return Path(device.removeprefix("virtual:"))
 
 
 class BadInput(unittest.TestCase):

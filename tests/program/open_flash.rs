@@ -94,7 +94,7 @@ fn stock_and_patched_units_become_open_ones_with_their_configuration_kept() {
         assert_same(&rig.cells(), &rig.expected(&before));
         let unit = &flashed[0];
         assert_eq!(unit["plan"]["firmware"], "open firmware custom v0.1 (build f5298da9)");
-        assert_eq!((&unit["after"]["usb_id"], &unit["after"]["state"]), (&"ADD1:0001".into(), &"open firmware".into()));
+        assert_eq!((&unit["after"]["usb_id"], &unit["after"]["state"]), (&"ADD1:0001".into(), &"open-firmware".into()));
         assert_eq!((&unit["runs"], unit.get("needs")), (&"written".into(), None));
         assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
     }

@@ -27,10 +27,10 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_were_allowed() {
-    let faults = "[[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 3000\n\
-                  [[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 3600\n";
+    let faults = "[[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 2500\n\
+                  [[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 3000\n";
     let folder = unit(faults);
-    let words = ["bench", "--device", "virtual:unit", "--soak", "3s", "--json", "--svg", "soak.svg"];
+    let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--json", "--svg", "soak.svg"];
     let output = asmpatch(folder.path(), &words).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -41,7 +41,7 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     assert!(svg.starts_with("<svg") && svg.contains("throughput over time; 2 errors"), "{svg}");
 
     let limited = |most: &str| {
-        let words = ["bench", "--device", "virtual:unit", "--soak", "3s", "--max-errors-per-hour", most];
+        let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--max-errors-per-hour", most];
         asmpatch(folder.path(), &words).output().unwrap()
     };
     let output = limited("10");

@@ -58,7 +58,7 @@ fn write_images(folder: &Path) {
 fn transcripts_show_what_the_program_prints() {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli");
     write_images(&cli.join("patch.in"));
-    for folder in ["devices.in", "doctor.in", "run.in", "wrap.in"] {
+    for folder in ["devices.in", "doctor.in", "help.in", "run.in", "wrap.in"] {
         fs::create_dir_all(cli.join(folder)).unwrap();
         write(&cli.join(folder).join("practice.bin"), &practice::image().to_file());
     }

@@ -56,7 +56,10 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     assert!(told.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{told}");
     assert!(told.contains("--stock-identity") && !told.contains("asmpatch bench"), "{told}");
     let listed = json(home, &["list", "--device", unit, "--json"]);
-    assert_eq!((&listed[0]["runs"], &listed[0]["id"]), (&"stock firmware 240417.85.00.00".into(), &"ADD1:0001".into()));
+    assert_eq!(
+        (&listed[0]["runs"], &listed[0]["usb_id"]),
+        (&"stock firmware 240417.85.00.00".into(), &"ADD1:0001".into())
+    );
     let stock = json(home, &["flash", vendor, "--device", unit, "--yes", "--json", "--stock-identity"]);
     assert_eq!(stock[0]["after"]["usb_id"], "174C:2464");
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");

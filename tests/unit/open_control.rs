@@ -144,6 +144,11 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
 }
 
 fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
+    benched_on(None, bridge, paths)
+}
+
+/// Predicts too, from the work of the unit.
+fn benched_on(model: Option<SharedBridge>, bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let plan = BenchPlan {
@@ -153,7 +158,7 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
         sweep: false,
         reads_without_ssd: false,
         effort,
-        model: None,
+        model,
         seed: 7,
     };
     let text = String::new;
@@ -196,9 +201,9 @@ fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_read
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_bench_measures_f2_towards_the_host_where_a_gpu_completes_it_and_compares_what_comes() {
     for speed in SPEEDS {
-        let (mut bridge, _) = opened(&format!("behind = 'tiny-gpu'\n{speed}"));
+        let (mut bridge, unit) = opened(&format!("behind = 'tiny-gpu'\n{speed}"));
         for paths in [&[Path::F2In][..], &[Path::F2Out, Path::F2In]] {
-            let report = benched(&mut bridge, paths);
+            let report = benched_on(Some(unit.clone()), &mut bridge, paths);
             let rows = report.rows.iter().filter(|row| row.path == Path::F2In);
             let found: Vec<_> =
                 rows.map(|row| (row.size, row.depth, row.figures().unwrap_or_else(|| panic!("{row:?}")))).collect();

@@ -7,7 +7,8 @@ use asm2464::Bdf;
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
-use asm2464_dock::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464_chip::chip::Speed;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
@@ -29,7 +30,7 @@ fn patched() -> Image {
     image
 }
 
-fn port(image: &Image, speed: LinkSpeed) -> VirtualPort {
+fn port(image: &Image, speed: Speed) -> VirtualPort {
     let scenario = Scenario { speed, ..Scenario::default() };
     let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("bench", unit)
@@ -86,7 +87,7 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
     assert!(initialised && report.unit.behind == "no medium");
@@ -110,10 +111,28 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     assert!(matches!(bridge.write16(0, &[0; 512]), Err(CommandError::CheckCondition { .. })));
 }
 
+/// 231204 keeps the variables of the initialisation elsewhere.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
+fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
+    let path = std::env::var_os("ASMPATCH_VENDOR_231204_IMAGE").expect("ASMPATCH_VENDOR_231204_IMAGE names the image");
+    let mut image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
+    assert!(image.replace(BodyOffset(0x29FF), &[0x05]));
+    let mut port = port(&image, LinkSpeed::Super);
+    let mut bridge = uas(&mut port);
+    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
+    assert!(initialised && report.unit.behind == "no medium");
+    let integrity = report.integrity.as_ref().unwrap();
+    assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
+    for path in [Path::Write16, Path::E4Stock] {
+        assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}: {:?}", outcome(&report, path));
+    }
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let plan = predicting(&port, &[Path::E4Stock, Path::Write16], vec![31]);
     let (report, _) = run(&mut uas(&mut port), &plan);
     let e4 = predicted(&report, Path::E4Stock);
@@ -178,7 +197,7 @@ fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e5_takes_the_time_that_a_runtime_sees() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let unit = port.unit();
     let mut writes = |count: u16| {
@@ -198,7 +217,7 @@ fn e5_takes_the_time_that_a_runtime_sees() {
 fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {
     let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").expect("ASMPATCH_OPEN_IMAGE names the open firmware's image");
     let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
-    let mut port = port(&image, LinkSpeed::Super);
+    let mut port = port(&image, Speed::Super);
     let plan = predicting(&port, &[Path::F0Write, Path::F0Read], vec![32]);
     let mut bridge = port.open_control().unwrap();
     let report = bench::run_open(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
@@ -211,7 +230,7 @@ fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
-    let mut port = port(&patched(), LinkSpeed::High);
+    let mut port = port(&patched(), Speed::High);
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
     assert!(!initialised && report.integrity.is_none());
@@ -225,7 +244,7 @@ fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_no
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+    for speed in [Speed::Super, Speed::High] {
         let mut port = port(&patched(), speed);
         let mut bridge = port.open().unwrap();
         let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
@@ -242,7 +261,7 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
     for over_uas in [true, false] {
-        let mut port = port(&patched(), LinkSpeed::Super);
+        let mut port = port(&patched(), Speed::Super);
         let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
         let (report, initialised) = run(&mut bridge, &plan(&[Path::Read16], Vec::new()));
         assert!(initialised);
@@ -254,7 +273,7 @@ fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
-    let mut port = port(&vendor(), LinkSpeed::Super);
+    let mut port = port(&vendor(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
     assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:?}");
@@ -264,7 +283,7 @@ fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     assert!(bridge.has_no_medium().unwrap());
     bridge.initialise().unwrap();
@@ -276,7 +295,7 @@ fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer_after_it() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let mut bridge = port.open().unwrap();
     assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
     bridge.initialise().unwrap();
@@ -347,7 +366,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
-    let mut port = port(&patched(), LinkSpeed::Super);
+    let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
     assert_eq!(report.unit.behind, "no medium; on PCIe 1002:744c at 01:00.0");

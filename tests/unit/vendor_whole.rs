@@ -5,7 +5,8 @@ use std::time::Duration;
 use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
-use asm2464_dock::virtual_bridge::{LinkSpeed, Scenario, VirtualBridge, VirtualPort};
+use asm2464_chip::chip::Speed;
+use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::{Bridge, CommandError, Port as _, Transport, TransportError, TransportErrorKind};
 
 fn image() -> Image {
@@ -17,7 +18,7 @@ fn image_in(variable: &str) -> Image {
     Image::parse(&std::fs::read(path).unwrap()).unwrap()
 }
 
-fn port_with(image: &Image, speed: LinkSpeed) -> VirtualPort {
+fn port_with(image: &Image, speed: Speed) -> VirtualPort {
     port_told(image, Scenario { speed, ..Scenario::default() })
 }
 
@@ -30,7 +31,7 @@ fn port_told(image: &Image, scenario: Scenario) -> VirtualPort {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn everything_that_a_flash_needs_works_by_the_firmwares_own_doing_at_both_speeds() {
     let image = image();
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+    for speed in [Speed::Super, Speed::High] {
         let mut port = port_with(&image, speed);
         assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
         let mut bridge = port.open().unwrap();
@@ -62,7 +63,7 @@ fn everything_that_a_flash_needs_works_by_the_firmwares_own_doing_at_both_speeds
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn a_halted_unit_leaves_the_bus_until_its_power_goes() {
-    let mut port = port_with(&image(), LinkSpeed::Super);
+    let mut port = port_with(&image(), Speed::Super);
     port.open().unwrap().reset(ResetMode::Halt).unwrap();
     assert_eq!(port.wait_for_return(Duration::from_millis(50), Interrupt::never()).unwrap(), None);
     assert!(port.attached().is_err());
@@ -76,7 +77,7 @@ fn firmware_that_hangs_is_a_unit_that_hangs() {
     let mut image = image();
     // Make c:0x2814, the routine that queues READ and WRITE, jump to itself.
     assert!(image.replace(BodyOffset(0x2814), &[0x80, 0xFE]));
-    let mut port = port_with(&image, LinkSpeed::Super);
+    let mut port = port_with(&image, Speed::Super);
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap(), image.version());
     assert!(bridge.read16(0, &mut [0; 512]).is_err());
@@ -87,7 +88,7 @@ fn firmware_that_hangs_is_a_unit_that_hangs() {
 fn an_image_that_does_not_start_is_not_on_the_bus() {
     let mut image = image();
     assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
-    let error = port_with(&image, LinkSpeed::Super).attached().unwrap_err();
+    let error = port_with(&image, Speed::Super).attached().unwrap_err();
     assert!(error.to_string().contains("does not enumerate"), "{error}");
 }
 
@@ -104,7 +105,7 @@ fn struck<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn each_fault_of_the_wire_is_met_and_recovered_from_at_both_speeds_on_both_transports() {
     let image = image();
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+    for speed in [Speed::Super, Speed::High] {
         for kind in ["stall", "stall-status", "short-data", "bad-tag", "phase-error", "timeout"] {
             let text = format!("[[fault]]\nkind = \"{kind}\"\nopcode = 0xE4\nnth = 2");
             let scenario = Scenario { speed, ..Scenario::parse(&text).unwrap() };
@@ -161,7 +162,7 @@ fn power_lost_while_the_firmware_is_written_leaves_the_boot_loader() {
 #[ignore = "needs the open image in ASMPATCH_OPEN_IMAGE"]
 fn the_open_image_enumerates_by_its_own_doing_at_both_speeds() {
     let image = image_in("ASMPATCH_OPEN_IMAGE");
-    for speed in [LinkSpeed::Super, LinkSpeed::High] {
+    for speed in [Speed::Super, Speed::High] {
         let attached = port_with(&image, speed).attached().unwrap();
         assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::OpenFirmware), "{speed:?}");
         assert_eq!(attached.product, "custom v0.1");

@@ -154,7 +154,7 @@ pub fn chip(data: &[u8]) {
         let mut byte = || host.next().unwrap_or(0);
         let (first, second) = (byte(), byte());
         let packet = vec![second; usize::from(first) * 5];
-        let speed = [Speed::Full, Speed::High, Speed::Super][usize::from(first % 3)];
+        let speed = [Speed::High, Speed::Super][usize::from(first % 2)];
         match event % 12 {
             0 => chip.begin_control([first, second, byte(), byte(), 0, 0, byte(), byte() & 0x0F], &packet),
             1 => drop(chip.take_control_reply()),

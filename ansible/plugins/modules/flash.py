@@ -130,7 +130,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 # The error code of `asmpatch flash --json` for a unit that gives no backup, and its state of one in the boot loader.
 NO_BACKUP = "asmpatch::flash::no_backup"
-BOOT_LOADER = "boot loader"
+BOOT_LOADER = "boot-loader"
 
 
 class Failed(Exception):

@@ -24,6 +24,7 @@ const MAX_TEXT: usize = 500;
 #[serde(deny_unknown_fields)]
 pub struct KnownDevice {
     /// VID:PID.
+    #[serde(rename(serialize = "usb_id"))]
     pub id: UsbId,
     /// The product, as its maker sells it.
     pub product: String,
@@ -167,6 +168,11 @@ impl Devices {
     /// Returns what discovery takes: the IDs, and the disks that the user vouches for.
     pub fn known_units(&self) -> Arc<KnownUnits> {
         Arc::new(KnownUnits { ids: self.ids().collect(), unchecked_disks: self.vouched_for.clone() })
+    }
+
+    /// Returns the IDs that only the user has named.
+    pub fn named(&self) -> impl Iterator<Item = UsbId> {
+        self.named.iter().filter(|id| !self.known.contains_key(id)).copied()
     }
 
     /// Returns the entries, by ID.

@@ -11,7 +11,7 @@ use asm2464::Coded as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, CommandError, ControlError, OpenBridge, Port, PortError, Speed};
+use asm2464_host::bridge::{Attached, CommandError, ControlError, OpenBridge, Port, PortError, BusSpeed};
 use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
 use derive_more::Display;
 use serde::Serialize;
@@ -113,7 +113,7 @@ pub struct Condition {
     /// The unit; `None` off the bus.
     pub attached: Option<Attached>,
     /// The speed of its link.
-    pub speed: Speed,
+    pub speed: BusSpeed,
     /// Devices behind the bridge, as VENDOR:DEVICE and place; `None` if they were not looked for.
     pub behind: Option<Vec<String>>,
     /// What is wrong.
@@ -397,14 +397,14 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
 
 /// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists who answers there.
 fn examine(port: &mut dyn Port, looks_behind: bool, interrupt: Interrupt<'_>) -> Result<Condition, AnyFailure> {
-    let mut found = Condition { attached: None, speed: Speed::Unknown, behind: None, faults: Vec::new() };
+    let mut found = Condition { attached: None, speed: BusSpeed::Unknown, behind: None, faults: Vec::new() };
     let fault = |kind, found: String| Fault { kind, found };
     let Ok(attached) = port.attached() else {
         found.faults.push(fault(FaultKind::Away, "it is not on the bus".to_owned()));
         return Ok(found);
     };
-    found.speed = port.speed().unwrap_or(Speed::Unknown);
-    if matches!(found.speed, Speed::Low | Speed::Full | Speed::High) {
+    found.speed = port.speed().unwrap_or(BusSpeed::Unknown);
+    if matches!(found.speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High) {
         found.faults.push(fault(FaultKind::Slow, format!("its link is at {}", found.speed)));
     }
     let state = attached.state;

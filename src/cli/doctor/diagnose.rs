@@ -5,7 +5,7 @@ use std::iter;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{Behind, Speed};
+use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
 use asmpatch_core::doctor::{Examination, PipeState, Problem, Timing};
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
@@ -22,8 +22,12 @@ const SUPPLY_MIN_MV: u16 = 11_400;
 /// class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
-/// Advice for a unit whose bulk pipes hang. Source: owners' reports.
+/// Advice for a unit that answers nothing. Source: owners' reports.
 const POWER: &str = "power: unplug the unit and its supply, wait five seconds, plug both in again. Nothing else helps";
+
+/// Advice for a unit that still answers control requests.
+const RESET: &str = "run `asmpatch reset`, which tries what can help, mildest first; if nothing does, unplug the unit \
+                     and its supply, wait five seconds, plug both in again";
 
 /// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
@@ -140,11 +144,11 @@ fn problem(verdict: Verdict, problem: &Problem) -> Told {
     (verdict, problem.message.shown().to_string(), errors::help_by_code(&problem.code).map(str::to_owned))
 }
 
-fn usb(speed: Speed, state: BridgeState, device: &str) -> Told {
+fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
     match speed {
-        Speed::Super | Speed::SuperPlus => line(Good, speed.to_string()),
-        Speed::Unknown => line(Unknown, "the system doesn't say the speed"),
-        Speed::Low | Speed::Full | Speed::High => {
+        BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
+        BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
+        BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let retrain = match state {
                 BridgeState::Vendor => format!("`asmpatch reset --device {device}` trains the link anew"),
                 _ => "unplug the unit, wait five seconds, plug it in again".to_owned(),
@@ -221,7 +225,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
-            POWER,
+            RESET,
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/reliability.md.
@@ -245,7 +249,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
                 "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): a runtime that is at \
                  work, or the state in which bulk pipes hang while control requests are answered"
             );
-            advise(Bad, found, format!("end the runtime; where there is none, {POWER}"))
+            advise(Bad, found, format!("end the runtime; where there is none, {RESET}"))
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();

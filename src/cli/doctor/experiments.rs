@@ -5,7 +5,7 @@ use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge;
-use asm2464_host::bridge::{AnyTransport, Bridge, Speed};
+use asm2464_host::bridge::{AnyTransport, Bridge, BusSpeed};
 use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
@@ -83,7 +83,7 @@ fn unfit(seen: &Examination) -> Option<String> {
             Some(format!("it runs {firmware}"))
         }
         (Some(Ok(RunningFirmware::Flashed(_))), Some(bridge::Behind::NoMedium)) => {
-            (seen.unit.speed < Speed::Super).then(|| format!("its link is at {}", seen.unit.speed))
+            (seen.unit.speed < BusSpeed::Super).then(|| format!("its link is at {}", seen.unit.speed))
         }
         (Some(Ok(RunningFirmware::Flashed(_))), Some(behind)) => {
             Some(format!("behind it: {}", behind.to_string().shown()))

@@ -18,7 +18,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "check that the path exists, that you may use it, and that the disk has room; no partial backup is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
-    "asmpatch::backup::no_block", Refused, "nothing was written. `--no-backup` writes a unit that can't be backed up";
+    "asmpatch::backup::no_block", Refused,
+        "there is nothing to back up that the unit lets you read. If it is in its boot loader, give it firmware: \
+         `asmpatch flash FILE --no-backup`";
     "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::unusable", CheckFailed,
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
@@ -64,6 +66,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
         "discard what was read; run the command again, and if the error stays, try another cable and port";
     "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
+    "asmpatch::bridge::unknown_variables", Refused,
+        "nothing was written: at the addresses of 240417 or 231204 this firmware may keep something else. \
+         `asmpatch bench --path e4-255` measures without the initialisation";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
@@ -147,14 +152,14 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the line: 85.00.00 is the chip maker's, others are enclosure makers' or of another \
-         series (84), and it is not known whether one fits the other's board: add `--other-line` to write it. Nothing \
+        "the last three bytes name the line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, and of 84 \
+         nothing is known. Nor is it known whether one fits the other's board: add `--other-line` to write it. Nothing \
          was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
     "asmpatch::flash::several", Refused,
-        "name one with `--device`, or add `--all` to write all of them. Nothing was written";
+        "name one with `--device`. `asmpatch flash --all` writes several at once. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
         "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
@@ -331,4 +336,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_bridge::scenario", BadInput,
         "docs/virtual-bridge.md lists the keys of a scenario; without the file the defaults apply";
+    "asmpatch::xdata::no_firmware", Refused,
+        "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
+    "asmpatch::xdata::past_end", Refused, "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
+    "asmpatch::xdata::ssd", Refused,
+        "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \
+         them the SSD's data. Nothing was written; `xdata read` works";
+    "asmpatch::xdata::unknown_behind", Refused,
+        "nothing was written. Unplug the unit, wait five seconds, plug it in and try again";
 ];

@@ -54,7 +54,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected units at once, or all that you name with --device. A refused unit doesn't stop the others.
+    /// Write all connected units at once, or all that you name with --device, which may then be given more than once.
+    /// A refused unit doesn't stop the others.
     #[arg(long)]
     all: bool,
 
@@ -87,7 +88,7 @@ pub struct Args {
 #[derive(Debug, Clone, clap::Args)]
 pub struct WritingArgs {
     /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
-    /// it can be left out. May be given more than once with --all.
+    /// it can be left out.
     #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Vec<Selector>,
 

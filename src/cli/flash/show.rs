@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::{Attached, Behind};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::decide::Terms;
@@ -229,7 +230,9 @@ pub fn next(
     // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
     let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
-    ((firmware.answers_writes() || firmware.open().is_some()) && !ssd && runs_it)
+    let is_initialised = |version| Variables::of(version).is_some();
+    let is_measurable = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
+    ((is_measurable || firmware.open().is_some()) && !ssd && runs_it)
         .then(|| ("measure it", format!("asmpatch bench --device {device}{suffix}")))
 }
 
@@ -292,15 +295,17 @@ pub(in crate::cli) struct UnitJson<'a> {
     error: Option<UnitErrorJson<'a>>,
 }
 
-impl print::Document for UnitJson<'_> {}
+impl print::Document for UnitJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct IdentityJson<'a> {
     /// VID:PID.
     usb_id: String,
-    /// What runs on it, in words.
-    state: String,
+    /// What runs on it.
+    state: BridgeState,
     /// The firmware, as far as it can be told.
     firmware: String,
     /// Its serial number.
@@ -341,7 +346,7 @@ struct UnitErrorJson<'a> {
 fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
     IdentityJson {
         usb_id: attached.usb_id.to_string(),
-        state: attached.state.to_string(),
+        state: attached.state,
         firmware,
         serial: &attached.serial,
         product: &attached.product,

@@ -44,7 +44,7 @@ pub(in crate::cli) struct PcieJson<'a> {
     /// The unit's port, as `--device` takes it.
     device: &'a str,
     /// What runs on it.
-    firmware: BridgeState,
+    state: BridgeState,
     /// The supply as its board measures it, if it does.
     supply: Option<SupplyMeasurement>,
     /// Whether the board's fault line is active; null if the firmware does not tell.
@@ -59,7 +59,9 @@ pub(in crate::cli) struct PcieJson<'a> {
     notes: Vec<NoteJson<'a>>,
 }
 
-impl print::Document for PcieJson<'_> {}
+impl print::Document for PcieJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -112,7 +114,7 @@ impl PcieShown<'_, '_> {
         });
         PcieJson {
             device: &self.reached.device,
-            firmware: self.reached.firmware,
+            state: self.reached.firmware,
             supply: self.reached.supply.and_then(|supply| supply.measured),
             supply_fault: self.reached.supply.map(|supply| supply.has_fault),
             link: self.survey.link,
@@ -244,7 +246,7 @@ fn said(kind: CapabilityKind) -> String {
 }
 
 /// Formats bytes in hexadecimal, 16 to a line, each line with its address.
-pub(super) fn dump(address: u64, bytes: &[u8]) -> String {
+pub(in crate::cli) fn dump(address: u64, bytes: &[u8]) -> String {
     let mut text = String::new();
     for (index, row) in bytes.chunks(16).enumerate() {
         let values: Vec<String> = row.iter().map(|byte| format!("{byte:02x}")).collect();

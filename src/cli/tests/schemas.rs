@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::print::Document;
 use crate::cli::{
     backup, bench, config, context, disasm, doctor, download, flash, info, list, patch, pcie, reset, run, unpatch,
-    verify, wrap,
+    verify, wrap, xdata,
 };
 
 /// Builds the schema of one document. `text` says what prints it.
@@ -161,6 +161,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("patches", patch::KnownPatchJson<'_>, "asmpatch patch --list --json: an element a patch");
     one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
+    one!("xdata", xdata::XdataJson<'_>, "asmpatch xdata read and write --json");
     one!("reset", reset::ResetJson<'_>, "asmpatch reset --json");
     one!("run", run::RunReport, "asmpatch run --json");
     one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");

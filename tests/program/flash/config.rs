@@ -52,7 +52,7 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     };
     assert_eq!(get(), "DOCK7\n");
     let told = set(&rig, &["serial=LAB-07"]);
-    assert_eq!((&told["ok"], &told["after"]["state"]), (&true.into(), &"open firmware".into()), "{told}");
+    assert_eq!((&told["ok"], &told["after"]["state"]), (&true.into(), &"open-firmware".into()), "{told}");
     let after = rig.cells();
     let is_wanted = |at: &usize| ConfigField::Serial.range().contains(at) || *at == 0x7F;
     let changed = changed(&before, &after);

@@ -2,6 +2,7 @@
 //! registers can stop. The tests compare the flash file byte by byte.
 
 mod faults;
+mod openpilot;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

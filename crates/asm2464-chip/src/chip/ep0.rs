@@ -206,7 +206,7 @@ impl Ep0 {
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
                 let (stage, event) = match speed {
                     Speed::Super => (ControlStage::Status, STATUS),
-                    Speed::Full | Speed::High => (ControlStage::StatusOut, OUT_OFFERED),
+                    Speed::High => (ControlStage::StatusOut, OUT_OFFERED),
                 };
                 self.stage = stage;
                 self.events = (self.events & !IN_WANTED) | event;

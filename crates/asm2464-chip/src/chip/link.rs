@@ -70,7 +70,7 @@ struct LinkEvent(u16, u8);
 const fn power_on_masks(speed: Speed) -> [u8; 3] {
     match speed {
         Speed::Super => [0x3F, 0xFF, 0xFF],
-        Speed::Full | Speed::High => [0, 0, 0xFF],
+        Speed::High => [0, 0, 0xFF],
     }
 }
 

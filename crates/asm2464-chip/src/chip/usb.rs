@@ -1,22 +1,20 @@
 //! Types that the USB blocks share: speeds, packets, replies.
 
 /// The speed of the link.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Speed {
-    /// 12 Mbit/s.
-    Full,
-    /// 480 Mbit/s: USB 2.0.
+    /// 480 Mbit/s, USB 2.0: no bulk streams.
     High,
-    /// 5 Gbit/s and up.
+    /// 5 Gbit/s and up: bulk streams.
     #[default]
     Super,
 }
 
 impl Speed {
-    /// 0x9100 bits 1:0. Source: c:0x328A.
+    /// 0x9100 bits 1:0; 0 is full speed, which is not modelled. Source: c:0x328A.
     pub(super) fn code(self) -> u8 {
         match self {
-            Self::Full => 0,
             Self::High => 1,
             Self::Super => 2,
         }
@@ -25,7 +23,6 @@ impl Speed {
     /// Length of a full bulk packet in bytes.
     pub fn bulk_packet(self) -> usize {
         match self {
-            Self::Full => 64,
             Self::High => 512,
             Self::Super => 1024,
         }
@@ -34,7 +31,7 @@ impl Speed {
     /// Length of a full packet on the control endpoint in bytes.
     pub fn control_packet(self) -> usize {
         match self {
-            Self::Full | Self::High => 64,
+            Self::High => 64,
             Self::Super => 512,
         }
     }

@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn blank_lines_and_a_byte_order_mark_before_intel_hex_do_not_matter_and_text_is_no_code() {
-        let text = hex(&[data(0, &code()), Record::EndOfFile]);
+        let text = hex(&[data(0, &code()[..3]), data(0x400, &code()[0x400..]), Record::EndOfFile]);
         for before in ["\n", "\u{FEFF}", "\u{FEFF}\r\n \n"] {
             let file = [before.as_bytes(), &text].concat();
             assert_eq!(image_of_code(&file).unwrap().body(), code(), "{before:?}");

@@ -9,7 +9,7 @@ use asm2464_chip::chip::{BOOT_BUDGETS, BOOT_RESETS, Chip, ControlReply, Fabric, 
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
 
-use super::descriptors::{Descriptors, Identity, LinkSpeed};
+use super::descriptors::{Descriptors, Identity};
 use super::nor::NorFlash;
 use super::reply::Reply;
 use super::responder::Responder;
@@ -56,7 +56,7 @@ pub struct Counts {
 pub(super) struct ChipUnit {
     pub(super) chip: Chip<NorFlash>,
     wire: AttachmentWire,
-    speed: LinkSpeed,
+    speed: Speed,
     /// The firmware's answers at enumeration; `None` if it gave none. Such a unit is not on the bus.
     pub(super) descriptors: Option<Descriptors>,
     alternate: u8,
@@ -82,11 +82,11 @@ impl ChipUnit {
         image: &Image,
         flash: NorFlash,
         fabric: Fabric,
-        speed: LinkSpeed,
+        speed: Speed,
         command_time: Duration,
     ) -> Self {
         let defects = flash.faults.of_chip();
-        let mut chip = Chip::power_on(CodeSpace::new(image), flash, link(speed));
+        let mut chip = Chip::power_on(CodeSpace::new(image), flash, speed);
         chip.set_flash_defects(defects);
         *chip.fabric_mut() = fabric;
         let mut unit = Self {
@@ -105,7 +105,7 @@ impl ChipUnit {
     }
 
     /// Restarts the CPU with the code, XDATA and SRAM that it has, and enumerates it again at `speed`.
-    pub(super) fn restart(&mut self, speed: LinkSpeed) {
+    pub(super) fn restart(&mut self, speed: Speed) {
         // A CPU reset keeps the link's speed.
         self.chip.bus_reset(link(speed));
         self.chip.reset();
@@ -315,7 +315,7 @@ impl Responder for ChipUnit {
 
     /// Resets the port, and sets the address as a host does afterwards.
     fn bus_reset(&mut self) {
-        self.chip.bus_reset(link(self.speed));
+        self.chip.bus_reset(self.speed);
         self.select(0);
         self.run();
         self.set_address();
@@ -338,7 +338,7 @@ impl Responder for ChipUnit {
         if !self.is_ready() {
             return Reply::Silent;
         }
-        let most = usize::from(self.speed.max_packet());
+        let most = self.speed.bulk_packet();
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
         loop {
             let packet = &data[moved..data.len().min(moved + most)];
@@ -370,7 +370,7 @@ impl Responder for ChipUnit {
         if !self.is_ready() {
             return Reply::Silent;
         }
-        let most = usize::from(self.speed.max_packet());
+        let most = self.speed.bulk_packet();
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
         loop {
             match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
@@ -398,12 +398,5 @@ impl Responder for ChipUnit {
     fn ready_at(&self) -> Option<Instant> {
         let soon = self.is_busy.then(|| Instant::now() + LOOK_AGAIN);
         self.flash_ready_at.or(soon).into_iter().chain(self.wire.ready_at()).min()
-    }
-}
-
-fn link(speed: LinkSpeed) -> Speed {
-    match speed {
-        LinkSpeed::High => Speed::High,
-        LinkSpeed::Super => Speed::Super,
     }
 }

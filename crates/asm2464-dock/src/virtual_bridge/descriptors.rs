@@ -3,40 +3,11 @@
 //! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
 
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
-use asm2464_host::bridge::Speed;
+use asm2464_chip::chip::Speed;
+use asm2464_host::bridge::BusSpeed;
 
 /// Number of bulk streams of each of the three UAS pipes with streams.
 pub const STREAMS: u16 = 32;
-
-/// Speed of the unit's link.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Deserialize, serde::Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkSpeed {
-    /// 480 Mbit/s: no bulk streams.
-    High,
-    /// 5 Gbit/s and more: bulk streams.
-    #[default]
-    Super,
-}
-
-impl LinkSpeed {
-    /// Length of a bulk packet in bytes.
-    pub const fn max_packet(self) -> u16 {
-        match self {
-            Self::High => 512,
-            Self::Super => 1024,
-        }
-    }
-}
-
-impl From<LinkSpeed> for Speed {
-    fn from(speed: LinkSpeed) -> Self {
-        match speed {
-            LinkSpeed::High => Self::High,
-            LinkSpeed::Super => Self::Super,
-        }
-    }
-}
 
 /// USB and SCSI identity of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +65,7 @@ pub struct Descriptors {
     /// The unit's state: what runs on it.
     pub state: BridgeState,
     /// Speed of the link.
-    pub speed: LinkSpeed,
+    pub speed: Speed,
     /// The device descriptor.
     pub device: [u8; 18],
     /// The configuration descriptor and everything after it: interfaces, endpoints, companions, pipe usages.
@@ -128,8 +99,16 @@ const MANUFACTURER_INDEX: u8 = 2;
 const PRODUCT_INDEX: u8 = 3;
 
 impl Descriptors {
+    /// The link's speed as a system reports it.
+    pub const fn bus_speed(&self) -> BusSpeed {
+        match self.speed {
+            Speed::High => BusSpeed::High,
+            Speed::Super => BusSpeed::Super,
+        }
+    }
+
     /// Builds the boot loader's descriptors. Those of firmware come from its own answers.
-    pub fn boot_loader(identity: Identity, speed: LinkSpeed) -> Self {
+    pub fn boot_loader(identity: Identity, speed: Speed) -> Self {
         Self {
             device: device(&identity, speed),
             configuration: configuration(speed),
@@ -193,11 +172,11 @@ impl Descriptors {
     }
 }
 
-fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
+fn device(identity: &Identity, speed: Speed) -> [u8; 18] {
     let (usb, packet_size) = match speed {
-        LinkSpeed::High => (0x0210u16, 64),
+        Speed::High => (0x0210u16, 64),
         // At SuperSpeed the field is an exponent: 2^9 bytes.
-        LinkSpeed::Super => (0x0320, 9),
+        Speed::Super => (0x0320, 9),
     };
     let [usb_low, usb_high] = usb.to_le_bytes();
     let [vendor_low, vendor_high] = identity.id.vendor.to_le_bytes();
@@ -213,13 +192,13 @@ fn device(identity: &Identity, speed: LinkSpeed) -> [u8; 18] {
 }
 
 /// One alternate setting: Bulk-Only, with bursts of 16 packets at SuperSpeed.
-fn configuration(speed: LinkSpeed) -> Vec<u8> {
+fn configuration(speed: Speed) -> Vec<u8> {
     let mut descriptor = vec![9, 0x02, 0, 0, 1, 1, 0, 0xC0, 0];
     descriptor.extend([9, 0x04, 0, 0, 2, 0x08, 0x06, 0x50, 0]);
-    let [low, high] = speed.max_packet().to_le_bytes();
+    let [low, high] = (speed.bulk_packet() as u16).to_le_bytes();
     for address in [0x81, 0x02] {
         descriptor.extend([7, 0x05, address, 0x02, low, high, 0]);
-        if speed == LinkSpeed::Super {
+        if speed == Speed::Super {
             descriptor.extend([6, 0x30, 15, 0, 0, 0]);
         }
     }
@@ -263,7 +242,7 @@ mod tests {
     }
 
     /// The descriptors of the practice image, which firmware on the chip has answered with.
-    fn of_firmware(speed: LinkSpeed) -> Descriptors {
+    fn of_firmware(speed: Speed) -> Descriptors {
         let scenario = Scenario { speed, ..Scenario::default() };
         VirtualBridge::in_memory(scenario, b"descriptors", None).unwrap().descriptors().clone()
     }
@@ -271,7 +250,7 @@ mod tests {
     #[test]
     fn a_boot_loader_enumerates_as_its_block_says() {
         let [block, _] = known_blocks();
-        let descriptors = Descriptors::boot_loader(Identity::configured(&block), LinkSpeed::Super);
+        let descriptors = Descriptors::boot_loader(Identity::configured(&block), Speed::Super);
         assert_eq!(hex(&descriptors.device), "12 01 20 03 00 00 00 09 d1 ad 01 00 00 01 02 03 01 01");
         let product = descriptors.string(PRODUCT_INDEX).unwrap();
         assert_eq!(usize::from(product[0]), product.len());
@@ -282,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_boot_loader_has_bulk_only_alone_with_bursts_of_16_packets() {
-        let descriptors = Descriptors::boot_loader(Identity::boot_loader(), LinkSpeed::Super);
+        let descriptors = Descriptors::boot_loader(Identity::boot_loader(), Speed::Super);
         assert_eq!(
             hex(&descriptors.configuration),
             "09 02 2c 00 01 01 00 c0 00 \
@@ -295,7 +274,7 @@ mod tests {
 
     #[test]
     fn running_firmware_has_uas_with_32_streams_on_three_pipes() {
-        let descriptors = of_firmware(LinkSpeed::Super);
+        let descriptors = of_firmware(Speed::Super);
         assert_eq!(
             hex(&descriptors.configuration[44..]),
             "09 04 00 01 04 08 06 62 00 \
@@ -308,8 +287,8 @@ mod tests {
 
     #[test]
     fn at_high_speed_there_are_no_companions_and_packets_have_512_bytes() {
-        let boot_loader = Descriptors::boot_loader(Identity::boot_loader(), LinkSpeed::High);
-        for descriptors in [boot_loader, of_firmware(LinkSpeed::High)] {
+        let boot_loader = Descriptors::boot_loader(Identity::boot_loader(), Speed::High);
+        for descriptors in [boot_loader, of_firmware(Speed::High)] {
             let all = walk(&descriptors.configuration);
             assert!(all.iter().all(|(kind, _)| *kind != 0x30));
             assert!(all.iter().filter(|(kind, _)| *kind == 0x05).all(|(_, endpoint)| endpoint[4..6] == [0x00, 0x02]));
@@ -318,7 +297,7 @@ mod tests {
 
     #[test]
     fn every_total_length_is_the_length() {
-        for speed in [LinkSpeed::High, LinkSpeed::Super] {
+        for speed in [Speed::High, Speed::Super] {
             let boot_loader = Descriptors::boot_loader(Identity::boot_loader(), speed);
             for (descriptors, alternates) in [(boot_loader, 1), (of_firmware(speed), 2)] {
                 for whole in [&descriptors.configuration, &descriptors.bos] {

@@ -30,7 +30,7 @@ mod wire;
 mod tests;
 
 pub use chip_unit::Counts;
-pub use descriptors::{Descriptors, Identity, LinkSpeed, STREAMS};
+pub use descriptors::{Descriptors, Identity, STREAMS};
 pub use nor::{FLASH_LEN, FlashFault, NorFlash, PAGE_LEN, SECTOR_LEN};
 pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
+use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
 
-use super::descriptors::{LinkSpeed, STREAMS};
+use super::descriptors::STREAMS;
 use super::recorded;
 use super::reply::Reply;
 use super::setup;
@@ -100,7 +101,7 @@ impl VirtualPipes {
     pub fn with_uas(mut self) -> Result<Self, NoSuchAlternate> {
         let mut unit = self.unit.lock();
         unit.set_alternate(UAS)?;
-        let streams = if unit.descriptors().speed == LinkSpeed::Super { STREAMS } else { 0 };
+        let streams = if unit.descriptors().speed == Speed::Super { STREAMS } else { 0 };
         drop(unit);
         (self.alternate, self.streams) = (UAS, streams);
         Ok(self)

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Speed, Timeouts, Uas,
+    AnyTransport, Attached, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, BusSpeed, Timeouts, Uas,
 };
 use thiserror::Error;
 use tracing::info;
@@ -114,12 +114,12 @@ impl VirtualPort {
     pub fn control(&mut self) -> Result<OpenBridge, Unopened> {
         let pipes = self.claim()?;
         let unit = self.unit.lock();
-        let (state, speed) = (unit.descriptors().state, unit.descriptors().speed);
+        let (state, speed) = (unit.descriptors().state, unit.descriptors().bus_speed());
         if state != BridgeState::OpenFirmware {
             return Err(Unopened::OtherProtocol { location: self.location.clone(), state });
         }
         drop(unit);
-        Ok(OpenBridge::new(Box::new(pipes), speed.into()))
+        Ok(OpenBridge::new(Box::new(pipes), speed))
     }
 
     /// Claims the interface of the current attachment.
@@ -170,9 +170,9 @@ impl Port for VirtualPort {
         })
     }
 
-    fn speed(&mut self) -> Result<Speed, PortError> {
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
         self.attached()?;
-        Ok(self.unit.lock().descriptors().speed.into())
+        Ok(self.unit.lock().descriptors().bus_speed())
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {

@@ -4,11 +4,10 @@
 
 use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
-use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, TreeError};
+use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, Speed, TreeError};
 use asmpatch_files::toml_file;
 use serde::Deserialize;
 
-use super::descriptors::LinkSpeed;
 use super::nor::FlashFaults;
 use super::timing::Timing;
 use crate::tiny_gpu::{self, registers};
@@ -163,9 +162,9 @@ pub struct Scenario {
     /// What starts at power-on.
     pub state: PowerOnState,
     /// Speed of the link.
-    pub speed: LinkSpeed,
+    pub speed: Speed,
     /// Speed after a CPU reset, which retrains the link; by default the same.
-    pub speed_after_reset: Option<LinkSpeed>,
+    pub speed_after_reset: Option<Speed>,
     /// Effect of a CPU reset on the code.
     pub cpu_reset: CpuReset,
     /// Contents of a new unit's flash.

@@ -1,6 +1,7 @@
 //! Errors of one command: on the wire, in the unit, or in its answer.
 
 use asm2464::Coded;
+use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
 use thiserror::Error;
 
@@ -69,6 +70,9 @@ pub enum CommandError {
         /// Bytes requested.
         found: usize,
     },
+    /// The initialisation's addresses are not known for this version. Nothing was written.
+    #[error("firmware {0} keeps the variables of a GPU runtime's initialisation in places that are not known")]
+    UnknownVariables(FirmwareVersion),
 }
 
 impl CommandError {
@@ -101,6 +105,7 @@ impl Coded for CommandError {
             Self::ShortXdata { expected, found } => short_xdata_code(*expected, *found),
             Self::Malformed { .. } => "asmpatch::bridge::malformed",
             Self::Length { .. } => "asmpatch::bridge::length",
+            Self::UnknownVariables(_) => "asmpatch::bridge::unknown_variables",
         }
     }
 }

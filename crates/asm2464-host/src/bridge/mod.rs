@@ -33,6 +33,6 @@ pub use port::{Attached, Port, PortError};
 pub use survey::Behind;
 pub use transport::{AnyTransport, Transport};
 pub use uas::Uas;
-pub use unit_info::{Location, ParsePortPathError, PortPath, Speed, UnitInfo};
+pub use unit_info::{BusSpeed, Location, ParsePortPathError, PortPath, UnitInfo};
 pub use workload::{CommandEnd, DataPhase, Job, JobData, Workload};
 pub use xdata_steps::XdataStep;

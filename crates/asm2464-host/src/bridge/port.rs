@@ -12,7 +12,7 @@ use derive_more::Display;
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
-use super::unit_info::{Location, Speed};
+use super::unit_info::{Location, BusSpeed};
 
 /// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,11 +77,11 @@ pub trait Port: Send {
     /// If no unit is attached, or the system can't tell.
     fn attached(&mut self) -> Result<Attached, PortError>;
 
-    /// Speed of the attached unit.
+    /// BusSpeed of the attached unit.
     ///
     /// # Errors
     /// As for [`Port::attached`].
-    fn speed(&mut self) -> Result<Speed, PortError>;
+    fn speed(&mut self) -> Result<BusSpeed, PortError>;
 
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {

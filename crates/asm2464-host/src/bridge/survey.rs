@@ -24,7 +24,7 @@ const MODEL: std::ops::Range<usize> = 24..64;
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 pub enum Behind {
     /// No medium that WRITE(16) could overwrite: a GPU, or nothing.
-    #[display("no SSD")]
+    #[display("no SSD; PCIe not searched for other devices")]
     NoMedium,
     /// An SSD: its model and capacity, if it reports them.
     #[display("SSD {_0}")]

@@ -102,8 +102,9 @@ impl FromStr for Location {
 /// The bus speed that a unit has negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "Speed"))]
 #[serde(rename_all = "kebab-case")]
-pub enum Speed {
+pub enum BusSpeed {
     /// The system does not report it.
     #[display("unknown")]
     Unknown,
@@ -124,7 +125,7 @@ pub enum Speed {
     SuperPlus,
 }
 
-impl Speed {
+impl BusSpeed {
     /// The signalling rate in bits a second. Higher rates count as 10 Gbit/s.
     pub const fn bits_per_second(self) -> Option<u64> {
         match self {
@@ -146,9 +147,12 @@ impl Speed {
 )]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct UnitInfo {
-    /// The unit's place.
+    /// The unit's place. In JSON, as `--device` takes it.
+    #[serde(rename = "device", serialize_with = "as_text")]
+    #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub location: Location,
     /// idVendor and idProduct.
+    #[serde(rename = "usb_id")]
     pub id: UsbId,
     /// The unit's state: what runs on it.
     pub state: BridgeState,
@@ -159,9 +163,13 @@ pub struct UnitInfo {
     /// iSerialNumber; `None` if there is none or it can't be read.
     pub serial: Option<String>,
     /// The unit's speed.
-    pub speed: Speed,
+    pub speed: BusSpeed,
     /// The kernel driver that holds interface 0.
     pub driver: Option<String>,
+}
+
+fn as_text<S: serde::Serializer>(location: &Location, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(location)
 }
 
 impl UnitInfo {
@@ -194,7 +202,7 @@ mod tests {
             manufacturer: String::new(),
             product: String::new(),
             serial: Some("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}".to_owned()),
-            speed: Speed::Super,
+            speed: BusSpeed::Super,
             driver: None,
         };
         let text = unit.to_string();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::runtime::{counters, freeing, initialisation};
+use asm2464::scsi::runtime::{Variables, freeing};
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 
 use super::client::Bridge;
@@ -45,15 +45,24 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
+    /// Returns where the running firmware keeps the variables of the initialisation.
+    ///
+    /// # Errors
+    /// [`CommandError::UnknownVariables`] for a version of which nobody knows it.
+    pub fn variables(&mut self) -> Result<Variables, CommandError> {
+        let version = self.firmware_version()?;
+        Variables::of(version).ok_or(CommandError::UnknownVariables(version))
+    }
+
     /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only if [`Bridge::has_no_medium`] returns
     /// `true`.
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn initialise(&mut self) -> Result<(), CommandError> {
-        let version = self.firmware_version()?;
-        self.counters = counters(version);
-        let all = initialisation(version);
+        let variables = self.variables()?;
+        self.counters = variables.counters();
+        let all = variables.initialisation();
         all.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 

@@ -76,7 +76,7 @@ pub enum Header {
     },
 }
 
-/// A function, by its configuration space. Displays as its place, its IDs and its class.
+/// A function, by its configuration space.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, Serialize)]
 #[display("{at} {vendor:04x}:{device:04x} {}", class_name(*class).unwrap_or("device"))]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]

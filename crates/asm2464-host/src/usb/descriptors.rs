@@ -3,7 +3,7 @@
 use asm2464::firmware::{BULK_ONLY_CLASS, InterfaceClass, UAS_CLASS, VENDOR_CLASS};
 use thiserror::Error;
 
-use crate::bridge::{Endpoint, Speed};
+use crate::bridge::{BusSpeed, Endpoint};
 
 /// Number of the interface in every state of a bridge.
 pub(super) const INTERFACE: u8 = 0;
@@ -131,7 +131,7 @@ impl Layout {
     /// # Errors
     /// [`DescriptorFault`] if the unit offers neither Bulk-Only nor the open firmware's requests. Every state of a
     /// bridge offers one of them.
-    pub fn of(alternates: &[Alternate], speed: Speed) -> Result<Self, DescriptorFault> {
+    pub fn of(alternates: &[Alternate], speed: BusSpeed) -> Result<Self, DescriptorFault> {
         let first = alternates.first().ok_or(DescriptorFault::NoInterface)?;
         let of_class = |class, name| {
             let found = alternates.iter().find(|alternate| alternate.class == class);
@@ -158,20 +158,20 @@ impl Layout {
     }
 }
 
-fn uas(alternate: &Alternate, speed: Speed) -> Result<UasPipes, DescriptorFault> {
+fn uas(alternate: &Alternate, speed: BusSpeed) -> Result<UasPipes, DescriptorFault> {
     checked(alternate, Endpoint::Command, speed)?;
     let mut streams = u16::MAX;
     for endpoint in [Endpoint::DataIn, Endpoint::DataOut, Endpoint::Status] {
         let info = checked(alternate, endpoint, speed)?;
-        if speed >= Speed::Super && info.streams == 0 {
+        if speed >= BusSpeed::Super && info.streams == 0 {
             return Err(DescriptorFault::NoStreams { address: info.address });
         }
         streams = streams.min(info.streams);
     }
-    Ok(UasPipes { alternate: alternate.number, streams: if speed >= Speed::Super { streams } else { 0 } })
+    Ok(UasPipes { alternate: alternate.number, streams: if speed >= BusSpeed::Super { streams } else { 0 } })
 }
 
-fn checked(alternate: &Alternate, endpoint: Endpoint, speed: Speed) -> Result<EndpointInfo, DescriptorFault> {
+fn checked(alternate: &Alternate, endpoint: Endpoint, speed: BusSpeed) -> Result<EndpointInfo, DescriptorFault> {
     let (number, address) = (alternate.number, endpoint.address());
     let mut all = alternate.endpoints.iter().filter(|info| info.address == address);
     let info = *all.next().ok_or(DescriptorFault::Missing { alternate: number, address })?;
@@ -182,11 +182,11 @@ fn checked(alternate: &Alternate, endpoint: Endpoint, speed: Speed) -> Result<En
         return Err(DescriptorFault::NotBulk { address, attributes: info.attributes });
     }
     let allowed: &[u16] = match speed {
-        Speed::Unknown => &[8, 16, 32, 64, 512, 1024],
-        Speed::Low => &[],
-        Speed::Full => &[8, 16, 32, 64],
-        Speed::High => &[512],
-        Speed::Super | Speed::SuperPlus => &[1024],
+        BusSpeed::Unknown => &[8, 16, 32, 64, 512, 1024],
+        BusSpeed::Low => &[],
+        BusSpeed::Full => &[8, 16, 32, 64],
+        BusSpeed::High => &[512],
+        BusSpeed::Super | BusSpeed::SuperPlus => &[1024],
     };
     if allowed.contains(&info.max_packet) {
         Ok(info)
@@ -216,7 +216,7 @@ mod tests {
 
     #[test]
     fn running_firmware_offers_both_transports() {
-        let layout = Layout::of(&running(), Speed::Super).unwrap();
+        let layout = Layout::of(&running(), BusSpeed::Super).unwrap();
         assert_eq!((layout.bulk_only, layout.alternates), (Ok(0), 2));
         assert!(matches!(layout.open, Err(DescriptorFault::NoClass(..))));
         assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 32 }));
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn the_boot_loader_offers_bulk_only_alone() {
-        let layout = Layout::of(&boot_loader(), Speed::Super).unwrap();
+        let layout = Layout::of(&boot_loader(), BusSpeed::Super).unwrap();
         assert!(matches!(layout.uas, Err(DescriptorFault::NoClass("UAS (8/6/62)", _))));
     }
 
@@ -235,7 +235,7 @@ mod tests {
             Alternate { number, class: VENDOR_CLASS, endpoints: endpoints.to_vec() }
         };
         for (alternates, speed) in
-            [(vec![alternate(0, 1024), alternate(1, 1024)], Speed::Super), (vec![alternate(0, 512)], Speed::High)]
+            [(vec![alternate(0, 1024), alternate(1, 1024)], BusSpeed::Super), (vec![alternate(0, 512)], BusSpeed::High)]
         {
             let layout = Layout::of(&alternates, speed).unwrap();
             assert_eq!((layout.open, layout.alternates), (Ok(0), alternates.len()));
@@ -243,7 +243,7 @@ mod tests {
             assert!(layout.uas.is_err());
         }
         let lacks = [Alternate { endpoints: vec![endpoint(0x81, 0)], ..alternate(0, 1024) }];
-        assert_eq!(Layout::of(&lacks, Speed::Super), Err(DescriptorFault::Missing { alternate: 0, address: 0x02 }));
+        assert_eq!(Layout::of(&lacks, BusSpeed::Super), Err(DescriptorFault::Missing { alternate: 0, address: 0x02 }));
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
         for endpoint in alternates.iter_mut().flat_map(|alternate| &mut alternate.endpoints) {
             (endpoint.max_packet, endpoint.streams) = (512, 0);
         }
-        let layout = Layout::of(&alternates, Speed::High).unwrap();
+        let layout = Layout::of(&alternates, BusSpeed::High).unwrap();
         assert_eq!(layout.uas, Ok(UasPipes { alternate: 1, streams: 0 }));
     }
 
@@ -260,7 +260,7 @@ mod tests {
     fn at_superspeed_uas_without_streams_is_not_offered() {
         let mut alternates = running();
         alternates[1].endpoints[1].streams = 0;
-        let layout = Layout::of(&alternates, Speed::Super).unwrap();
+        let layout = Layout::of(&alternates, BusSpeed::Super).unwrap();
         assert_eq!(layout.uas, Err(DescriptorFault::NoStreams { address: 0x02 }));
     }
 
@@ -269,7 +269,7 @@ mod tests {
         let of = |change: &dyn Fn(&mut Vec<Alternate>)| {
             let mut alternates = boot_loader();
             change(&mut alternates);
-            Layout::of(&alternates, Speed::Super).unwrap_err()
+            Layout::of(&alternates, BusSpeed::Super).unwrap_err()
         };
         assert_eq!(of(&|all| all.clear()), DescriptorFault::NoInterface);
         assert_eq!(

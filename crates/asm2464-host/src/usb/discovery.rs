@@ -12,7 +12,7 @@ use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::known_units::KnownUnits;
 use super::sysfs::{Process, Sysfs};
-use crate::bridge::{Location, PortPath, Speed, UnitInfo};
+use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo};
 
 /// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -153,14 +153,14 @@ fn driver(device: &rusb::Device<Context>, port: &PortPath) -> Option<String> {
     is_held.unwrap_or(false).then(|| "system".to_owned())
 }
 
-fn speed(speed: rusb::Speed) -> Speed {
+fn speed(speed: rusb::Speed) -> BusSpeed {
     match speed {
-        rusb::Speed::Low => Speed::Low,
-        rusb::Speed::Full => Speed::Full,
-        rusb::Speed::High => Speed::High,
-        rusb::Speed::Super => Speed::Super,
-        rusb::Speed::SuperPlus => Speed::SuperPlus,
-        _ => Speed::Unknown,
+        rusb::Speed::Low => BusSpeed::Low,
+        rusb::Speed::Full => BusSpeed::Full,
+        rusb::Speed::High => BusSpeed::High,
+        rusb::Speed::Super => BusSpeed::Super,
+        rusb::Speed::SuperPlus => BusSpeed::SuperPlus,
+        _ => BusSpeed::Unknown,
     }
 }
 

@@ -16,7 +16,7 @@ use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{
-    AnyTransport, Attached, Bridge, Location, OpenBridge, Port, PortError, PortPath, Speed, Timeouts, UnitInfo,
+    AnyTransport, Attached, Bridge, Location, OpenBridge, Port, PortError, PortPath, BusSpeed, Timeouts, UnitInfo,
 };
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
@@ -150,7 +150,7 @@ impl Port for UsbPort {
         Ok(attached(found.info))
     }
 
-    fn speed(&mut self) -> Result<Speed, PortError> {
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
         Ok(self.found()?.info.speed)
     }
 

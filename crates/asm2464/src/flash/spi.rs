@@ -192,7 +192,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// Reads the block protection: its bits in the status register.
     ///
     /// # Errors
-    /// [`RegisterError::Disagrees`], [`RegisterError::Control`].
+    /// [`RegisterError::Disagrees`], [`RegisterError::Access`].
     pub fn protection(&mut self) -> Outcome<u8, R> {
         Ok(self.status()? & PROTECTION)
     }

@@ -36,24 +36,49 @@ const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00)
 /// never ends.
 pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
 
-/// Returns the initialisation for firmware of this version, with the addresses of its variables. A version that is not
-/// known gets 240417's.
-pub fn initialisation(version: FirmwareVersion) -> [(u16, u8); 10] {
-    INITIALISATION.map(|(at, value)| (in_version(version, at), value))
+/// Where a version keeps the variables of the initialisation. Source: the same code in both images, by its operands; the
+/// initialisation was executed on each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Variables {
+    /// Where [`INITIALISATION`] and [`COUNTERS`] say: in 240417 and the practice image.
+    As240417,
+    /// Elsewhere, in 231204.
+    As231204,
 }
 
-/// Returns [`COUNTERS`] for firmware of this version, as [`initialisation`].
-pub fn counters(version: FirmwareVersion) -> [(u16, u8); 3] {
-    COUNTERS.map(|(at, value)| (in_version(version, at), value))
-}
+impl Variables {
+    /// Returns the variables of this version; `None` if nobody knows them. Another version's addresses hold variables that
+    /// mean something else.
+    pub const fn of(version: FirmwareVersion) -> Option<Self> {
+        match version.0 {
+            [0x24, 0x04, 0x17, 0x85, 0x00, 0x00] | [0x26, 0x11, 0x21, 0x00, 0x00, _] => Some(Self::As240417),
+            [0x23, 0x12, 0x04, 0x85, 0x00, 0x00] => Some(Self::As231204),
+            _ => None,
+        }
+    }
 
-/// The address that a variable of 240417 has in another version. Source: the same code in both images, by its operands;
-/// the initialisation was executed on 231204.
-const fn in_version(version: FirmwareVersion, at: u16) -> u16 {
-    match (version.0, at) {
-        ([0x23, 0x12, 0x04, 0x85, 0, 0], 0x0517..=0x054E) => at + 1,
-        ([0x23, 0x12, 0x04, 0x85, 0, 0], 0x05A6..=0x07EF) => at - 3,
-        _ => at,
+    /// Returns the address of what is at `at` in 240417.
+    const fn at(self, at: u16) -> u16 {
+        match (self, at) {
+            (Self::As231204, 0x0517..=0x054E) => at + 1,
+            (Self::As231204, 0x05A6..=0x07EF) => at - 3,
+            _ => at,
+        }
+    }
+
+    /// Returns the initialisation.
+    pub fn initialisation(self) -> [(u16, u8); 10] {
+        INITIALISATION.map(|(at, value)| (self.at(at), value))
+    }
+
+    /// Returns [`COUNTERS`].
+    pub fn counters(self) -> [(u16, u8); 3] {
+        COUNTERS.map(|(at, value)| (self.at(at), value))
+    }
+
+    /// Returns the address of the byte that the initialisation sets to 2, and that is 0 before.
+    pub const fn device(self) -> u16 {
+        self.at(0x05A8)
     }
 }
 
@@ -70,10 +95,12 @@ mod tests {
 
     #[test]
     fn an_earlier_version_keeps_the_variables_elsewhere_and_the_registers_where_they_are() {
-        let at = |version: &str| initialisation(version.parse().unwrap()).map(|(at, _)| at);
-        assert_eq!(at("240417.85.00.00"), INITIALISATION.map(|(at, _)| at));
+        let of = |version: &str| Variables::of(version.parse().unwrap());
+        assert_eq!(of("240417.85.00.00").unwrap().initialisation(), INITIALISATION);
         let moved = [0x054C, 0x054F, 0x05A5, 0x05F5, 0x07E9, 0x07EA, 0x07EB, 0x07EC, 0xC422, 0x0000];
-        assert_eq!(at("231204.85.00.00"), moved);
-        assert_eq!(counters("231204.85.00.00".parse().unwrap()).map(|(at, _)| at), [0x0518, 0x0519, 0x051A]);
+        let earlier = of("231204.85.00.00").unwrap();
+        assert_eq!(earlier.initialisation().map(|(at, _)| at), moved);
+        assert_eq!((earlier.counters().map(|(at, _)| at), earlier.device()), ([0x0518, 0x0519, 0x051A], 0x05A5));
+        assert_eq!(of("241129.85.00.00"), None);
     }
 }

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::XdataAddress;
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
-use asm2464_host::bridge::{ControlError, OpenBridge, Speed};
+use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
 use super::beyond::Memory;
@@ -53,7 +53,7 @@ impl Subject for OpenBridge {
         "control"
     }
 
-    fn speed(&self) -> Speed {
+    fn speed(&self) -> BusSpeed {
         Self::speed(self)
     }
 

@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_dock::tiny_gpu::TinyGpu;
 use asm2464_dock::virtual_bridge::SharedBridge;
-use asm2464_host::bridge::Speed;
+use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, PcieError, TlpEngine};
 
 use super::beyond::{self, Beyond, Memory};
@@ -131,7 +131,7 @@ pub(super) trait Subject {
     fn protocol(&mut self) -> &'static str;
 
     /// The link's speed, if the verdict needs it.
-    fn speed(&self) -> Speed;
+    fn speed(&self) -> BusSpeed;
 
     /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
     fn depths(&mut self) -> (usize, Vec<usize>);

@@ -104,6 +104,9 @@ pub(super) fn halt(error: EngineError, timeout: Duration) -> Halt {
             Outcome::no_answer(timeout).into()
         }
         EngineError::Command(CommandError::Transport(error)) => Halt::Error(error.into()),
+        EngineError::Command(
+            CommandError::Short { expected, found, .. } | CommandError::ShortXdata { expected, found },
+        ) => Outcome::Short { expected, found }.into(),
         EngineError::Command(error) => Outcome::Refused { reason: error.to_string() }.into(),
     }
 }

@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
-use asm2464_host::bridge::{Behind, Bridge, DataPhase, Speed, Transport, TransportKind};
+use asm2464_host::bridge::{Behind, Bridge, BusSpeed, DataPhase, Transport, TransportKind};
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
 use super::beyond::Memory;
@@ -57,8 +57,8 @@ impl<T: Transport> Subject for Bridge<T> {
         self.transport_mut().kind().name()
     }
 
-    fn speed(&self) -> Speed {
-        Speed::Unknown
+    fn speed(&self) -> BusSpeed {
+        BusSpeed::Unknown
     }
 
     fn depths(&mut self) -> (usize, Vec<usize>) {

@@ -1,7 +1,7 @@
 //! Meaning of the figures for a GPU runtime: compares them with published ones.
 
 use asm2464::firmware::BridgeState;
-use asm2464_host::bridge::Speed;
+use asm2464_host::bridge::BusSpeed;
 
 use super::path::Path;
 use super::report::{BenchVerdict, Outcome, Row};
@@ -18,13 +18,13 @@ const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a
 /// end. READ(16), the DMA that E5 commands start and the longer E4 are meant to replace that slow path, so they must
 /// reach its upper end. On the open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop
 /// limits at any speed.
-const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f64, &'static str)> {
+const fn published(path: Path, firmware: BridgeState, speed: BusSpeed) -> Option<(f64, &'static str)> {
     match (firmware, path, speed) {
         (BridgeState::Vendor, Path::Write16, _) => Some((100.0, VENDOR_SOURCE)),
         (BridgeState::Vendor, Path::E4Stock, _) => Some((1.0, VENDOR_SOURCE)),
         (BridgeState::Vendor, Path::E4Extended | Path::Read16 | Path::E5Dma, _) => Some((5.0, VENDOR_SOURCE)),
-        (BridgeState::OpenFirmware, Path::F2Out | Path::F2In, Speed::SuperPlus) => Some((700.0, OPEN_SOURCE)),
-        (BridgeState::OpenFirmware, Path::F2Out, Speed::Super) => Some((323.0, OPEN_SOURCE_5)),
+        (BridgeState::OpenFirmware, Path::F2Out | Path::F2In, BusSpeed::SuperPlus) => Some((700.0, OPEN_SOURCE)),
+        (BridgeState::OpenFirmware, Path::F2Out, BusSpeed::Super) => Some((323.0, OPEN_SOURCE_5)),
         (BridgeState::OpenFirmware, Path::F0Write, _) => Some((3.6, OPEN_SOURCE)),
         (BridgeState::OpenFirmware, Path::F0Read, _) => Some((1.8, OPEN_SOURCE)),
         _ => None,
@@ -32,7 +32,7 @@ const fn published(path: Path, firmware: BridgeState, speed: Speed) -> Option<(f
 }
 
 /// One verdict for each path that was run and has a published figure, in the order of the rows.
-pub fn judge(rows: &[Row], firmware: BridgeState, speed: Speed) -> Vec<BenchVerdict> {
+pub fn judge(rows: &[Row], firmware: BridgeState, speed: BusSpeed) -> Vec<BenchVerdict> {
     let mut verdicts: Vec<BenchVerdict> = Vec::new();
     for row in rows.iter().filter(|row| !matches!(row.outcome, Outcome::NotRun { .. })) {
         let Some((needed_mb_per_s, source)) = published(row.path, firmware, speed) else { continue };
@@ -80,11 +80,11 @@ mod tests {
             let verdicts = judge(&rows, firmware, speed).into_iter();
             verdicts.map(|verdict| (verdict.path, verdict.meets)).collect::<Vec<_>>()
         };
-        assert_eq!(judged(BridgeState::Vendor, Speed::Super), [(Path::E4Stock, true)]);
+        assert_eq!(judged(BridgeState::Vendor, BusSpeed::Super), [(Path::E4Stock, true)]);
         let streams = [(Path::F0Write, false), (Path::F0Read, true)];
         let open = |speed| judged(BridgeState::OpenFirmware, speed);
-        assert_eq!(open(Speed::SuperPlus), [&streams[..], &[(Path::F2Out, false)]].concat());
-        assert_eq!(open(Speed::Super), [&streams[..], &[(Path::F2Out, true)]].concat());
-        assert_eq!(open(Speed::High), streams, "no figure is published for F2 at 480 Mbit/s");
+        assert_eq!(open(BusSpeed::SuperPlus), [&streams[..], &[(Path::F2Out, false)]].concat());
+        assert_eq!(open(BusSpeed::Super), [&streams[..], &[(Path::F2Out, true)]].concat());
+        assert_eq!(open(BusSpeed::High), streams, "no figure is published for F2 at 480 Mbit/s");
     }
 }

@@ -193,8 +193,8 @@ fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) ->
 
 /// Initialises the bridge if it is not initialised.
 fn ready<T: Transport>(bridge: &mut Bridge<T>) -> Result<(), CommandError> {
-    let [(at, _), ..] = INITIALISED;
-    if bridge.xdata_byte(XdataAddress::main(at))? == 0 { bridge.initialise() } else { Ok(()) }
+    let device = XdataAddress::main(bridge.variables()?.device());
+    if bridge.xdata_byte(device)? == 0 { bridge.initialise() } else { Ok(()) }
 }
 
 fn pattern(len: usize) -> Vec<u8> {

@@ -5,7 +5,7 @@
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::BridgeState;
-use asm2464_host::bridge::{Behind, Speed};
+use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
 
@@ -76,7 +76,7 @@ struct ReportedUnit {
     manufacturer: String,
     product: String,
     serial: Option<String>,
-    speed: Speed,
+    speed: BusSpeed,
     driver: Option<&'static str>,
     is_virtual: bool,
 }

@@ -8,6 +8,7 @@ use super::config_edits::ConfigEdits;
 use super::definition::{Hunk, HunkAddress, Patch};
 use super::library::Library;
 use super::signature::NotLocated;
+use crate::suggest;
 
 /// The user's selection.
 #[derive(Debug, Clone, Default)]
@@ -38,10 +39,12 @@ pub struct PatchSet<'a> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum PatchError {
     /// No patch has this id.
-    #[error("unknown patch `{id}`; known patches: {known}")]
+    #[error("unknown patch `{id}`{}; known patches: {known}", suggest::question(.suggestion.as_deref()))]
     UnknownId {
-        /// The id that was asked for.
+        /// The requested id.
         id: String,
+        /// The known id that may have been meant.
+        suggestion: Option<String>,
         /// The known ids.
         known: String,
     },
@@ -205,7 +208,8 @@ impl<'a> PatchSet<'a> {
         for id in &selection.add {
             if library.get(id).is_none() {
                 let known = library.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(PatchError::UnknownId { id: id.clone(), known });
+                let suggestion = suggest::nearest(id, library.iter().map(|patch| patch.id.as_str())).map(str::to_owned);
+                return Err(PatchError::UnknownId { id: id.clone(), suggestion, known });
             }
         }
         let wanted = |patch: &&Patch| (patch.default && !selection.no_defaults) || selection.add.contains(&patch.id);

@@ -7,6 +7,7 @@ use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
 use super::selector::Selector;
+use crate::suggest;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
 #[derive(Debug, Error)]
@@ -24,7 +25,11 @@ pub enum OpenError {
         found: Vec<UnitInfo>,
     },
     /// The selected unit is not connected.
-    #[error("no unit matches {selector} (connected: {})", if found.is_empty() { "none".to_owned() } else { listed(found) })]
+    #[error(
+        "no unit matches {selector}{} (connected: {})",
+        meant(selector, found),
+        if found.is_empty() { "none".to_owned() } else { listed(found) }
+    )]
     NoMatch {
         /// The unit that was asked for.
         selector: Selector,
@@ -99,6 +104,13 @@ impl OpenError {
 
 fn named(devices: &[TunnelledDevice]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// The question whether a connected unit's port or serial number was meant.
+fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
+    let names: Vec<String> =
+        found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten().collect();
+    suggest::question(suggest::nearest(&selector.to_string(), names.iter().map(String::as_str)))
 }
 
 fn listed(found: &[UnitInfo]) -> String {

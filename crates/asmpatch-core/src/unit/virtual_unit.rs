@@ -71,7 +71,7 @@ fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {
         manufacturer: identity.manufacturer.clone(),
         product: identity.product.clone(),
         serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
-        speed: descriptors.speed.into(),
+        speed: descriptors.bus_speed(),
         driver: None,
     }
 }

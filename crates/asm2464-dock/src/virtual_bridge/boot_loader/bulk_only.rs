@@ -80,7 +80,7 @@ impl BulkOnlyTarget {
     }
 
     /// Handles the host's request for data.
-    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: u16) -> Reply {
+    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: usize) -> Reply {
         if self.halts.holds(Endpoint::DataIn) {
             return Reply::Stall;
         }

@@ -60,14 +60,14 @@ impl CommandExchange {
     /// Moves data to the host, in packets of `max_packet` bytes. [`Reply::Silent`] if there is none to move.
     ///
     /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
-    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: u16) -> Reply {
+    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: usize) -> Reply {
         if self.direction != Some(Direction::In) {
             return Reply::Silent;
         }
         let left = self.limit - self.moved;
         let count = buffer.len().min(left);
         buffer[..count].copy_from_slice(&self.data[self.moved..self.moved + count]);
-        let packets = count.next_multiple_of(max_packet.into()).max(max_packet.into());
+        let packets = count.next_multiple_of(max_packet).max(max_packet);
         if left > count && packets != count {
             self.moved += left.min(packets);
             return Reply::Babble(count);

@@ -6,12 +6,13 @@ mod target;
 
 use std::time::{Duration, Instant};
 
+use asm2464_chip::chip::Speed;
 use asm2464_host::bridge::Endpoint;
 
 use self::bulk_only::BulkOnlyTarget;
 use self::target::Target;
 use super::chip_unit::Course;
-use super::descriptors::{Descriptors, LinkSpeed};
+use super::descriptors::Descriptors;
 use super::nor::NorFlash;
 use super::reply::{Halts, Reply};
 use super::responder::Responder;
@@ -43,7 +44,7 @@ pub(super) struct BootLoader {
     to_clear: Halts,
     /// Pipes that have not had CLEAR_FEATURE(HALT) since the gate opened.
     uncleared: Halts,
-    speed: LinkSpeed,
+    speed: Speed,
     /// bConfigurationValue.
     configuration: u8,
     is_suspended: bool,
@@ -58,7 +59,7 @@ impl BootLoader {
             gate: Gate::default(),
             to_clear: Halts::default(),
             uncleared: Halts::default(),
-            speed: LinkSpeed::default(),
+            speed: Speed::default(),
             configuration: 0,
             is_suspended: false,
         }
@@ -178,7 +179,7 @@ impl Responder for BootLoader {
         } else if endpoint != Endpoint::DataIn || self.to_clear.holds(endpoint) {
             Reply::Stall
         } else {
-            self.bulk_only.input(&mut self.target, buffer, self.speed.max_packet())
+            self.bulk_only.input(&mut self.target, buffer, self.speed.bulk_packet())
         }
     }
 

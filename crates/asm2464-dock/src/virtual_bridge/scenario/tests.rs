@@ -1,6 +1,7 @@
 //! Scenario files that are accepted and rejected.
 
 use asm2464::firmware::FlashAddress;
+use asm2464_chip::chip::Speed;
 use asm2464_chip::chip::{Answers, BarSpec, LinkSpec};
 
 use super::*;
@@ -56,7 +57,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         status_in_buffer: true,
     };
     assert_eq!(scenario.flash, faults);
-    assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(LinkSpeed::Super)));
+    assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(Speed::Super)));
     assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
     assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
 }

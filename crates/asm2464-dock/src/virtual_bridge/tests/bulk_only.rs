@@ -1,13 +1,16 @@
 //! Bulk-Only on a virtual unit: commands, lengths, halts.
 
-use asm2464::firmware::{BlockIndex, Part};
+use asm2464::firmware::{BlockIndex, BodyOffset, Part};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use asm2464::scsi::{Cdb, Command, XdataAddress, XdataPage};
 use asm2464_host::bridge::{
-    Bridge, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind,
+    Bridge, CommandError, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind,
 };
 
-use super::{BOOT_LOADER, SSD, TIMEOUT, UNITS, bulk_only, patched_unit, port, ready_unit, sense_of, unit};
+use super::{
+    BOOT_LOADER, SSD, TIMEOUT, UNITS, bulk_only, patched_image, patched_unit, port, ready_unit, sense_of, unit,
+    unit_with,
+};
 use crate::virtual_bridge::{Reply, VirtualBridge};
 
 const IN: Endpoint = Endpoint::DataIn;
@@ -231,6 +234,16 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
         );
         assert!(bridge.inquiry().is_ok(), "the unit answers again after recovery");
     }
+}
+
+#[test]
+fn firmware_of_an_unknown_version_is_not_initialised_at_anothers_addresses() {
+    let mut image = patched_image();
+    assert!(image.replace(BodyOffset(0x0200), &[0x25, 0x07, 0x17]));
+    let mut bridge = bulk_only(unit_with("behind = \"gpu\"", &image));
+    let before = bridge.xdata_byte(XdataAddress::main(0x05A8)).unwrap();
+    assert!(matches!(bridge.initialise(), Err(CommandError::UnknownVariables(version)) if version == image.version()));
+    assert_eq!(bridge.xdata_byte(XdataAddress::main(0x05A8)).unwrap(), before);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::{
-    Bridge, BulkOnly, CommandError, DataPhase, Endpoint, Port, Speed, Transport as _, TransportError,
+    Bridge, BulkOnly, BusSpeed, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError,
     TransportErrorKind,
 };
 
@@ -389,14 +389,14 @@ fn a_cpu_reset_through_its_register_keeps_xdata_and_code_or_neither() {
 #[test]
 fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     let mut port = port(unit("speed = \"high\"\nspeed-after-reset = \"super\""));
-    assert_eq!(port.speed().unwrap(), Speed::High);
+    assert_eq!(port.speed().unwrap(), BusSpeed::High);
     port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
     returned(&mut port);
-    assert_eq!(port.speed().unwrap(), Speed::Super);
+    assert_eq!(port.speed().unwrap(), BusSpeed::Super);
     assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
     port.unit().lock().replug();
     returned(&mut port);
-    assert_eq!(port.speed().unwrap(), Speed::High);
+    assert_eq!(port.speed().unwrap(), BusSpeed::High);
 }
 
 #[test]

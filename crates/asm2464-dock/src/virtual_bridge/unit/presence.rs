@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::Image;
+use asm2464_chip::chip::Speed;
 
 use super::VirtualBridge;
 use crate::virtual_bridge::chip_unit::{ChipUnit, Course};
-use crate::virtual_bridge::descriptors::{Descriptors, LinkSpeed};
+use crate::virtual_bridge::descriptors::Descriptors;
 use crate::virtual_bridge::power_on;
 use crate::virtual_bridge::replug_requests::Requests;
 use crate::virtual_bridge::scenario::{BulkHangs, CpuReset, PowerOnState};
@@ -182,7 +183,7 @@ impl VirtualBridge {
         self.boot_loader.forget();
     }
 
-    pub(super) fn come_up(&mut self, image: Option<Image>, speed: LinkSpeed) {
+    pub(super) fn come_up(&mut self, image: Option<Image>, speed: Speed) {
         self.is_mute = false;
         if let Some(image) = &image {
             let flash = std::mem::take(self.boot_loader.flash_mut());

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464_chip::chip::Speed;
+
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, RedirStatus, kind, slot};
 use super::request::{Bulk, Setup};
+use crate::virtual_bridge::Descriptors;
 use crate::virtual_bridge::descriptors::Pipe;
-use crate::virtual_bridge::{Descriptors, LinkSpeed};
 
 /// Maximum number of unsent bytes. Above it, no more answers are made until the guest reads.
 pub(super) const OUTBOX_LIMIT: usize = 32 << 20;
@@ -81,8 +83,8 @@ impl Outbox {
     /// Announces the device. Call [`Outbox::interface_info`] and [`Outbox::ep_info`] first.
     pub fn device_connect(&mut self, descriptors: &Descriptors) {
         let speed = match descriptors.speed {
-            LinkSpeed::High => 2,
-            LinkSpeed::Super => 3,
+            Speed::High => 2,
+            Speed::Super => 3,
         };
         let device = &descriptors.device;
         let (class, ids) = (&device[4..7], &device[8..12]);

@@ -30,7 +30,7 @@ use tracing::info;
 use self::queue::TransferQueue;
 use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::ControlPipes;
-use super::unit_info::Speed;
+use super::unit_info::BusSpeed;
 use super::workload::DataPhase;
 
 /// Time limit of a request or a bulk transfer.
@@ -78,7 +78,7 @@ pub struct SupplyMeasurement {
 /// Every method has a deadline, and leaves nothing in flight.
 pub struct OpenBridge {
     queue: TransferQueue,
-    speed: Speed,
+    speed: BusSpeed,
     timeout: Duration,
     depth: usize,
 }
@@ -91,12 +91,12 @@ impl std::fmt::Debug for OpenBridge {
 
 impl OpenBridge {
     /// Creates a connection to the unit behind these pipes, at this speed.
-    pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: Speed) -> Self {
+    pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: BusSpeed) -> Self {
         Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
     }
 
     /// The unit's speed.
-    pub const fn speed(&self) -> Speed {
+    pub const fn speed(&self) -> BusSpeed {
         self.speed
     }
 
@@ -112,7 +112,7 @@ impl OpenBridge {
 
     /// Maximum number of bytes that one E4 returns at this speed. Longer answers are cut. Source: openpilot's flasher.
     pub fn xdata_read_max(&self) -> usize {
-        if self.speed >= Speed::Super { XDATA_READ_MAX } else { 64 }
+        if self.speed >= BusSpeed::Super { XDATA_READ_MAX } else { 64 }
     }
 
     /// E4: reads XDATA, in several requests if necessary.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use asm2464::flash::RegisterAccess;
 use asm2464::scsi::XdataAddress;
 
-use super::super::unit_info::Speed;
+use super::super::unit_info::BusSpeed;
 use super::{ControlError, OpenBridge};
 
 /// Where this process's deadlines count from.
@@ -39,7 +39,7 @@ impl RegisterAccess for OpenBridge {
     }
 
     fn is_super_speed(&self) -> bool {
-        self.speed() >= Speed::Super
+        self.speed() >= BusSpeed::Super
     }
 
     fn now(&mut self) -> Duration {

@@ -137,7 +137,7 @@ impl ControlPipes for Script {
     }
 }
 
-fn unit_at(speed: Speed, answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
+fn unit_at(speed: BusSpeed, answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
     let script = Script::default();
     let log = script.log.clone();
     log.lock().unwrap().answers = answers.into();
@@ -145,7 +145,7 @@ fn unit_at(speed: Speed, answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridg
 }
 
 fn unit(answers: Vec<Result<Vec<u8>, PipeError>>) -> (OpenBridge, Arc<Mutex<Log>>) {
-    unit_at(Speed::Super, answers)
+    unit_at(BusSpeed::Super, answers)
 }
 
 fn sent(log: &Arc<Mutex<Log>>) -> Vec<Sent> {
@@ -173,7 +173,7 @@ fn e4_names_address_page_and_length() {
 
 #[test]
 fn a_long_e4_goes_in_pieces_of_255_bytes_at_superspeed_and_of_64_at_high_speed() {
-    for (speed, most) in [(Speed::Super, 255), (Speed::SuperPlus, 255), (Speed::High, 64)] {
+    for (speed, most) in [(BusSpeed::Super, 255), (BusSpeed::SuperPlus, 255), (BusSpeed::High, 64)] {
         let whole: Vec<u8> = (0..700u32).map(|at| (at % 251) as u8).collect();
         let (mut unit, log) = unit_at(speed, whole.chunks(most).map(|piece| Ok(piece.to_vec())).collect());
         let mut found = vec![0; whole.len()];

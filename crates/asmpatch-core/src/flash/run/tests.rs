@@ -12,7 +12,7 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, 
 use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Speed, Transport, TransportKind, Workload,
+    AnyTransport, Bridge, BusSpeed, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
@@ -226,8 +226,8 @@ impl Port for FakePort {
         if unit.halted { Err(PortError::new(FlashError::NotBack(Duration::ZERO))) } else { Ok(unit.identity()) }
     }
 
-    fn speed(&mut self) -> Result<Speed, PortError> {
-        Ok(Speed::Super)
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
+        Ok(BusSpeed::Super)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {

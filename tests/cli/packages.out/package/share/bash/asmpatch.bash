@@ -1,2 +1,2 @@
-_asmpatch() {
+_asmpatch_units() {
 ...

@@ -1,0 +1,45 @@
+//! What somebody may have meant who mistyped a name. Pure.
+
+/// Returns the candidate that is nearest to a mistyped word, if one is near: at most a third of its characters differ.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = candidates.into_iter().map(|candidate| (distance(word, candidate), candidate));
+    let most = (word.chars().count() / 3).max(1);
+    near.filter(|(distance, _)| (1..=most).contains(distance))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, name)| name)
+}
+
+/// Counts the characters to insert, remove or replace (Levenshtein's distance). Ignores case.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (at, a) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], at + 1);
+        for (column, b) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[column + 1];
+            row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// Returns the question whether this was meant, to put into an error's message; empty without a suggestion.
+pub(crate) fn question(suggestion: Option<&str>) -> String {
+    suggestion.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_slip_is_recognised_and_another_name_is_not() {
+        let known = ["e4-length-16", "identity-add1-0001", "status-0x2a12"];
+        assert_eq!(nearest("e4-lenght-16", known), Some("e4-length-16"));
+        assert_eq!(nearest("STATUS-0x2a1", known), Some("status-0x2a12"));
+        assert_eq!(nearest("read16-sram", known), None);
+        assert_eq!(nearest("3-1.3", ["3-1.2", "4-2"]), Some("3-1.2"));
+        assert_eq!(nearest("", known), None);
+    }
+}

@@ -1,0 +1,96 @@
+//! The arrangement of the help: commands by what they are for, options by what they are about.
+
+use clap::{Arg, Command};
+
+use super::{fold, terminal};
+
+/// The commands by what they are for, in the order in which you use them.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Dock", &["list", "doctor", "backup", "flash", "restore", "config", "reset", "pcie", "bench"]),
+    ("Image", &["download", "info", "patch", "unpatch", "verify"]),
+    ("Firmware author", &["wrap", "make-patch", "run", "exec", "disasm"]),
+    ("Trial and set-up", &["demo", "virtual", "udev", "completions", "man", "help"]),
+];
+
+/// The widest lines of the help, in columns.
+pub const WIDTH: usize = 100;
+
+/// Groups the commands and their options, and leaves the options that every command has out of `-h`.
+pub fn arranged(command: Command) -> Command {
+    let groups = groups(&command);
+    let header = command.get_styles().get_header();
+    let options = format!("{header}Options:{header:#}");
+    with_headings(command)
+        .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
+        .help_template(format!(
+            "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
+        ))
+}
+
+fn groups(command: &Command) -> String {
+    let header = command.get_styles().get_header();
+    let width = terminal::stdout_width().map_or(WIDTH, |columns| columns.min(WIDTH));
+    let about = |name: &str| match command.find_subcommand(name).and_then(Command::get_about) {
+        Some(about) => about.to_string(),
+        None => "Print the help of a command".to_owned(),
+    };
+    let line = |name: &&str| fold::fold(&format!("  {name:<12} {}\n", about(name)), width);
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("\n{header}{title}:{header:#}\n{}", names.iter().map(line).collect::<String>())
+    };
+    GROUPS.iter().map(group).collect()
+}
+
+fn with_headings(command: Command) -> Command {
+    command.mut_args(with_heading).mut_subcommands(with_headings)
+}
+
+fn with_heading(arg: Arg) -> Arg {
+    let heading = match arg.get_id().as_str() {
+        "device" | "devices" | "transport" | "usb_ids" | "device_dirs" | "pcap" => Some("Device"),
+        "force" | "unproven" | "clone_identity" | "other_line" | "no_backup" | "unchecked_disks" => Some("Overrides"),
+        // The heading of a group of options reaches to those after it.
+        _ if arg.get_help_heading() == Some("Device") => None,
+        _ => return arg,
+    };
+    arg.help_heading(heading)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_command_is_in_one_group() {
+        let command = crate::cli::command();
+        let mut grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        let mut commands: Vec<&str> = command.get_subcommands().map(Command::get_name).chain(["help"]).collect();
+        grouped.sort_unstable();
+        commands.sort_unstable();
+        assert_eq!(grouped, commands);
+    }
+
+    #[test]
+    fn short_help_has_no_options_that_every_command_has() {
+        let mut command = crate::cli::command();
+        command.build();
+        let list = command.find_subcommand_mut("list").unwrap();
+        let short = list.render_help().to_string();
+        assert!(!short.contains("--log-file") && !short.contains("--no-config"), "{short}");
+        assert!(list.render_long_help().to_string().contains("--log-file"));
+    }
+
+    #[test]
+    fn a_command_that_writes_one_unit_names_no_option_for_several() {
+        let mut command = crate::cli::command();
+        command.build();
+        let mut help = |path: &[&str]| {
+            let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
+            below.render_long_help().to_string()
+        };
+        assert!(help(&["flash"]).contains("--all"));
+        for path in [&["restore"][..], &["config", "set"]] {
+            assert!(!help(path).contains("--all"), "{path:?}");
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! The `asmpatch xdata` command: reads and writes XDATA on a unit, registers included.
+
+use std::time::{Duration, Instant};
+
+use asm2464::digest::{parse_hex, to_hex};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::BridgeState;
+use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464_chip::chip::{register_name, registers};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, survey};
+use asmpatch_core::failure::AnyFailure;
+use serde::Serialize;
+use thiserror::Error;
+
+use super::device::DeviceArgs;
+use super::{Context, Exit, pcie, print};
+use crate::interrupt;
+
+/// Read and write XDATA on a unit: the 8051's memory and the chip's registers.
+///
+/// Works on the vendor's firmware (E4 and E5 as commands) and on open firmware (as control requests).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch xdata read 0xB450\n  asmpatch xdata write 0x5ff8 5a")]
+pub struct Args {
+    #[command(subcommand)]
+    action: XdataCommand,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum XdataCommand {
+    Read(ReadArgs),
+    Write(WriteArgs),
+}
+
+/// Read XDATA.
+///
+/// A read of a register can have effects of its own, such as the end of an event.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json\n  \
+asmpatch xdata read 0xc450 --watch 30")]
+struct ReadArgs {
+    /// Address, such as 0xC450, or a register's name in docs/chip.md.
+    #[arg(value_parser = parse_address)]
+    address: u16,
+
+    /// Number of bytes, such as 64 or 0x40; they end with the page.
+    #[arg(default_value = "1", value_parser = parse_len)]
+    len: usize,
+
+    /// Read again for this many seconds, and show each change. Ctrl-C ends it earlier.
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    watch: Option<Duration>,
+
+    #[command(flatten)]
+    unit: UnitArgs,
+}
+
+/// Write XDATA, byte by byte, at once.
+///
+/// Nothing tells whether a register takes a value. A wrong one can hang the unit until it loses power. A unit with an
+/// SSD is left alone: its firmware drives the SSD through the same registers.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  asmpatch xdata write 0x5ff8 5a")]
+struct WriteArgs {
+    /// Address, such as 0xC450, or a register's name in docs/chip.md.
+    #[arg(value_parser = parse_address)]
+    address: u16,
+
+    /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10; at most 256.
+    #[arg(value_parser = parse_bytes)]
+    bytes: Box<[u8]>,
+
+    #[command(flatten)]
+    unit: UnitArgs,
+}
+
+/// Options of both actions.
+#[derive(Debug, clap::Args)]
+struct UnitArgs {
+    /// Take the other page (0x51), which holds settings of PHY and link.
+    #[arg(long)]
+    other_page: bool,
+
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    device: DeviceArgs,
+}
+
+/// Bytes of a page.
+const PAGE_LEN: usize = 0x1_0000;
+/// The most bytes that one command writes.
+const WRITE_MAX: usize = 256;
+/// Bytes of one E4 on every firmware and at every speed.
+const PIECE: usize = 64;
+/// Up to so many bytes are shown one a line, with their names.
+const LINES: usize = 16;
+/// The most changes that a watch remembers for JSON.
+const CHANGES_MAX: usize = 10_000;
+/// Time between two readings of a watch.
+const WATCH_PAUSE: Duration = Duration::from_millis(50);
+
+fn parse_number(text: &str) -> Option<usize> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => usize::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn parse_address(text: &str) -> Result<u16, String> {
+    if let Some(address) = parse_number(text) {
+        return u16::try_from(address).map_err(|_| "expected an address up to 0xFFFF".to_owned());
+    }
+    let mut named =
+        registers().filter(|(_, register)| register.name.eq_ignore_ascii_case(text)).map(|(_, found)| found);
+    match (named.next(), named.next()) {
+        (Some(found), None) => Ok(found.first),
+        (Some(_), Some(_)) => Err("several registers have this name: give an address".to_owned()),
+        (None, _) => Err("expected an address, as 0xC450, or a register's name in docs/chip.md".to_owned()),
+    }
+}
+
+fn parse_len(text: &str) -> Result<usize, String> {
+    let len = parse_number(text).filter(|len| (1..=PAGE_LEN).contains(len));
+    len.ok_or_else(|| "expected 1 to 0x10000 bytes".to_owned())
+}
+
+fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
+    let bytes = parse_hex(text).ok().filter(|bytes| (1..=WRITE_MAX).contains(&bytes.len()));
+    bytes
+        .map(Vec::into_boxed_slice)
+        .ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0 to 86400 seconds".to_owned())
+}
+
+/// Reasons nothing was sent.
+#[derive(Debug, Error)]
+enum XdataRefusal {
+    /// The boot loader has neither E4 nor E5.
+    #[error("{device}: the unit runs its {state}, which gives no access to XDATA")]
+    NoFirmware { device: String, state: BridgeState },
+    /// The range leaves the page.
+    #[error("{len} bytes from {from} end behind 0xFFFF")]
+    PastEnd { from: XdataAddress, len: usize },
+    /// An SSD is behind the bridge.
+    #[error("{device}: an SSD is behind the bridge ({what})")]
+    Ssd { device: String, what: String },
+    /// The unit does not tell whether an SSD is there.
+    #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
+    CannotTell { device: String, why: String },
+}
+
+asm2464::coded!(XdataRefusal {
+    NoFirmware => "asmpatch::xdata::no_firmware",
+    PastEnd => "asmpatch::xdata::past_end",
+    Ssd => "asmpatch::xdata::ssd",
+    CannotTell => "asmpatch::xdata::unknown_behind",
+});
+
+/// An opened unit, over either firmware.
+enum Access {
+    Vendor(Bridge<AnyTransport>),
+    Open(OpenBridge),
+}
+
+impl Access {
+    fn read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
+        let pieces = (0..).step_by(PIECE).zip(buffer.chunks_mut(PIECE));
+        for (offset, piece) in pieces {
+            interrupt::install().check()?;
+            let from = from.plus(offset);
+            match self {
+                Self::Vendor(bridge) => bridge.xdata_read(from, piece)?,
+                Self::Open(unit) => unit.xdata_read(from, piece)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, from: XdataAddress, bytes: &[u8]) -> Result<(), AnyFailure> {
+        let writes = || (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
+        match self {
+            Self::Vendor(bridge) => {
+                writes().try_for_each(|(at, byte)| bridge.xdata_write(at, byte)).map_err(CommandError::into)
+            }
+            Self::Open(unit) => Ok(unit.xdata_write_all(&writes().collect::<Vec<_>>())?),
+        }
+    }
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails if no unit is found, it is in its boot loader, a write would meet an SSD, or a request fails.
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    interrupt::install();
+    match &args.action {
+        XdataCommand::Read(args) => read(args),
+        XdataCommand::Write(args) => write(args),
+    }
+}
+
+fn place(address: u16, len: usize, args: &UnitArgs) -> Result<XdataAddress, XdataRefusal> {
+    let page = if args.other_page { XdataPage::Other } else { XdataPage::Main };
+    let from = XdataAddress { page, addr: address };
+    if usize::from(address) + len > PAGE_LEN { Err(XdataRefusal::PastEnd { from, len }) } else { Ok(from) }
+}
+
+/// Opens the unit and passes it to `work`, with its port.
+fn with_unit<T>(
+    args: &UnitArgs,
+    writes: bool,
+    work: impl FnOnce(&mut Access, &str) -> Result<T, AnyFailure>,
+) -> Result<T, AnyFailure> {
+    let recording = args.device.pcap.start()?;
+    let chosen = args.device.choose(recording.capture())?;
+    let (state, device) = (chosen.info.state, chosen.info.location.to_string());
+    let mut access = match state {
+        BridgeState::OpenFirmware => Access::Open(chosen.open_control()?.bridge),
+        BridgeState::Vendor => {
+            let mut unit = chosen.open(args.device.transport.into())?;
+            if writes {
+                match survey::behind(&mut unit.bridge)? {
+                    Behind::Ssd(what) => return Err(XdataRefusal::Ssd { device, what }.into()),
+                    // A GPU runtime initialises a unit only if it has no SSD.
+                    behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
+                    Behind::CannotTell(why) => return Err(XdataRefusal::CannotTell { device, why }.into()),
+                    Behind::NoMedium => {}
+                }
+            }
+            Access::Vendor(unit.bridge)
+        }
+        BridgeState::BootLoader => return Err(XdataRefusal::NoFirmware { device, state }.into()),
+    };
+    work(&mut access, &device)
+}
+
+/// A change of a byte that `--watch` has seen.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct ChangeJson {
+    /// Seconds since the first reading.
+    seconds: f64,
+    /// Its address.
+    address: u16,
+    /// Its value before.
+    from: u8,
+    /// Its value now.
+    to: u8,
+}
+
+/// A register whose first byte was read or written.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RegisterJson {
+    /// Its address.
+    address: u16,
+    /// Its name, as in docs/chip.md.
+    name: &'static str,
+}
+
+/// Bytes of XDATA that were read or written.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct XdataJson<'a> {
+    /// The unit's port, as `--device` takes it.
+    device: &'a str,
+    /// The address of the first byte.
+    address: u16,
+    /// Whether it is in the other page (0x51).
+    other_page: bool,
+    /// The bytes in hexadecimal: as first read, or as written.
+    bytes: String,
+    /// The known registers among them.
+    registers: Vec<RegisterJson>,
+    /// With `--watch`: the changes, at most 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    changes: Option<Vec<ChangeJson>>,
+}
+
+impl print::Document for XdataJson<'_> {}
+
+impl<'a> XdataJson<'a> {
+    fn of(device: &'a str, from: XdataAddress, bytes: &[u8], changes: Option<Vec<ChangeJson>>) -> Self {
+        let addresses = (0..bytes.len()).map(|offset| from.plus(offset as u16));
+        let registers = addresses.filter_map(|at| Some(RegisterJson { address: at.addr, name: name(at)? })).collect();
+        let other_page = from.page == XdataPage::Other;
+        Self { device, address: from.addr, other_page, bytes: to_hex(bytes, ""), registers, changes }
+    }
+}
+
+/// The name of a register at an address; none in the other page.
+fn name(at: XdataAddress) -> Option<&'static str> {
+    if at.page == XdataPage::Main { register_name(at.addr) } else { None }
+}
+
+fn named(at: XdataAddress) -> String {
+    name(at).map(|name| format!("  {name}")).unwrap_or_default()
+}
+
+fn read(args: &ReadArgs) -> Result<Exit, AnyFailure> {
+    let from = place(args.address, args.len, &args.unit)?;
+    with_unit(&args.unit, false, |unit, device| {
+        let mut bytes = vec![0; args.len];
+        unit.read(from, &mut bytes)?;
+        if !args.unit.json {
+            show(from, &bytes);
+        }
+        let changes = match args.watch {
+            Some(lasts) => Some(watch(unit, from, &bytes, lasts, args.unit.json)?),
+            None => None,
+        };
+        if args.unit.json {
+            print::json(&XdataJson::of(device, from, &bytes, changes));
+        } else if changes.is_some_and(|changes| changes.is_empty()) {
+            outln!("no byte has changed");
+        }
+        Ok(())
+    })?;
+    Ok(Exit::Done)
+}
+
+fn show(from: XdataAddress, bytes: &[u8]) {
+    if bytes.len() > LINES {
+        return out!("{}", pcie::show::dump(from.addr.into(), bytes));
+    }
+    for (offset, byte) in (0..).zip(bytes) {
+        let at = from.plus(offset);
+        outln!("{:#06x}  {byte:02x}{}", at.addr, named(at));
+    }
+}
+
+/// Reads again and again, and reports each byte that changes. Ctrl-C ends it without an error.
+fn watch(
+    unit: &mut Access,
+    from: XdataAddress,
+    first: &[u8],
+    lasts: Duration,
+    is_quiet: bool,
+) -> Result<Vec<ChangeJson>, AnyFailure> {
+    let interrupt = interrupt::install();
+    let began = Instant::now();
+    let (mut before, mut changes) = (first.to_vec(), Vec::new());
+    let mut now = before.clone();
+    while began.elapsed() < lasts && !interrupt.is_requested() {
+        std::thread::sleep(WATCH_PAUSE.min(lasts.saturating_sub(began.elapsed())));
+        match unit.read(from, &mut now) {
+            Err(_) if interrupt.is_requested() => break,
+            outcome => outcome?,
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        for (offset, (was, is)) in (0..).zip(before.iter().zip(&now)).filter(|(_, (was, is))| was != is) {
+            let at = from.plus(offset);
+            if !is_quiet {
+                outln!("{seconds:8.2} s  {:#06x}  {was:02x} -> {is:02x}{}", at.addr, named(at));
+            }
+            if changes.len() < CHANGES_MAX {
+                changes.push(ChangeJson { seconds, address: at.addr, from: *was, to: *is });
+            }
+        }
+        before.copy_from_slice(&now);
+    }
+    Ok(changes)
+}
+
+fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
+    let bytes = &*args.bytes;
+    let from = place(args.address, bytes.len(), &args.unit)?;
+    with_unit(&args.unit, true, |unit, device| {
+        unit.write(from, bytes)?;
+        if args.unit.json {
+            print::json(&XdataJson::of(device, from, bytes, None));
+        } else {
+            outln!("{}: {} bytes written at {:#06x}{}", device.shown(), bytes.len(), from.addr, named(from));
+        }
+        Ok(())
+    })?;
+    Ok(Exit::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_a_number_of_16_bits_or_a_registers_name() {
+        assert_eq!((parse_address("0xC450"), parse_address("16")), (Ok(0xC450), Ok(16)));
+        assert_eq!(parse_address("ep0_events"), Ok(0x9091));
+        assert!(parse_address("0x10000").is_err() && parse_address("NOTHING").is_err() && parse_address("-1").is_err());
+    }
+
+    #[test]
+    fn lengths_bytes_and_times_are_bounded() {
+        assert!(parse_len("0").is_err() && parse_len("0x10001").is_err() && parse_len("0x10000").is_ok());
+        assert!(parse_bytes("").is_err() && parse_bytes("0").is_err() && parse_bytes(&"00".repeat(257)).is_err());
+        assert_eq!(parse_bytes("5aFF"), Ok([0x5A, 0xFF].into()));
+        assert!(parse_seconds("nan").is_err() && parse_seconds("-1").is_err() && parse_seconds("1e9").is_err());
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+    }
+}

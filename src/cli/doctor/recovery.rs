@@ -13,8 +13,8 @@ use asmpatch_core::shell;
 use super::diagnose::Diagnosis;
 use crate::cli::Context;
 use crate::cli::backup::BackupPlace;
-use crate::cli::flash::own_backup::{lines, offers, with_options};
-use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand};
+use crate::cli::flash::own_backup::{lines, offers};
+use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand, with_options};
 
 /// The backups of a unit in its boot loader, as commands.
 pub(super) struct Recovery {

@@ -3,6 +3,7 @@
 pub(super) mod ask;
 mod at_once;
 pub(super) mod own_backup;
+mod prepared;
 pub mod recovery;
 mod screen;
 mod session;
@@ -29,9 +30,10 @@ use asmpatch_core::flash::firmware_kind::Rewritable;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 use asmpatch_core::unit::Selector;
+pub use prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use recovery::{InvokedCommand, WritingCommand};
 pub use screen::Screen;
-pub use session::{Choice, PreparedUnit, UnitOutcome, WritingJob, WritingSession};
+pub use session::{Choice, WritingSession};
 pub use show::SSD_LOST;
 
 /// Write an image to a unit, with a backup before and a readback after.

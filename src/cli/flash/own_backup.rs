@@ -79,12 +79,6 @@ fn restoring(backup: &Backup, location: &Location, library: &Library) -> Option<
     }
 }
 
-/// Appends `suffix` to each command: the options without which the unit would not be found.
-pub fn with_options(mut actions: Vec<Action>, suffix: &str) -> Vec<Action> {
-    actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
-    actions
-}
-
 /// Returns the actions, one per line, for printing as they are: a command broken across lines can't be copied.
 pub fn lines(actions: &[Action]) -> Vec<String> {
     let mut lines = Vec::new();

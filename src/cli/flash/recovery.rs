@@ -16,7 +16,6 @@ use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 
-use super::own_backup;
 use crate::cli::errors;
 
 /// A command that writes units.
@@ -176,6 +175,12 @@ pub fn again(
     words.join(" ")
 }
 
+/// Appends `suffix` to each command: the options without which the unit would not be found.
+pub fn with_options(mut actions: Vec<Action>, suffix: &str) -> Vec<Action> {
+    actions.iter_mut().filter_map(|action| action.command.as_mut()).for_each(|command| *command += suffix);
+    actions
+}
+
 /// A run that stopped, and how to recover from it: the error that `flash` and `restore` return.
 #[derive(Debug, Display)]
 #[display("{location}: {error} (at: {during})")]
@@ -213,7 +218,7 @@ impl FlashFailure {
 
     /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
     pub fn with_options(self, suffix: &str) -> Self {
-        Self { actions: own_backup::with_options(self.actions, suffix), ..self }
+        Self { actions: with_options(self.actions, suffix), ..self }
     }
 }
 

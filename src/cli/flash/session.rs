@@ -15,37 +15,25 @@ use asmpatch_core::failure::{AnyFailure, fenced};
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::blocks::is_readable;
 use asmpatch_core::flash::decide::{
-    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Subject, Terms, carried, decide,
+    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Terms, carried, decide,
 };
-use asmpatch_core::flash::fitting::{FittingBackup, fitting};
+use asmpatch_core::flash::fitting::fitting;
 use asmpatch_core::flash::observe::Observation;
 use asmpatch_core::flash::plan::{BlockSource, FlashPlan};
-use asmpatch_core::flash::run::{FlashOptions, FlashReport};
-use asmpatch_core::patch::Library;
+use asmpatch_core::flash::run::FlashOptions;
 use asmpatch_core::unit::{self, OpenError};
 
 use super::at_once::at_once;
-use super::recovery::{Action, FlashFailure, InvokedCommand, WritingCommand, again};
+use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
+use super::recovery::{Action, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
-use super::{WritingArgs, ask, own_backup, show, summary};
+use super::{WritingArgs, ask, own_backup, recovery, show, summary};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
 use crate::cli::pcap::Recording;
 use crate::cli::{Context, log};
 use crate::interrupt::{self};
-
-/// What a command is going to write.
-pub struct WritingJob {
-    /// The image, and where it comes from.
-    pub subject: Subject,
-    /// The known patches and images.
-    pub library: Library,
-    /// The image or the backup, in words.
-    pub source: String,
-    /// The command, for printing it again.
-    pub origin: InvokedCommand,
-}
 
 /// Which of the selected units to write.
 #[derive(Clone, Copy, Default)]
@@ -70,49 +58,6 @@ pub struct WritingSession<'a> {
     choice: Choice,
     devices: Arc<Devices>,
     ports: Vec<NamedPort>,
-}
-
-/// A unit that was examined, and what to do with it.
-pub struct PreparedUnit {
-    /// Its port, as `--device` takes it.
-    pub device: String,
-    /// Its port; `None` if it was not found.
-    port: Option<Box<dyn Port>>,
-    /// What was found on it, and what would be written; `None` if it could not be examined.
-    pub seen: Option<(Observation, FlashPlan)>,
-    /// The conditions on which it is written.
-    pub terms: Terms,
-    /// The outcome so far.
-    pub outcome: UnitOutcome,
-    /// What the recovery commands printed later need to repeat.
-    pub carried: Carried,
-    /// The earlier backups that may be its own, if its identity is at stake.
-    backups: Vec<FittingBackup>,
-    /// What to do instead of what was refused or is asked about.
-    pub instead: Vec<Action>,
-}
-
-/// The outcome for one unit.
-pub enum UnitOutcome {
-    /// It will be written.
-    Write,
-    /// It already holds everything in the plan.
-    Nothing,
-    /// It was not written.
-    Refused(AnyFailure),
-    /// It was prepared, and not written because of another unit.
-    Spared(FlashReport, AnyFailure),
-    /// It was written.
-    Written(FlashReport),
-    /// Writing it stopped.
-    Stopped(FlashReport, FlashFailure),
-}
-
-impl PreparedUnit {
-    /// Whether it will be written.
-    pub const fn is_to_be_written(&self) -> bool {
-        matches!(self.outcome, UnitOutcome::Write)
-    }
 }
 
 impl<'a> WritingSession<'a> {
@@ -259,7 +204,7 @@ impl<'a> WritingSession<'a> {
         } else {
             own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
         };
-        own_backup::with_options(actions, &self.args.ids.suffix())
+        recovery::with_options(actions, &self.args.ids.suffix())
     }
 
     fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {

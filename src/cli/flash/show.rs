@@ -20,8 +20,8 @@ use asmpatch_core::flash::run::FlashReport;
 use asmpatch_core::shell;
 use serde::Serialize;
 
+use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use super::recovery::{Action, WritingCommand, restore};
-use super::session::{PreparedUnit, UnitOutcome, WritingJob};
 use super::summary::{self, UnitResult};
 use crate::cli::context::ErrorJson;
 use crate::cli::print;

@@ -7,7 +7,7 @@ use asmpatch_core::flash::left::Left;
 use derive_more::Display;
 use serde::Serialize;
 
-use super::session::{PreparedUnit, UnitOutcome, WritingJob};
+use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use super::show;
 use crate::cli::table;
 

@@ -10,9 +10,9 @@ use asmpatch_core::patch::Library;
 
 use super::at_once::at_once;
 use super::own_backup;
+use super::prepared::UnitOutcome;
 use super::recovery::{FlashFailure, InvokedCommand};
 use super::screen::UnitProgress;
-use super::session::UnitOutcome;
 use crate::cli::log;
 
 /// What the writes of one run share.

@@ -7,6 +7,8 @@ use asm2464_dock::virtual_bridge::Counts;
 use asmpatch_core::bench::{self, Outcome};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::Source;
+use asmpatch_core::flash::progress::FlashStep;
+use asmpatch_core::flash::proof::Runs;
 use asmpatch_core::flash::{plan, run as flash_run};
 use asmpatch_core::patch::{PatchSet, Patched};
 use asmpatch_files::atomic::StagedFolder;
@@ -16,7 +18,7 @@ use owo_colors::OwoColorize as _;
 use super::Context;
 use super::context::short;
 use crate::cli::errors::Exit;
-use crate::demo::{Computed, Demo, DemoError, Downloaded, IMAGE_ID, VerifyResult};
+use crate::demo::{Computed, Demo, DemoError, Downloaded, VerifyResult};
 use crate::interrupt;
 
 /// Show the whole trip with nothing attached and no network.
@@ -57,7 +59,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         "asmpatch demo.".bold()
     );
     begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
-    command(&format!("download {IMAGE_ID} --manifest-dir manifests -o stock.bin"));
+    outln!("  {}", "as `asmpatch download` does, here from a server that ends with the demo".dimmed());
     let stock = demo.download()?;
     downloaded(&stock);
 
@@ -144,7 +146,10 @@ fn flashed(plan: &plan::FlashPlan, report: &flash_run::FlashReport) {
     done(&format!("the unit keeps its own serial number and USB4 identity; {changed} fields of its blocks change"));
     for step in &report.steps {
         let result = step.result.replace(&folder_of(report), "");
-        if step.done { done(&format!("{}: {result}", step.step)) } else { remark(&format!("{}: {result}", step.step)) }
+        let line = format!("{}: {result}", step.step);
+        // A check without an answer is no success.
+        let is_open = report.runs == Some(Runs::Unknown) && step.step == FlashStep::Prove.to_string();
+        if step.done && !is_open { done(&line) } else { remark(&line) }
     }
 }
 

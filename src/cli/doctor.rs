@@ -16,9 +16,10 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::shell;
 use asmpatch_core::unit;
 use asmpatch_files::atomic;
+use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
-use self::diagnose::{Diagnosis, diagnose};
+use self::diagnose::{Diagnosis, Verdict, diagnose};
 use self::recovery::Recovery;
 use super::device::PortArgs;
 use super::flash::recovery::Action;
@@ -147,7 +148,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn show(unit: &UnitInfo, diagnosis: &Diagnosis) {
     outln!("{unit}");
     for line in &diagnosis.lines {
-        outln!("  {:<4}  {:<10}  {}", line.verdict.to_string(), line.topic, line.found);
+        let verdict = format!("{:<4}", line.verdict.to_string());
+        let verdict = match line.verdict {
+            Verdict::Good => verdict.green().to_string(),
+            Verdict::Note | Verdict::Unknown => verdict.yellow().to_string(),
+            Verdict::Bad => verdict.red().to_string(),
+        };
+        outln!("  {verdict}  {:<10}  {}", line.topic, line.found);
         if let Some(advice) = &line.advice {
             for part in advice.lines() {
                 outln!("                    {part}");

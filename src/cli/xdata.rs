@@ -218,8 +218,8 @@ fn with_unit<T>(
     writes: bool,
     work: impl FnOnce(&mut Access, &str) -> Result<T, AnyFailure>,
 ) -> Result<T, AnyFailure> {
-    let recording = args.device.pcap.start()?;
-    let chosen = args.device.choose(recording.capture())?;
+    let recording = args.device.port.pcap.start()?;
+    let mut chosen = args.device.port.choose(recording.capture())?;
     let (state, device) = (chosen.info.state, chosen.info.location.to_string());
     let mut access = match state {
         BridgeState::OpenFirmware => Access::Open(chosen.open_control()?.bridge),

@@ -107,7 +107,7 @@ impl ChipUnit {
     /// Restarts the CPU with the code, XDATA and SRAM that it has, and enumerates it again at `speed`.
     pub(super) fn restart(&mut self, speed: Speed) {
         // A CPU reset keeps the link's speed.
-        self.chip.bus_reset(link(speed));
+        self.chip.bus_reset(speed);
         self.chip.reset();
         self.speed = speed;
         self.select(0);

@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use asm2464::scsi::XdataAddress;
-use asm2464::scsi::runtime::INITIALISED;
 use asm2464::sram::SECTOR_LEN;
 use asm2464_host::bridge::{Bridge, CommandError, Transport};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, SramReadError, VendorTlp};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Attached, Port, BusSpeed};
+use asm2464_host::bridge::{Attached, BusSpeed, Port};
 use asmpatch_core::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };

@@ -233,18 +233,16 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn writes_without_data_use_up_the_sram_until_e5_frees_it() {
-    let port_reset = |unit: &mut Driver<MemoryFlash>| {
-        unit.chip.bus_reset(Speed::Super);
-        unit.enumerate().unwrap();
-    };
-    let ends: [&dyn Fn(&mut Driver<MemoryFlash>); 2] = [&|_| {}, &port_reset];
-    for end in ends {
+    for is_port_reset in [false, true] {
         let mut uas = Uas::new(&patched(), true);
         uas.initialise();
         for round in 0..8 {
             uas.unit.send_command(40 + round, &cdb16(0x8A, 0, 128)).unwrap();
             uas.unit.settle();
-            end(&mut uas.unit);
+            if is_port_reset {
+                uas.unit.chip.bus_reset(Speed::Super);
+                uas.unit.enumerate().unwrap();
+            }
             uas.unit.set_alternate(1).unwrap();
         }
         assert_eq!([0xCE40, 0xCE41, 0xCE42, 0xCE43].map(|at| uas.unit.chip.peek(XdataAddress::main(at))), [0xFF; 4]);

@@ -80,6 +80,8 @@ fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() 
     let folder = workspace();
     let home = folder.path();
     fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+    fs::create_dir(home.join("unit")).unwrap();
+    fs::write(home.join("unit/bridge.toml"), "port-power = true\n").unwrap();
     assert!(asmpatch(home, &["list", "--device", "virtual:unit"]).status.success());
     let path = home.join("unit/flash.bin");
     let mut cells = fs::read(&path).unwrap();

@@ -11,7 +11,7 @@ use asm2464::Coded as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, CommandError, ControlError, OpenBridge, Port, PortError, BusSpeed};
+use asm2464_host::bridge::{Attached, BusSpeed, CommandError, ControlError, OpenBridge, Port, PortError};
 use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
 use derive_more::Display;
 use serde::Serialize;

@@ -167,7 +167,7 @@ fn progress_line(elapsed: Duration, duration: Duration, bytes: u64, errors: u64)
 fn time(seconds: f64) -> String {
     let whole = seconds.round() as u64;
     match whole {
-        0..60 => format!("{} s", figure(seconds)),
+        0..60 => format!("{seconds:.1} s"),
         60..3600 => format!("{} min {} s", whole / 60, whole % 60),
         _ => format!("{} h {} min", whole / 3600, whole % 3600 / 60),
     }

@@ -4,7 +4,7 @@ use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::boot::{self, Check, Effects};
-use asmpatch_core::patch::Verification;
+use asmpatch_core::patch::{Effect, Verification};
 use serde::Serialize;
 
 use crate::cli::{Context, proof, table};
@@ -82,11 +82,11 @@ impl Booting {
 
 /// What the patches in a known image are for; `None` for any other image.
 fn effects(verification: &Verification<'_>) -> Option<Effects> {
-    let has = |id: &str| verification.patches.iter().any(|patch| patch.id == id);
+    let has = |effect: Effect| verification.effects().any(|found| found == effect);
     verification.base.map(|_| Effects {
-        answers_writes: has("status-0x2a12"),
-        e4_length_16: has("e4-length-16"),
-        read16_sram: has("read16-sram"),
+        answers_writes: has(Effect::AnswersWrites),
+        e4_length_16: has(Effect::LongE4),
+        read16_sram: has(Effect::ReadsSram),
     })
 }
 

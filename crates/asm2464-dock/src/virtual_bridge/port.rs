@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, BusSpeed, Timeouts, Uas,
+    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas,
 };
 use thiserror::Error;
 use tracing::info;

@@ -12,7 +12,7 @@ use derive_more::Display;
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
-use super::unit_info::{Location, BusSpeed};
+use super::unit_info::{BusSpeed, Location};
 
 /// The attached unit, by its descriptors.
 #[derive(Debug, Clone, PartialEq, Eq)]

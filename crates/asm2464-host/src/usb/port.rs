@@ -16,7 +16,7 @@ use super::hotplug::HotplugWatch;
 use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{
-    AnyTransport, Attached, Bridge, Location, OpenBridge, Port, PortError, PortPath, BusSpeed, Timeouts, UnitInfo,
+    AnyTransport, Attached, Bridge, BusSpeed, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo,
 };
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a

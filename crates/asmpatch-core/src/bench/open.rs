@@ -43,14 +43,13 @@ pub fn run_open(
 
 impl Subject for OpenBridge {
     const STATE: BridgeState = BridgeState::OpenFirmware;
-    const FIRMWARE: &'static str = "open-firmware";
     const PATHS: [Path; 8] = Path::OPEN;
     const FILLS_SRAM: Path = Path::F2Out;
     const MEMORY_LEN: usize = PATTERN_LEN;
     const MEMORY_PATHS: ([Path; 2], usize) = ([Path::F0Write, Path::F0Read], 0x4000);
 
-    fn protocol(&mut self) -> &'static str {
-        "control"
+    fn names(&mut self) -> [&'static str; 2] {
+        ["open-firmware", "control"]
     }
 
     fn speed(&self) -> BusSpeed {
@@ -94,13 +93,11 @@ impl Subject for OpenBridge {
         Ok(self.xdata_read(XdataAddress::SRAM_WINDOW, buffer)?)
     }
 
-    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, _: Duration) -> (Path, Option<Result<usize, Halt>>) {
-        let read = known.card().map(|card| {
-            let tell = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
-            Self::sram_read(self, SLOT, buffer, tell)?;
-            Ok(buffer.len())
-        });
-        (Path::F2In, read)
+    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, _: Duration) -> Option<(Path, Result<usize, Halt>)> {
+        let card = known.card()?;
+        let tell = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
+        let read = Self::sram_read(self, SLOT, buffer, tell);
+        Some((Path::F2In, read.map(|()| buffer.len()).map_err(Halt::from)))
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {

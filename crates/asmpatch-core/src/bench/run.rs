@@ -116,8 +116,6 @@ pub enum BenchEvent {
 pub(super) trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
-    /// The firmware's name in JSON.
-    const FIRMWARE: &'static str;
     /// Its paths in the order of measurement.
     const PATHS: [Path; 8];
     /// The path that fills the SRAM.
@@ -127,8 +125,8 @@ pub(super) trait Subject {
     /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
     const MEMORY_PATHS: ([Path; 2], usize);
 
-    /// The wire protocol's name in JSON.
-    fn protocol(&mut self) -> &'static str;
+    /// The names of the firmware and of the wire protocol in JSON.
+    fn names(&mut self) -> [&'static str; 2];
 
     /// The link's speed, if the verdict needs it.
     fn speed(&self) -> BusSpeed;
@@ -164,10 +162,10 @@ pub(super) trait Subject {
     /// Reads the start of the SRAM through the window.
     fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
-    /// Reads the start of the SRAM by the path that moves the most, in `buffer`'s length or less. Returns the path and
-    /// the number of bytes; `None` if this unit has no such path.
+    /// Reads the start of the SRAM by a path that moves much. Returns the path and the number of bytes; `None` if this
+    /// unit has no such path.
     fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
-    -> (Path, Option<Result<usize, Halt>>);
+    -> Option<(Path, Result<usize, Halt>)>;
 
     /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
@@ -294,8 +292,7 @@ pub(super) fn prepare<S: Subject>(
     saved: &mut Saved,
 ) -> Result<Prepared, BenchError> {
     progress.event(BenchEvent::Checking);
-    subject.protocol().clone_into(&mut unit.transport);
-    S::FIRMWARE.clone_into(&mut unit.firmware);
+    [unit.firmware, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan)?;
     interrupt.check()?;
     if known.looks {

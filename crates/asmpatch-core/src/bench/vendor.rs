@@ -47,14 +47,13 @@ pub fn run<T: Transport>(
 
 impl<T: Transport> Subject for Bridge<T> {
     const STATE: BridgeState = BridgeState::Vendor;
-    const FIRMWARE: &'static str = "vendor";
     const PATHS: [Path; 8] = Path::VENDOR;
     const FILLS_SRAM: Path = Path::Write16;
     const MEMORY_LEN: usize = tlp::REACH;
     const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
 
-    fn protocol(&mut self) -> &'static str {
-        self.transport_mut().kind().name()
+    fn names(&mut self) -> [&'static str; 2] {
+        ["vendor", self.transport_mut().kind().name()]
     }
 
     fn speed(&self) -> BusSpeed {
@@ -79,7 +78,7 @@ impl<T: Transport> Subject for Bridge<T> {
             Behind::CannotTell(why) => format!("can't tell: {why}"),
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
-        let runs = |path, known: &Known| plan.paths.contains(&path) && left_out(path, plan, kind, known).is_none();
+        let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
         known.completes = has_no_medium
             && kind == TransportKind::UasStreams
             && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, &known));
@@ -89,7 +88,19 @@ impl<T: Transport> Subject for Bridge<T> {
     }
 
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
-        left_out(path, plan, self.transport_mut().kind(), known)
+        let kind = self.transport_mut().kind();
+        let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
+        match path {
+            Path::E5Dma | Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
+            // Executed: refused before the initialisation, and never answered after it.
+            Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
+            // Executed: without streams the status comes before WRITE READY, so the data never moves.
+            Path::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
+            Path::E5Dma if kind != TransportKind::UasStreams => Some(Skip::NoStreams),
+            Path::E5Dma if known.card().is_none() => Some(Skip::NoCompleter),
+            Path::Read16 if !completes => Some(Skip::NoCompleter),
+            _ => None,
+        }
     }
 
     fn prepare(
@@ -152,20 +163,18 @@ impl<T: Transport> Subject for Bridge<T> {
         buffer: &mut [u8],
         known: &Known,
         timeout: Duration,
-    ) -> (Path, Option<Result<usize, Halt>>) {
-        if known.read16_sram {
-            let buffer = &mut buffer[..READ16_SRAM_MAX];
-            let (command, len) =
-                (Command::Read16 { lba: 0, blocks: (READ16_SRAM_MAX / BLOCK_LEN) as u32 }, buffer.len());
-            let read = exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout);
-            return (Path::Read16, Some(read.map(|()| len)));
-        }
-        let read = known.card().map(|card| {
-            let tell = |bridge: &mut Self, entry| complete(bridge, card, entry);
-            self.read_sram_by_dma(0, buffer, timeout, tell)?;
-            Ok(buffer.len())
-        });
-        (Path::E5Dma, read)
+    ) -> Option<(Path, Result<usize, Halt>)> {
+        let len = if known.read16_sram { READ16_SRAM_MAX } else { buffer.len() };
+        let buffer = &mut buffer[..len];
+        let (path, read) = if known.read16_sram {
+            let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
+            (Path::Read16, exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout))
+        } else {
+            let card = known.card()?;
+            let read = self.read_sram_by_dma(0, buffer, timeout, |bridge, entry| complete(bridge, card, entry));
+            (Path::E5Dma, read.map_err(Halt::from))
+        };
+        Some((path, read.map(|()| len)))
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
@@ -195,22 +204,6 @@ impl<T: Transport> Subject for Bridge<T> {
             self.free_slots(PATTERN_LEN)?;
         }
         Ok(())
-    }
-}
-
-/// Reason to skip a path on this unit.
-fn left_out(path: Path, plan: &BenchPlan, kind: TransportKind, known: &Known) -> Option<Skip> {
-    let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
-    match path {
-        Path::E5Dma | Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
-        // Executed: refused before the initialisation, and never answered after it.
-        Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
-        // Executed: without streams the status comes before WRITE READY, so the data never moves.
-        Path::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
-        Path::E5Dma if kind != TransportKind::UasStreams => Some(Skip::NoStreams),
-        Path::E5Dma if known.card().is_none() => Some(Skip::NoCompleter),
-        Path::Read16 if !completes => Some(Skip::NoCompleter),
-        _ => None,
     }
 }
 

@@ -111,7 +111,7 @@ impl Library {
 
     /// Returns what people call an image: a known image's name, or an unknown image's version and digest.
     pub fn image_words(&self, sha256: &Sha256Digest, version: FirmwareVersion) -> String {
-        let unknown = || format!("unknown (version {version}, SHA-256 {sha256})");
+        let unknown = || format!("unknown ({}, SHA-256 {sha256})", version.words());
         self.images.get(sha256).cloned().unwrap_or_else(unknown)
     }
 

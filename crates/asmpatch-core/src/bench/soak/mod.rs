@@ -262,7 +262,7 @@ fn round<S: Subject>(
     let window = &mut found[..WINDOW_LEN];
     subject.read_window(window, timeout).map_err(at(Path::E4Stock))?;
     came_back(Path::E4Stock, fills.then_some(sent), window, tally);
-    if fills && let (path, Some(read)) = subject.read_sram(&mut found, known, timeout) {
+    if fills && let Some((path, read)) = subject.read_sram(&mut found, known, timeout) {
         let len = read.map_err(at(path))?;
         came_back(path, Some(sent), &found[..len], tally);
     }

@@ -64,9 +64,9 @@ fn what_is_not_the_image_is_named() {
     assert!(matches!(unpack_known(Vec::new(), None), Err(UnpackError::Empty { .. })));
     assert!(matches!(unpack_known(b"\r\n<!DOCTYPE html><p>".to_vec(), None), Err(UnpackError::Html { .. })));
     let other = unpack_known(pe(&[0; 100], &image(5), &[]), None).unwrap_err().to_string();
-    assert!(other.contains("it holds") && other.contains("in .rsrc"), "{other}");
+    assert!(other.contains("it has") && other.contains("in .rsrc"), "{other}");
     let other = unpack_known(zip_of(&[("a.txt", b"a")]), None).unwrap_err().to_string();
-    assert_eq!(other, "file does not hold image known; it holds a.txt");
+    assert_eq!(other, "file has no image known; it has a.txt");
 }
 
 #[test]

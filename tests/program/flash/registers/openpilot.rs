@@ -2,9 +2,9 @@
 //! against what `flash` leaves. Left out are its second and third readings, its retries and its waits.
 
 use asm2464::firmware::Part;
+use asm2464::flash::SECTOR_LEN;
 use asm2464_dock::virtual_bridge::{ControlAnswer, Reply, VirtualBridge};
 use asm2464_host::bridge::Endpoint;
-use asmpatch_core::flash::registers::SECTOR_LEN;
 
 use super::*;
 

@@ -169,6 +169,9 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
+    // The reset keeps the code. Only the power starts what was written.
+    port.unit().lock().replug();
+    port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     let pattern: Vec<u8> = (0..4096u32).map(|at| (at ^ (at >> 5)) as u8).collect();

@@ -6,9 +6,9 @@ use super::{fold, terminal};
 
 /// The commands by what they are for, in the order in which you use them.
 const GROUPS: [(&str, &[&str]); 4] = [
-    ("Dock", &["list", "doctor", "backup", "flash", "restore", "config", "reset", "pcie", "bench"]),
+    ("Dock", &["list", "doctor", "backup", "flash", "restore", "config", "reset", "pcie", "xdata", "bench"]),
     ("Image", &["download", "info", "patch", "unpatch", "verify"]),
-    ("Firmware author", &["wrap", "make-patch", "run", "exec", "disasm"]),
+    ("Firmware author", &["wrap", "make-patch", "run", "disasm"]),
     ("Trial and set-up", &["demo", "virtual", "udev", "completions", "man", "help"]),
 ];
 

@@ -229,14 +229,18 @@ fn show(device: &str, report: &RestartReport) {
 
 /// Returns the error of a restart that has not led to a unit that can be used.
 fn judge(device: String, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), ResetError> {
-    if report.after.attached.as_ref().is_some_and(|now| now.state == BridgeState::BootLoader) && only.is_none() {
+    let is_in_boot_loader =
+        |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
+    if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
         return Err(ResetError::BootLoader { device });
     }
     if report.is_success() {
         return Ok(());
     }
     match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
-        (Some(tried), _) if only.is_some() => Err(ResetError::NotDone { device, tried: tried.clone() }),
+        (Some(tried), _) if only.is_some() || report.after.faults.is_empty() => {
+            Err(ResetError::NotDone { device, tried: tried.clone() })
+        }
         (_, None) => Err(ResetError::NotBack { device, deadline }),
         (_, Some(_)) => Err(ResetError::NotHelped { device, faults: report.after.faults.clone() }),
     }

@@ -72,7 +72,7 @@ fn transcripts_show_what_the_program_prints() {
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
     write(&cli.join("run.in/stuck.bin"), &stuck.to_file());
     // Remove old flash files, so that each unit is new and gets the current practice image.
-    for folder in ["reset.in", "pcie.in"] {
+    for folder in ["reset.in", "pcie.in", "xdata.in"] {
         for unit in fs::read_dir(cli.join(folder)).unwrap() {
             let _ = fs::remove_file(unit.unwrap().path().join("flash.bin"));
         }

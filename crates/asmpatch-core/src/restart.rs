@@ -237,14 +237,15 @@ pub fn restart(
         let outcome = step.apply(level, &report.after)?;
         let done = outcome.is_ok();
         let result = outcome.unwrap_or_else(|why| why);
-        if done {
+        // PCIe may have lost its power although the level failed.
+        if done || level == Level::PciePower {
             let mut now = examine(port, level >= Level::PciePower, interrupt)?;
-            if level == Level::Cpu && result == NOT_BACK && now.attached.is_some() {
+            if level >= Level::Cpu && result == NOT_BACK && now.attached.is_some() {
                 now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
             }
             let helped = report.after.faults.iter().any(|fault| !now.has(fault.kind));
             // A unit that has left is not helped.
-            let helped = helped && !now.has(FaultKind::Away);
+            let helped = done && helped && !now.has(FaultKind::Away);
             report.tried.push(Tried { level, done, helped, result });
             report.after = now;
         } else {
@@ -381,7 +382,8 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
     match unit.pcie_power(false) {
         Ok(()) => {
             thread::sleep(PCIE_OFF);
-            unit.pcie_power(true)?;
+            // Without it everything behind the bridge stays off.
+            unit.pcie_power(true).or_else(|_| unit.pcie_power(true))?;
             Ok("PCIe's power off and on".to_owned())
         }
         Err(ControlError::Stalled { .. }) => {

@@ -59,25 +59,36 @@ impl Run<'_> {
             }
             None => None,
         };
-        drop(restart);
+        // A unit that stayed is held until its power has gone, or the system would take the disk behind it.
+        let kept = restart.filter(|_| found.is_none());
         let mut held = self.judge(port, found.as_ref(), false, before)?;
         let mut is_cycled = false;
         let mut is_replugged = false;
-        if self.needs_power() && self.power_cycle(port, held.take(), found.is_some())? {
-            is_cycled = true;
+        if self.needs_power() {
+            let is_free = kept.is_none() && port.attached().is_ok();
+            is_cycled = self.power_cycle(port, held.take(), is_free)?;
+        }
+        drop(kept);
+        if is_cycled {
             self.begin(FlashStep::Return);
-            if let Some(cycled) = self.wait_within(port, self.options.return_deadline)? {
-                held = self.judge(port, Some(&cycled), false, before)?;
-                found = Some(cycled);
+            match self.wait_within(port, self.options.return_deadline)? {
+                Some(cycled) => {
+                    held = self.judge(port, Some(&cycled), false, before)?;
+                    found = Some(cycled);
+                }
+                None => self.forget_if_gone(port, &mut found),
             }
         }
         drop(held);
         if self.needs_power() && !self.options.replug_deadline.is_zero() {
             self.begin(FlashStep::Return);
             self.observer.event(FlashEvent::Replug);
-            if let Some(replugged) = self.wait_within(port, self.options.replug_deadline)? {
-                self.judge(port, Some(&replugged), true, before)?;
-                (found, is_replugged) = (Some(replugged), true);
+            match self.wait_within(port, self.options.replug_deadline)? {
+                Some(replugged) => {
+                    self.judge(port, Some(&replugged), true, before)?;
+                    (found, is_replugged) = (Some(replugged), true);
+                }
+                None => self.forget_if_gone(port, &mut found),
             }
         }
         match found {
@@ -90,6 +101,13 @@ impl Run<'_> {
                 Err(FlashError::Identity { expected, becomes, found, state })
             }
             None => self.stays_away(port, mode, is_cycled),
+        }
+    }
+
+    /// Takes back that the unit had returned if it has left since: nobody has seen what was written start.
+    fn forget_if_gone(&mut self, port: &mut dyn Port, found: &mut Option<Attached>) {
+        if port.attached().is_err() {
+            (*found, self.report.after) = (None, None);
         }
     }
 
@@ -183,13 +201,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Lets the hub power-cycle the unit. Returns `false` if no hub can. A unit that is on the bus is held meanwhile, so
-    /// that nothing uses the disk behind it.
-    fn power_cycle(&mut self, port: &mut dyn Port, held: Option<Access>, is_here: bool) -> Result<bool, FlashError> {
+    /// Lets the hub power-cycle the unit. Returns `false` if no hub can. A unit that is on the bus and that nothing holds
+    /// (`is_free`) is held meanwhile, so that nothing uses the disk behind it.
+    fn power_cycle(&mut self, port: &mut dyn Port, held: Option<Access>, is_free: bool) -> Result<bool, FlashError> {
         self.interrupt.check()?;
         self.begin(FlashStep::PowerCycle);
         let _held = match held {
-            None if is_here => match Access::open(port) {
+            None if is_free => match Access::open(port) {
                 Ok(access) => Some(access),
                 // The user can still use the cable.
                 Err(error) => {

@@ -9,10 +9,10 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 ---
 module: flash
-short_description: Write firmware to ASM2464PD bridges
+short_description: Write firmware to ASM2464PD docks
 version_added: "0.1.0"
 description:
-  - Runs C(asmpatch flash) for the units of a host. Leaves a unit alone that already holds the image and its configuration.
+  - Runs C(asmpatch flash) for the units of a host. Leaves a unit alone that already has the image and its configuration.
   - Backs up every unit before writing it, and reads it back afterwards.
   - In check mode runs C(asmpatch flash --dry-run), which writes nothing.
   - A unit that is refused or fails does not stop the others. The task fails at the end and names each such unit.
@@ -55,7 +55,7 @@ options:
     description:
       - Whether a unit that an earlier run left in its boot loader gets the image and the configuration blocks of its own backup.
       - The backup is the newest in O(backup_dir) with the unit's serial number and a complete image. If backups under one
-        serial number hold different USB4 identities, they may belong to different units, and none of them is used.
+        serial number have different USB4 identities, they may belong to different units, and none of them is used.
     type: bool
     default: true
   allow:
@@ -77,12 +77,12 @@ attributes:
 """
 
 EXAMPLES = r"""
-- name: Write every bridge of the host
+- name: Write every unit of the host
   asmpatch.fleet.flash:
     image: /var/lib/asmpatch/patched.bin
     backup_dir: /var/lib/asmpatch/backups
 
-- name: Write two bridges and give each its serial number
+- name: Write two units and give each its serial number
   asmpatch.fleet.flash:
     image: /var/lib/asmpatch/patched.bin
     backup_dir: /var/lib/asmpatch/backups

@@ -7,6 +7,7 @@
 mod print;
 
 mod backup;
+mod backup_place;
 mod bench;
 mod completions;
 mod config;

@@ -15,7 +15,7 @@ mod writing;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::backup::BackupPlace;
+use super::backup_place::BackupPlace;
 use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;

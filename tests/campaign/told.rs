@@ -4,6 +4,7 @@ use asmpatch_core::flash::left::Left;
 use serde_json::Value;
 
 use crate::process::Ended;
+use crate::world::COMPANION;
 
 /// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]
@@ -81,10 +82,13 @@ impl Told {
         // An incomplete line is not a command.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let lines = || whole.lines().map(str::trim);
+        // What is printed for the companion would not bring this unit back.
+        let is_for_unit =
+            |line: &&str| line.starts_with("asmpatch ") && !line.contains(&format!("--device virtual:{COMPANION}"));
         Self {
             code: lines().find(|line| line.starts_with("asmpatch::")).map(ToOwned::to_owned),
             left: STATES.into_iter().find(|left| all.contains(&dense(&left.to_string()))),
-            commands: lines().filter(|line| line.starts_with("asmpatch ")).map(ToOwned::to_owned).collect(),
+            commands: lines().filter(is_for_unit).map(ToOwned::to_owned).collect(),
             ..Self::default()
         }
     }

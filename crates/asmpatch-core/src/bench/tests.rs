@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
-use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464::scsi::{Cdb, ScsiStatus, Sense, XdataAddress};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
@@ -71,6 +71,13 @@ impl Unit0 {
         asm2464::scsi::runtime::INITIALISED.iter().all(|(at, value)| self.xdata.get(at) == Some(value))
     }
 
+    /// The byte in XDATA. The version is 240417's, whose variables the initialisation sets.
+    fn byte_at(&self, at: u16) -> u8 {
+        const VERSION: [u8; 6] = [0x24, 0x04, 0x17, 0x85, 0x00, 0x00];
+        let of_version = at.checked_sub(XdataAddress::VERSION.addr).and_then(|at| VERSION.get(usize::from(at)));
+        of_version.or_else(|| self.xdata.get(&at)).copied().unwrap_or(0)
+    }
+
     fn set_xdata(&mut self, at: u16, value: u8) {
         self.xdata.insert(at, value);
         match at {
@@ -128,7 +135,8 @@ impl Unit0 {
             (0x88 | 0x8A, _) => silent(),
             (0xE4, DataPhase::In(data)) if bytes[3] < 0xF0 => {
                 let len = self.e4_len(bytes, data.len());
-                data[..len].fill(self.xdata.get(&u16::from_be_bytes([bytes[3], bytes[4]])).copied().unwrap_or(0));
+                let from = u16::from_be_bytes([bytes[3], bytes[4]]);
+                (from..).zip(&mut data[..len]).for_each(|(at, byte)| *byte = self.byte_at(at));
                 good(len)
             }
             (0xE5, _) => {

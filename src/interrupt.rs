@@ -33,7 +33,7 @@ pub fn install() -> Interrupt<'static> {
         let _ = ctrlc::set_handler(|| {
             if request() {
                 let _ = aside(asm2464_host::usb::release_all).recv_timeout(LAST_TIMEOUT);
-                let _ = aside(crate::cli::clear_progress).recv_timeout(LAST_TIMEOUT);
+                let _ = aside(crate::cli::terminal::clear).recv_timeout(LAST_TIMEOUT);
                 std::process::exit(INTERRUPTED);
             }
             if let Some(tell) = FIRST.get() {

@@ -7,6 +7,7 @@
 mod print;
 
 mod backup;
+mod backup_place;
 mod bench;
 mod completions;
 mod config;
@@ -42,7 +43,7 @@ mod restore;
 mod run;
 mod settings;
 mod table;
-mod terminal;
+pub(crate) mod terminal;
 mod udev;
 mod unpatch;
 mod verify;
@@ -63,7 +64,6 @@ pub use context::Context;
 pub use device::DeviceArgs;
 pub use flash::recovery;
 use log::LogArgs;
-pub use terminal::clear as clear_progress;
 
 pub use self::settings::ColorChoice;
 use self::settings::{ConfigFile, Settings};

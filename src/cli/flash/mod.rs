@@ -2,6 +2,7 @@
 
 pub(super) mod ask;
 mod at_once;
+mod next;
 pub(super) mod own_backup;
 mod prepared;
 pub mod recovery;
@@ -15,7 +16,7 @@ mod writing;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::backup::BackupPlace;
+use super::backup_place::BackupPlace;
 use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
-use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::{Attached, Behind};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::decide::Terms;
@@ -17,12 +16,12 @@ use asmpatch_core::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan}
 use asmpatch_core::flash::progress::StepReport;
 use asmpatch_core::flash::proof::Runs;
 use asmpatch_core::flash::run::FlashReport;
-use asmpatch_core::shell;
 use serde::Serialize;
 
+use super::next::{next, next_command, way_back};
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{Action, WritingCommand, restore};
-use super::summary::{self, UnitResult};
+use super::recovery::{Action, WritingCommand};
+use super::summary::UnitResult;
 use crate::cli::context::ErrorJson;
 use crate::cli::print;
 
@@ -209,33 +208,6 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
     }
 }
 
-/// Returns the command that brings back what was on a unit.
-pub fn way_back(report: &FlashReport, unit: &PreparedUnit, suffix: &str) -> Option<String> {
-    let (folder, permissions) = (report.backup.as_ref()?, unit.carried.back.as_ref()?);
-    Some(restore(folder, &report.location, permissions) + suffix)
-}
-
-/// Returns what to do with a unit that was written: the purpose, and the command.
-pub fn next(
-    report: &FlashReport,
-    unit: &PreparedUnit,
-    job: &WritingJob,
-    suffix: &str,
-) -> Option<(&'static str, String)> {
-    let device = shell::word(report.location.to_string());
-    if job.origin.command == WritingCommand::Config {
-        return Some(("see its fields", format!("asmpatch config get --device {device}{suffix}")));
-    }
-    let firmware = &job.subject.firmware;
-    // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
-    let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
-    let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
-    let is_initialised = |version| Variables::of(version).is_some();
-    let is_measurable = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
-    ((is_measurable || firmware.open().is_some()) && !ssd && runs_it)
-        .then(|| ("measure it", format!("asmpatch bench --device {device}{suffix}")))
-}
-
 /// Returns why the unit has to be unplugged; `None` if it need not be.
 fn power_words(report: &FlashReport) -> Option<&'static str> {
     report.needs_power.then_some(match report.runs {
@@ -395,7 +367,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: summary::next_command(unit, job, suffix),
+        next: next_command(unit, job, suffix),
         changed: report.is_some() && left != Some(Left::Untouched),
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),

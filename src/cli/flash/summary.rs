@@ -7,8 +7,8 @@ use asmpatch_core::flash::left::Left;
 use derive_more::Display;
 use serde::Serialize;
 
+use super::next::{next_command, way_back};
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::show;
 use crate::cli::table;
 
 /// The outcome for one unit, in a word.
@@ -55,21 +55,10 @@ impl UnitResult {
     }
 }
 
-/// Returns the command to run next for a unit.
-pub fn next_command(unit: &PreparedUnit, job: &WritingJob, suffix: &str) -> Option<String> {
-    let actions = match &unit.outcome {
-        UnitOutcome::Written(report) => return show::next(report, unit, job, suffix).map(|(_, command)| command),
-        UnitOutcome::Stopped(_, failure) => &failure.actions,
-        _ => &unit.instead,
-    };
-    // A command under a question is for the user to decide.
-    actions.iter().find(|action| action.question.is_none() && action.command.is_some())?.command.clone()
-}
-
 /// Prints a table of several units, then how many ended how.
 pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
     let back = units.iter().filter_map(|unit| match &unit.outcome {
-        UnitOutcome::Written(report) => show::way_back(report, unit, suffix),
+        UnitOutcome::Written(report) => way_back(report, unit, suffix),
         _ => None,
     });
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();

@@ -1,6 +1,6 @@
 //! The bulk data endpoints 0x81 and 0x02. One arming moves one packet.
 
-use super::map::Register;
+use super::register::Register;
 use super::usb::Speed;
 use crate::mcu::XdataMemory;
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use asm2464::sram::SLOT_LEN;
 
-use super::map::Register;
+use super::register::Register;
 use super::sram::Sram;
 use crate::mcu::XdataMemory;
 

@@ -4,8 +4,8 @@
 use asm2464::sram::SLOT_LEN;
 
 use super::dma::{Dma, DmaTransfer};
-use super::map::Register;
 use super::nvme::{self, Nvme};
+use super::register::Register;
 use super::uas::{self, UasBlock};
 use crate::mcu::XdataMemory;
 
@@ -43,7 +43,7 @@ const REFUSED: u16 = 0xCE86;
 /// 0xCE88: a command slot (Bulk-Only 0); 0xCE89 then describes its command: .0 ready, .1 neither READ nor WRITE, .2 a
 /// WRITE. The last two follow from the CDB's first byte: 28, 2A, 88, 8A (chosen). Source: c:0x3445, 0x1835; c:0x3507.
 /// Over UAS no code reads 0xCE86 (c:0x1883-0x1896), so a command that it would refuse sets .1 (chosen).
-pub(super) const COMMAND: u16 = 0xCE88;
+const COMMAND: u16 = uas::UNIT_SLOT;
 const STATE: u16 = 0xCE89;
 /// 0xCE8A: .2 is on for the parts that a command begins with over Bulk-Only, and off for later ones; no effect here.
 /// Source: c:0x34C0, 0x4EB3.

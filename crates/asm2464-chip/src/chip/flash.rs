@@ -7,7 +7,7 @@
 
 use asm2464::firmware::FlashAddress;
 
-use super::map::Register;
+use super::register::Register;
 use super::sram::load_around;
 use super::usb::Speed;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};

@@ -1,6 +1,6 @@
 //! Endpoint halts: the firmware sets them, for an error or for SET_FEATURE, and clears them for CLEAR_FEATURE.
 
-use super::map::Register;
+use super::register::Register;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, STATUS_IN};
 use crate::mcu::XdataMemory;
 

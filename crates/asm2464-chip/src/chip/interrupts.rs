@@ -1,7 +1,7 @@
 //! Interrupt sources. INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are
 //! enabled. So is INT1, for the timers of the USB-C side.
 
-use super::map::Register;
+use super::register::Register;
 
 /// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
 /// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of 231204,

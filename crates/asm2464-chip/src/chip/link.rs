@@ -1,6 +1,6 @@
 //! Power and link: the speed, bus events, leaving the bus, resets.
 
-use super::map::Register;
+use super::register::Register;
 use super::reset;
 use super::usb::Speed;
 

@@ -42,6 +42,7 @@ mod msc;
 mod nvme;
 mod peripherals;
 mod proof_budget;
+mod register;
 mod reset;
 mod rom;
 mod sram;
@@ -69,8 +70,9 @@ pub use fabric::{
     HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
-pub use map::{Block, Register, register_name, registers};
+pub use map::{Block, register_name, registers};
 pub use proof_budget::ProofBudget;
+pub use register::Register;
 pub use rom::image_in;
 pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;

@@ -182,7 +182,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Link => self.link.read(addr, stored, self.fabric.is_link_up()),
         };
         if let Some(watch) = &mut self.watch {
-            watch.register(AccessKind::Read, super::xdata::address(index), value, pc);
+            watch.register(AccessKind::Read, XdataMemory::address(index), value, pc);
         }
         value
     }
@@ -194,7 +194,7 @@ impl<F: SpiFlash> Peripherals<F> {
         let before = memory.at(index);
         memory.set(index, value);
         if let Some(watch) = &mut self.watch {
-            watch.register(AccessKind::Write, super::xdata::address(index), value, pc);
+            watch.register(AccessKind::Write, XdataMemory::address(index), value, pc);
         }
         let speed = self.link.speed();
         let did = match block {

@@ -2,7 +2,7 @@
 
 use asm2464::sram::SRAM_LEN;
 
-use super::map::Register;
+use super::register::Register;
 
 /// 0xF000-0xFFFF: the window. Source: E4 and E6 read it (b1:0xC98D, c:0x4013).
 const WINDOW: u16 = 0xF000;

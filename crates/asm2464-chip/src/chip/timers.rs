@@ -1,7 +1,7 @@
 //! Twelve timers of one layout: unit, control, and a threshold of two bytes. An expired timer of the USB-C side
 //! interrupts: INT1.
 
-use super::map::Register;
+use super::register::Register;
 use crate::mcu::XdataMemory;
 
 /// Each timer's control. Write .2 stops it and clears all, .1 clears "expired", .0 starts it; read .1 is "expired", .0

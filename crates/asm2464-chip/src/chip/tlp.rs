@@ -6,8 +6,8 @@ use asm2464::tlp::engine::{
 };
 
 use super::fabric::{ConfigAddress, TlpCompletion, TlpRequest};
-use super::map::Register;
 use super::nvme::Nvme;
+use super::register::Register;
 use crate::mcu::XdataMemory;
 
 // The registers that hosts use too are those of `asm2464::tlp::engine`. 0xB213, 0xB216: length and other fields of the

@@ -1,6 +1,6 @@
 //! The serial port, output only.
 
-use super::map::Register;
+use super::register::Register;
 
 /// 0xC001: a byte to send. Source: open firmware.
 const DATA: u16 = 0xC001;

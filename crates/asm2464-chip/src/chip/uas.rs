@@ -1,6 +1,6 @@
 //! The UAS engine: gives each command unit a slot and keeps the slots' tags.
 
-use super::map::Register;
+use super::register::Register;
 use crate::mcu::XdataMemory;
 
 /// 0xC471.0, read-only: a command waits. Source: c:0x1117.
@@ -18,8 +18,8 @@ const TAG: u16 = 0xC4EE;
 /// 0xCEB0: the ID of the unit in the slot of 0xCE88; 0xCEB2:0xCEB3 its tag. Source: c:0x31FB, 0x18B9.
 const UNIT_ID: u16 = 0xCEB0;
 const UNIT_TAG: u16 = 0xCEB2;
-/// Register with the slot that 0xCEB0-0xCEB3 describe.
-const UNIT_SLOT: usize = super::engine::COMMAND as usize;
+/// 0xCE88: register of the I/O engine with the slot that 0xCEB0-0xCEB3 describe.
+pub(super) const UNIT_SLOT: u16 = 0xCE88;
 /// 0x91D0, write: .3 sends READ READY, .4 WRITE READY, at high speed. Source: c:0x5321. The tag is that of 0x900C and
 /// 0x900E (chosen).
 pub(super) const READY: u16 = 0x91D0;
@@ -144,7 +144,7 @@ impl UasBlock {
             OVERLAPPED => u8::from(self.overlapped),
             TAG => (self.asked(page) >> 8) as u8,
             0xC4EF => self.asked(page) as u8,
-            UNIT_ID..=0xCEB3 => page[unit_at(page[UNIT_SLOT]) + usize::from(addr - UNIT_ID)],
+            UNIT_ID..=0xCEB3 => page[unit_at(page[usize::from(UNIT_SLOT)]) + usize::from(addr - UNIT_ID)],
             _ => stored,
         }
     }

@@ -2,7 +2,7 @@
 
 use asm2464::scsi::XdataAddress;
 
-use crate::mcu::AccessKind;
+use crate::mcu::{AccessKind, XdataMemory};
 
 /// Start bits of registers that no block models: index into both pages, and the bits that read 0 once the work is done,
 /// here at once. 0x1238 of the other page: the USB-C side's start-up sets .0, and waits until it is clear (b0:0xE842).
@@ -55,7 +55,7 @@ impl UnknownRegisters {
         let word = &mut self.seen[bit / 64];
         if *word >> (bit % 64) & 1 == 0 {
             *word |= 1 << (bit % 64);
-            self.list.push(UnknownAccess { at: super::xdata::address(index), kind, pc });
+            self.list.push(UnknownAccess { at: XdataMemory::address(index), kind, pc });
         }
     }
 

@@ -155,12 +155,6 @@ impl<F: SpiFlash> Xdata<F> {
     }
 }
 
-/// The address that an index into both pages stands for.
-pub(super) fn address(index: usize) -> XdataAddress {
-    let page = if index < XDATA_PAGE_LEN { XdataPage::Main } else { XdataPage::Other };
-    XdataAddress { page, addr: index as u16 }
-}
-
 #[inline(always)]
 fn index<C: CpuView>(cpu: &C, addr: u32) -> usize {
     let page = usize::from(cpu.sfr(SFR_XDATA_PAGE) & 1);

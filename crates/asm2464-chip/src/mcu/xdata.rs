@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use asm2464::scsi::{XDATA_PAGE_LEN, XdataPage};
+use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 
 /// Whether an access reads or writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
@@ -64,6 +64,12 @@ impl XdataMemory {
     /// Returns one page for changing it.
     pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
         &mut self.bytes[start(page)..][..XDATA_PAGE_LEN]
+    }
+
+    /// Returns the address that an index into both pages stands for.
+    pub(crate) fn address(index: usize) -> XdataAddress {
+        let page = if index < XDATA_PAGE_LEN { XdataPage::Main } else { XdataPage::Other };
+        XdataAddress { page, addr: index as u16 }
     }
 
     /// Returns the byte at an index into both pages, the main one first.

@@ -9,7 +9,7 @@ use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
-use super::run::Subject;
+use super::subject::Subject;
 
 /// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
 pub(super) fn exchange<T: Transport>(

@@ -14,36 +14,13 @@ use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
+pub use super::plan::{Effort, Point};
 use super::report::Outcome;
-use super::run::Task;
+use super::subject::Task;
 use super::tally::{Tally, repeat};
-
-/// Duration and number of measurements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Effort {
-    /// Time before anything counts, to warm up caches, the unit's queues and the host controller's rings.
-    pub warm_up: Duration,
-    /// Duration of one repetition.
-    pub repetition: Duration,
-    /// Number of repetitions, at least one.
-    pub repetitions: u32,
-    /// Time limit of one command.
-    pub timeout: Duration,
-}
 
 /// ID of a job that frees slots. Its data does not count for the path.
 const FREEING: u64 = u64::MAX;
-
-/// The configuration that one row measures.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Point {
-    /// The path.
-    pub path: Path,
-    /// Bytes of a command.
-    pub size: usize,
-    /// Commands in flight.
-    pub depth: usize,
-}
 
 /// Streams commands until its deadline and counts their results.
 struct Stream<'a> {

@@ -12,11 +12,13 @@ use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
 use super::beyond::Memory;
 use super::error::{BenchError, Halt};
-use super::measure::Point;
+use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, WINDOW_LEN};
+use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Outcome, Skip};
-use super::run::{self, BenchEvent, BenchPlan, Known, Subject, Task};
+use super::run::{self};
+use super::subject::{Known, Subject, Task};
 use super::tally::{Tally, repeat};
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.

@@ -7,7 +7,7 @@ use asm2464_dock::virtual_bridge::SharedBridge;
 use hdrhistogram::Histogram;
 
 use super::error::{BenchError, Halt};
-use super::measure::Effort;
+use super::plan::Effort;
 use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
 

@@ -8,10 +8,10 @@ use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::beyond::{Beyond, Memory};
 use super::error::{BenchError, Halt};
-use super::measure::Point;
 use super::path::Path;
+use super::plan::Point;
 use super::report::Outcome;
-use super::run::Task;
+use super::subject::Task;
 use super::tally::repeat;
 
 /// Bytes of the memory range that single TLPs read and write.

@@ -13,12 +13,15 @@ use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
 use super::beyond::Memory;
 use super::error::{BenchError, Halt};
+use super::event::BenchEvent;
 use super::integrity::{exchange, recover};
-use super::measure::{Point, complete, measure, measure_completed};
+use super::measure::{complete, measure, measure_completed};
 use super::path::Path;
 use super::pattern::PATTERN_LEN;
+use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Outcome, Skip};
-use super::run::{self, BenchEvent, BenchPlan, Known, Subject, Task};
+use super::run::{self};
+use super::subject::{Known, Subject, Task};
 use super::tlp;
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.

@@ -4,7 +4,7 @@ use asm2464::firmware::{Bank, CodeAddress, Image};
 use asm2464_chip::code::{ElfFileError, from_elf_address, loaded_pieces};
 use thiserror::Error;
 
-use super::definition::Hunk;
+use super::hunk::Hunk;
 
 /// Reasons an ELF file yields no hunks.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

@@ -3,7 +3,7 @@
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464_chip::mcu::{Line, disassemble_in};
 
-use super::definition::Hunk;
+use super::hunk::Hunk;
 
 /// The longest instruction of the 8051, in bytes.
 pub(super) const LONGEST: usize = 3;

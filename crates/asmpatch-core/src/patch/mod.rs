@@ -6,6 +6,7 @@ mod apply;
 mod config_edits;
 mod definition;
 mod elf;
+mod hunk;
 mod instructions;
 mod library;
 mod proof;
@@ -16,8 +17,9 @@ mod verify;
 
 pub use apply::{Identified, Patched, identify, unpatch};
 pub use config_edits::{ConfigEdits, ConfigValue};
-pub use definition::{DefinitionError, Effect, Hunk, HunkAddress, Patch, PatchedImage};
+pub use definition::{DefinitionError, Effect, Patch, PatchedImage};
 pub use elf::{ElfError, hunks_from_elf};
+pub use hunk::{Hunk, HunkAddress};
 pub use instructions::Instructions;
 pub use library::{Library, LibraryError};
 pub use proof::{EarlyAnswer, NotProven, Readiness, early_answer};

@@ -18,7 +18,7 @@ use asm2464_chip::chip::{Data, Driver, Ending, Outcome, ProofBudget, Unanswered}
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step};
 use thiserror::Error;
 
-use super::definition::{Hunk, HunkAddress};
+use super::hunk::{Hunk, HunkAddress};
 use super::instructions::LONGEST;
 
 /// The alternates of the vendor's interface.

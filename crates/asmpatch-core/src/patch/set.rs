@@ -5,7 +5,8 @@ use asm2464::firmware::{BodyOffset, FirmwareVersion, Image};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
-use super::definition::{Hunk, HunkAddress, Patch};
+use super::definition::Patch;
+use super::hunk::{Hunk, HunkAddress};
 use super::library::Library;
 use super::signature::NotLocated;
 use crate::suggest;

@@ -6,7 +6,7 @@ use asm2464::firmware::{Bank, BodyOffset, Image};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 
-use super::definition::{Hunk, HunkAddress};
+use super::hunk::{Hunk, HunkAddress};
 
 /// The fewest bytes of a signature that are no wildcards. With less, code would match by chance.
 const MIN_FIXED: usize = 6;

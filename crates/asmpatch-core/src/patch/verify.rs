@@ -5,7 +5,8 @@ use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageErr
 use thiserror::Error;
 
 use super::apply::{Identified, identify, patches_in};
-use super::definition::{Effect, Hunk, HunkAddress, Patch};
+use super::definition::{Effect, Patch};
+use super::hunk::{Hunk, HunkAddress};
 use super::library::Library;
 use super::receipt::Receipt;
 use super::set::{PatchError, PatchSet};

@@ -17,12 +17,14 @@ pub use report::{
 
 use self::tally::{Failure, SoakTally};
 use super::error::{BenchError, Halt};
+use super::event::BenchEvent;
 use super::integrity::compare;
-use super::measure::Effort;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
+use super::plan::{BenchPlan, Effort};
 use super::report::{BenchUnit, Integrity, Outcome};
-use super::run::{self, BenchEvent, BenchPlan, Known, Prepared, Saved, Subject};
+use super::run::{self, Prepared, Saved};
+use super::subject::{Known, Subject};
 use super::tlp;
 
 /// Number of attempts at bringing a unit back, with the same connection and then with a new one.

@@ -3,7 +3,7 @@
 use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 
 use super::report::{ErrorRegisters, PcieErrors};
-use crate::bench::run::{Known, Subject};
+use crate::bench::subject::{Known, Subject};
 
 /// Advanced Error Reporting, and the offsets of its two status registers.
 const ERROR_REPORTING: (u16, u16, u16) = (0x0001, 0x04, 0x10);

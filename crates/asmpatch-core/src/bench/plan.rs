@@ -1,0 +1,98 @@
+//! What to measure: paths, sizes and depths, and for how long.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use asm2464_dock::virtual_bridge::SharedBridge;
+
+use super::path::Path;
+
+/// Duration and number of measurements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Effort {
+    /// Time before anything counts, to warm up caches, the unit's queues and the host controller's rings.
+    pub warm_up: Duration,
+    /// Duration of one repetition.
+    pub repetition: Duration,
+    /// Number of repetitions, at least one.
+    pub repetitions: u32,
+    /// Time limit of one command.
+    pub timeout: Duration,
+}
+
+/// The configuration that one row measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Point {
+    /// The path.
+    pub path: Path,
+    /// Bytes of a command.
+    pub size: usize,
+    /// Commands in flight.
+    pub depth: usize,
+}
+
+/// What to measure.
+#[derive(Debug, Clone)]
+pub struct BenchPlan {
+    /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. The row of any other path that the
+    /// firmware lacks says so.
+    pub paths: BTreeSet<Path>,
+    /// Bytes of a command. If empty: each path's largest size, or with `sweep` all its sizes. A path skips sizes that
+    /// it can't move.
+    pub sizes: Vec<usize>,
+    /// Commands in flight. If empty: as many as the transport allows, or with `sweep` 1, 2, 4 and so on up to that.
+    pub depths: Vec<usize>,
+    /// Measure every size at every depth.
+    pub sweep: bool,
+    /// Measure READ(16) even without an SSD. The vendor's firmware never answers it then, and the unit is recovered.
+    pub reads_without_ssd: bool,
+    /// Duration and number of measurements.
+    pub effort: Effort,
+    /// The unit, if it is one in software and its chip's work is to be counted: figures then come with a prediction.
+    pub model: Option<SharedBridge>,
+    /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
+    pub seed: u64,
+}
+
+impl BenchPlan {
+    /// Whether any of these paths is selected that changes the bridge's SRAM, or memory behind the bridge.
+    pub(super) fn writes(&self, paths: &[Path]) -> bool {
+        paths.iter().any(|path| path.writes() && self.paths.contains(path))
+    }
+
+    /// The points to measure of a firmware's paths, and of selected paths that the firmware lacks. `most` is the
+    /// maximum depth.
+    pub(super) fn points(&self, paths: &[Path], most: usize, usual: &[usize]) -> Vec<Point> {
+        let depths = self.depths_for(most, usual);
+        let foreign = self.paths.iter().copied().filter(|path| !paths.contains(path));
+        let own = paths.iter().copied().filter(|path| self.paths.contains(path));
+        own.chain(foreign)
+            .flat_map(|path| self.sizes_of(path).into_iter().map(move |size| (path, size)))
+            .flat_map(|(path, size)| {
+                path.depths(size, &depths).into_iter().map(move |depth| Point { path, size, depth })
+            })
+            .collect()
+    }
+
+    fn sizes_of(&self, path: Path) -> Vec<usize> {
+        if !self.sizes.is_empty() {
+            self.sizes.iter().copied().filter(|size| path.takes(*size)).collect()
+        } else if self.sweep {
+            path.sweep_sizes().to_vec()
+        } else {
+            path.usual_sizes()
+        }
+    }
+
+    fn depths_for(&self, max: usize, usual: &[usize]) -> Vec<usize> {
+        let depths: BTreeSet<usize> = if !self.depths.is_empty() {
+            self.depths.iter().map(|depth| (*depth).clamp(1, max)).collect()
+        } else if self.sweep {
+            let doubled = std::iter::successors(Some(1), |depth| Some(depth * 2));
+            doubled.take_while(|depth| *depth < max).chain([max]).collect()
+        } else {
+            usual.iter().copied().collect()
+        };
+        depths.into_iter().collect()
+    }
+}

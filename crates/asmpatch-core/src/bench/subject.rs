@@ -1,0 +1,147 @@
+//! The unit that is measured: what a bench needs of its firmware, and what is known of it.
+
+use std::time::Duration;
+
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_host::bridge::BusSpeed;
+use asm2464_host::pcie::{EngineError, TlpEngine};
+
+use super::beyond::{Beyond, Memory};
+use super::error::{BenchError, Halt};
+use super::event::BenchEvent;
+use super::path::Path;
+use super::pattern::Pattern;
+use super::plan::{BenchPlan, Effort, Point};
+use super::report::{Outcome, Skip};
+
+/// What a bench needs of a unit: the part that depends on its firmware.
+pub(super) trait Subject {
+    /// The firmware, as the verdict needs it.
+    const STATE: BridgeState;
+    /// Its paths in the order of measurement.
+    const PATHS: [Path; 8];
+    /// The path that fills the SRAM.
+    const FILLS_SRAM: Path;
+    /// Bytes of a GPU's memory that the rows change.
+    const MEMORY_LEN: usize;
+    /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
+    const MEMORY_PATHS: ([Path; 2], usize);
+
+    /// The names of the firmware and of the wire protocol in JSON.
+    fn names(&mut self) -> [&'static str; 2];
+
+    /// The link's speed, if the verdict needs it.
+    fn speed(&self) -> BusSpeed;
+
+    /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
+    fn depths(&mut self) -> (usize, Vec<usize>);
+
+    /// Finds out what the unit has, and whether it may be written.
+    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError>;
+
+    /// Reason to skip one of [`Subject::PATHS`] on this unit.
+    fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
+
+    /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.
+    fn prepare(
+        &mut self,
+        _plan: &BenchPlan,
+        _known: &mut Known,
+        _progress: &mut dyn Progress<BenchEvent>,
+    ) -> Result<(), BenchError> {
+        Ok(())
+    }
+
+    /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
+    fn limit(&mut self, point: &mut Point, known: &Known) -> bool;
+
+    /// Sends requests to PCIe.
+    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R;
+
+    /// Writes to the start of the SRAM.
+    fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM through the window.
+    fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Reads the start of the SRAM by a path that moves much. Returns the path and the number of bytes; `None` if this
+    /// unit has no such path.
+    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
+    -> Option<(Path, Result<usize, Halt>)>;
+
+    /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
+    fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
+
+    /// Reads a GPU's memory.
+    fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
+
+    /// Measures a path that is no single TLP.
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError>;
+
+    /// Makes the unit usable again after a failure.
+    fn recover(&mut self) -> Result<(), EngineError>;
+
+    /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
+    fn after_silence(&mut self, _known: &Known) -> Result<(), BenchError> {
+        Ok(())
+    }
+}
+
+/// What is known of a unit before its rows are measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Known {
+    /// What SCSI commands say about what is behind the bridge.
+    pub(super) behind: Option<String>,
+    /// Whether an SSD is there.
+    pub(super) has_ssd: bool,
+    /// Whether paths of the plan need PCIe.
+    pub(super) looks: bool,
+    /// Whether a card that completes SRAM reads is of use.
+    pub(super) completes: bool,
+    /// Whether E4 takes more than 255 bytes.
+    pub(super) e4_extension: bool,
+    /// Whether software answers READ(16).
+    pub(super) read16_sram: bool,
+    /// Whether the unit is initialised as by a GPU runtime.
+    pub(super) is_initialised: bool,
+    /// What is behind the bridge on PCIe.
+    pub(super) beyond: Option<Beyond>,
+}
+
+impl Known {
+    /// The card that completes SRAM reads.
+    pub(super) fn card(&self) -> Option<TinyGpu> {
+        self.beyond.as_ref()?.card
+    }
+
+    /// The memory behind the bridge that may be written.
+    pub(super) fn memory(&self) -> Option<Memory> {
+        self.beyond.as_ref()?.memory.ok()
+    }
+
+    /// What is behind the bridge, in words.
+    pub(super) fn words(&self) -> String {
+        match (&self.behind, &self.beyond) {
+            (Some(behind), Some(beyond)) => format!("{behind}; on PCIe {}", beyond.words),
+            (Some(behind), None) => behind.clone(),
+            (None, beyond) => beyond.as_ref().map(|beyond| beyond.words.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What a row's measurement needs beside its point.
+pub(super) struct Task<'a> {
+    pub(super) known: &'a Known,
+    pub(super) pattern: &'a Pattern,
+    /// Whether the window shows the pattern's first 4 KiB.
+    pub(super) window_holds: bool,
+    /// Whether the memory behind the bridge begins with the pattern.
+    pub(super) memory_holds: bool,
+    pub(super) effort: Effort,
+    pub(super) model: Option<&'a SharedBridge>,
+    pub(super) interrupt: Interrupt<'a>,
+}

@@ -1,0 +1,50 @@
+//! Where backups go: the option, and the folder that it, the environment or the configuration file names.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use etcetera::BaseStrategy as _;
+use thiserror::Error;
+
+use super::Context;
+
+/// The option that says where backups go.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct BackupPlace {
+    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR or the configuration file
+    /// names, or in asmpatch/backups in the platform's data folder.
+    #[arg(long, value_name = "DIR")]
+    backup_dir: Option<PathBuf>,
+}
+
+impl BackupPlace {
+    /// Returns the option as given, for printing the command again; `None` if it was not given.
+    pub fn option(&self) -> Option<OsString> {
+        let folder = self.backup_dir.as_ref()?;
+        let mut option = OsString::from("--backup-dir=");
+        option.push(folder);
+        Some(option)
+    }
+
+    /// Returns the backup folder: from the option, the environment, the configuration file, or the platform's default.
+    ///
+    /// # Errors
+    /// [`NoBackupPlace`] if the system names no data folder.
+    pub fn folder(&self, context: &Context) -> Result<PathBuf, NoBackupPlace> {
+        let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
+        let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
+        if let Some(folder) = named.or_else(|| context.settings.backup_dir().map(Path::to_owned)) {
+            return Ok(folder);
+        }
+        let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
+        Ok(strategy.data_dir().join("asmpatch").join("backups"))
+    }
+}
+
+/// The system names no data folder.
+#[derive(Debug, Error)]
+#[error("no data folder for backups: {0}")]
+pub struct NoBackupPlace(String);
+
+asm2464::coded!(NoBackupPlace => "asmpatch::backup::no_place");

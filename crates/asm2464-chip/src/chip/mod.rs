@@ -71,6 +71,7 @@ pub use fabric::{
 pub use flash::FlashDefects;
 pub use map::{Block, Register, register_name, registers};
 pub use proof_budget::ProofBudget;
+pub use reset::PartRevision;
 pub use rom::image_in;
 pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;

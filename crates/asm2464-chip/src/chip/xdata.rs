@@ -7,7 +7,7 @@ use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, asked, owners};
 use super::peripherals::Peripherals;
-use super::reset;
+use super::reset::{self, PartRevision};
 use super::unknown;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
@@ -29,6 +29,7 @@ pub(super) struct Xdata<F> {
     readers: Box<[Block]>,
     writers: Box<[Block]>,
     journal: Journal,
+    part: PartRevision,
     // The CPU core reads through a shared reference, but reads have effects on registers.
     peripherals: RefCell<Peripherals<F>>,
 }
@@ -45,8 +46,18 @@ impl<F: SpiFlash> Xdata<F> {
         let owners = owners();
         let [readers, writers] = asked(&owners);
         let (mut memory, journal) = (XdataMemory::new(), Journal::default());
-        reset::load(&mut memory);
-        Self { memory, owners, readers, writers, journal, peripherals: RefCell::new(peripherals) }
+        let part = PartRevision::default();
+        reset::load(&mut memory, part);
+        Self { memory, owners, readers, writers, journal, part, peripherals: RefCell::new(peripherals) }
+    }
+
+    pub(super) fn part(&self) -> PartRevision {
+        self.part
+    }
+
+    pub(super) fn set_part(&mut self, part: PartRevision) {
+        self.part = part;
+        part.show(&mut self.memory);
     }
 
     /// Watches registers, wire and serial port from now on; `None` ends it.
@@ -66,7 +77,7 @@ impl<F: SpiFlash> Xdata<F> {
                 self.memory.set(index, 0);
             }
         }
-        reset::load(&mut self.memory);
+        reset::load(&mut self.memory, self.part);
         self.peripherals.get_mut().reset();
     }
 

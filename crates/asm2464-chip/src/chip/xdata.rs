@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::{CpuView, MemoryMapper};
 
-use super::map::{Block, asked, owners};
+use super::map::{Block, aliased, asked, owners};
 use super::peripherals::Peripherals;
 use super::reset::{self, PartRevision};
 use super::unknown;
@@ -127,6 +127,21 @@ impl<F: SpiFlash> Xdata<F> {
     }
 
     #[cold]
+    fn read_alias(&self, index: usize, pc: u32) -> u8 {
+        let index = aliased(index);
+        self.peripherals.borrow_mut().read(self.owners[index], index, pc, &self.memory)
+    }
+
+    #[cold]
+    fn write_alias(&mut self, index: usize, value: u8, pc: u32) {
+        let index = aliased(index);
+        if self.journal.is_on {
+            self.remember(index, self.memory.at(index));
+        }
+        self.peripherals.get_mut().write(self.owners[index], index, value, pc, &mut self.memory);
+    }
+
+    #[cold]
     fn remember(&mut self, index: usize, before: u8) {
         if self.journal.before.len() < JOURNAL {
             self.journal.before.push((index as u32, before));
@@ -139,6 +154,7 @@ impl<F: SpiFlash> Xdata<F> {
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram | Block::Unknown => self.memory.at(index),
+            Block::Alias => self.peek(XdataAddress { addr: aliased(index) as u16, ..at }),
             block => {
                 let mut peripherals = self.peripherals.borrow_mut();
                 let watch = peripherals.watch.take();
@@ -155,6 +171,7 @@ impl<F: SpiFlash> Xdata<F> {
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram => self.memory.set(index, value),
+            Block::Alias => self.poke(XdataAddress { addr: aliased(index) as u16, ..at }, value),
             Block::Unknown => self.memory.set(index, unknown::settled(index, value)),
             block => {
                 let peripherals = self.peripherals.get_mut();
@@ -190,6 +207,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
         let index = index(cpu, addr);
         match self.readers[index] {
             Block::Ram => self.memory.at(index),
+            Block::Alias => self.read_alias(index, cpu.pc_ext()),
             block => self.peripherals.borrow_mut().read(block, index, cpu.pc_ext(), &self.memory),
         }
     }
@@ -208,6 +226,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
         }
         match self.writers[index] {
             Block::Ram => self.memory.set(index, write.value),
+            Block::Alias => self.write_alias(index, write.value, write.pc),
             block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
         }
     }

@@ -189,6 +189,23 @@ fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
     assert_eq!(data_after_a_reset(&new_open()), (true, true));
 }
 
+/// C0's fifth byte is 1 while GPIO 1 is low.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_reports_zeros_for_its_supply_while_the_fault_line_is_quiet() {
+    let mut unit = unit_with(&new_open(), Speed::Super);
+    for (gpios, supply) in [(0x02, [0, 0, 0, 0, 0]), (0xFD, [0, 0, 0, 0, 1])] {
+        let at = XdataAddress::main(0xC650);
+        if gpios != 0x02 {
+            unit.chip.poke(at, &[gpios]);
+        }
+        assert_eq!(
+            (unit.chip.peek(at), unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap()),
+            (gpios, supply.into())
+        );
+    }
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {

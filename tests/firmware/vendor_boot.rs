@@ -4,9 +4,9 @@
 use asm2464::TransportKind;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
-use asm2464_chip::chip::{FlashDefects, ProofBudget};
+use asm2464_chip::chip::{FlashDefects, PartRevision, ProofBudget, Speed};
 
-use crate::chip_images::with;
+use crate::chip_images::{powered_on, with};
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
@@ -24,6 +24,18 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     assert!(report.holds(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
     assert!(report.checks.iter().any(|check| check.wire == TransportKind::Uas));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE, ASMPATCH_VENDOR_231204_IMAGE and all three ASMPATCH_OPEN images"]
+fn every_image_boots_and_enumerates_on_a_newer_part() {
+    for name in ["VENDOR", "VENDOR_231204", "OPEN", "OPEN_NEW", "OPEN_USB4"] {
+        for speed in [Speed::Super, Speed::High] {
+            let mut unit = powered_on(&image(&format!("ASMPATCH_{name}_IMAGE")), speed);
+            unit.chip.set_part_revision(PartRevision::R07);
+            assert!(unit.enumerate().is_ok(), "{name} {speed:?}");
+        }
+    }
 }
 
 fn effects(image: &Image, effects: Effects) -> BootReport {

@@ -1,6 +1,6 @@
 //! The vendor's image with an NVMe drive behind the bridge. `ASMPATCH_VENDOR_IMAGE` names the image.
 use asm2464::scsi::bot::Direction;
-use asm2464_chip::chip::{DATA_IN, DATA_OUT, Data, Speed};
+use asm2464_chip::chip::{BlockStore, DATA_IN, DATA_OUT, Data, Speed, StoreFailed};
 
 use crate::chip_images::drive::{
     good, keeps_commands_apart, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,
@@ -118,5 +118,88 @@ fn a_bulk_only_reset_within_a_read_leaves_no_old_data() {
         unit.clear_halt(DATA_OUT).unwrap();
         let inquiry = unit.bulk_only(&[0x12, 0, 0, 0, 36, 0], Data::In(36)).unwrap();
         assert_eq!((inquiry.data.len(), inquiry.status, inquiry.residue), (36, 0, 0), "after {packets} packets");
+    }
+}
+
+/// A drive that has lost its blocks from a number on: it ends what goes past them with status 080, LBA out of range.
+#[derive(Debug)]
+struct Shrunk(u64);
+
+impl BlockStore for Shrunk {
+    fn blocks(&self) -> u64 {
+        self.0
+    }
+
+    fn read(&mut self, _: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        into.fill(0x5A);
+        Ok(())
+    }
+
+    fn write(&mut self, _: u64, _: &[u8]) -> Result<(), StoreFailed> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        Ok(())
+    }
+}
+
+/// Sense key, additional code and qualifier of a part that failed.
+const PART_FAILED: [u8; 3] = [0x0B, 0x47, 0x03];
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn an_lba_that_the_drive_calls_out_of_range_ends_in_sense_whatever_the_length() {
+    // The firmware loses the error of a READ of one part.
+    for (opcode, blocks, fails) in
+        [(0x28, 128, false), (0x28, 129, true), (0x28, 512, true), (0x2A, 1, true), (0x2A, 512, true)]
+    {
+        for left in [0, 128] {
+            let fails = fails && blocks > left as u32;
+            let data = vec![7; 512 * blocks as usize];
+            let (moves, out) =
+                if opcode == 0x2A { (Data::Out(&data), &data[..]) } else { (Data::In(data.len()), &[][..]) };
+            let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 21));
+            unit.bulk_only(&[0; 6], Data::None).unwrap();
+            unit.chip.fabric_mut().put_store(Box::new(Shrunk(left)));
+            let what = format!("{opcode:02X} {blocks} {left}");
+            assert_eq!(unit.bulk_only(&transfer(opcode, 0, blocks), moves).unwrap().status, u8::from(fails), "{what}");
+            let sense = unit.bulk_only(&[3, 0, 0, 0, 18, 0], Data::In(18)).unwrap().data;
+            assert_eq!([sense[2], sense[12], sense[13]], if fails { PART_FAILED } else { [0; 3] }, "{what}");
+            unit.set_alternate(1).unwrap();
+            let status = unit.uas(2, &transfer(opcode, 0, blocks), out).unwrap().status;
+            assert_eq!(
+                status.get(18..).map(|sense| [sense[0], sense[10], sense[11]]),
+                fails.then_some(PART_FAILED),
+                "{what}"
+            );
+        }
+    }
+}
+
+/// The engine refuses what goes past the end of the drive, and over Bulk-Only what the CBW contradicts. The firmware then
+/// starts each part by the DMA's registers. Unproven on silicon: docs/chip.md.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn a_transfer_of_several_parts_that_the_engine_refuses_never_ends() {
+    for (first, blocks, wanted, ends) in
+        [(1_920, 128, 128, true), (1_920, 129, 129, false), (0, 128, 129, true), (0, 129, 130, false)]
+    {
+        for opcode in [0x28, 0x2A] {
+            let data = vec![7; 512 * wanted];
+            let (moves, out) =
+                if opcode == 0x2A { (Data::Out(&data), &data[..]) } else { (Data::In(data.len()), &[][..]) };
+            let mut unit = with_drive(&vendor(), Speed::Super, good(2_048));
+            unit.bulk_only(&[0; 6], Data::None).unwrap();
+            let answer = unit.bulk_only(&transfer(opcode, first, blocks), moves);
+            assert_eq!(answer.is_ok(), ends, "{opcode:02X} {first} {blocks} {answer:02X?}");
+            if first != 0 {
+                let mut unit = with_drive(&vendor(), Speed::Super, good(2_048));
+                unit.set_alternate(1).unwrap();
+                unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+                let answer = unit.uas(2, &transfer(opcode, first, blocks), out);
+                assert_eq!(answer.is_ok(), ends, "{opcode:02X} {first} {blocks} {answer:02X?}");
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ use super::fabric::Fabric;
 use super::flash::FlashDefects;
 use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
+use super::reset::PartRevision;
 use super::timing::cycles;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
@@ -104,12 +105,14 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Restarts with this code, after [`Outcome::Reset`] or when the power returns. Everything is as at power-on except
-    /// the flash, the devices behind the bridge, the speed and the watch.
+    /// the part's revision, the flash, the devices behind the bridge, the speed and the watch.
     #[must_use]
     pub fn restart(self, code: CodeSpace) -> Self {
+        let part = self.bus.xdata.part();
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
         let defects = flash.defects;
         let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
+        chip.set_part_revision(part);
         chip.set_flash_defects(defects);
         chip.bus.xdata.peripherals_mut().fabric = fabric;
         chip.set_watch(watch);
@@ -399,6 +402,11 @@ impl<F: SpiFlash> Chip<F> {
     /// The flash, mutable.
     pub fn flash_mut(&mut self) -> &mut F {
         self.bus.xdata.peripherals_mut().flash.flash_mut()
+    }
+
+    /// Sets the part's revision, which is 04 otherwise. Call it before the firmware runs.
+    pub fn set_part_revision(&mut self, part: PartRevision) {
+        self.bus.xdata.set_part(part);
     }
 
     /// Sets the defects of the flash buffer.

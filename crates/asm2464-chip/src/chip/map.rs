@@ -12,6 +12,8 @@ pub enum Block {
     Ram,
     /// A register that no block models. It holds what was written, and its first read and write are recorded.
     Unknown,
+    /// A second address of another register.
+    Alias,
     /// Interrupt sources.
     Interrupts,
     /// The four timers.
@@ -73,6 +75,17 @@ pub fn register_name(addr: u16) -> Option<&'static str> {
     found.map(|(_, register)| register.name)
 }
 
+/// Pages of 256 bytes that are second addresses, and the pages whose registers they show. Source: register dumps of running
+/// units.
+const ALIASES: [(usize, usize); 6] =
+    [(0xB3, 0xB2), (0xB5, 0xB4), (0xB6, 0xB4), (0xB7, 0xB4), (0xC7, 0xC6), (0xC9, 0xC8)];
+
+/// The register's own index, for an index that [`Block::Alias`] owns.
+pub(super) fn aliased(index: usize) -> usize {
+    let shown = ALIASES.iter().find(|(page, _)| *page == index >> 8);
+    shown.map_or(index, |(_, page)| page << 8 | index & 0xFF)
+}
+
 /// The owner of each address: the main page, then the other page.
 pub(super) fn owners() -> Box<[Block]> {
     let mut owners = vec![Block::Ram; 2 * XDATA_PAGE_LEN].into_boxed_slice();
@@ -87,6 +100,9 @@ pub(super) fn owners() -> Box<[Block]> {
     owners[XDATA_PAGE_LEN..].fill(Block::Unknown);
     for (block, register) in registers() {
         owners[usize::from(register.first)..=usize::from(register.last)].fill(block);
+    }
+    for (page, _) in ALIASES {
+        owners[page << 8..][..0x100].fill(Block::Alias);
     }
     owners
 }
@@ -114,6 +130,17 @@ mod tests {
                 assert_eq!(seen[usize::from(addr)], None, "{addr:#06x} {}", register.name);
                 seen[usize::from(addr)] = Some(block);
             }
+        }
+    }
+
+    #[test]
+    fn every_alias_is_of_a_register_and_has_no_register_of_its_own() {
+        let owners = owners();
+        let aliases: Vec<usize> = (0..owners.len()).filter(|index| owners[*index] == Block::Alias).collect();
+        assert_eq!(aliases.len(), 0x100 * ALIASES.len());
+        for index in aliases {
+            assert!(!matches!(owners[aliased(index)], Block::Ram | Block::Alias), "{index:#06x}");
+            assert_eq!(register_name(index as u16), None);
         }
     }
 

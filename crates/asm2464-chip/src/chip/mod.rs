@@ -73,6 +73,7 @@ pub use flash::FlashDefects;
 pub use map::{Block, register_name, registers};
 pub use proof_budget::ProofBudget;
 pub use register::Register;
+pub use reset::PartRevision;
 pub use rom::image_in;
 pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;

@@ -160,7 +160,7 @@ impl<F: SpiFlash> Peripherals<F> {
         let page = memory.main();
         let stored = memory.at(index);
         let value = match block {
-            Block::Ram | Block::Halts => stored,
+            Block::Ram | Block::Alias | Block::Halts => stored,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Read, index, pc);
                 stored
@@ -198,7 +198,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
         let speed = self.link.speed();
         let did = match block {
-            Block::Ram => false,
+            Block::Ram | Block::Alias => false,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Write, index, pc);
                 memory.set(index, unknown::settled(index, value));

@@ -2,7 +2,34 @@
 
 use std::sync::LazyLock;
 
+use serde::Deserialize;
+
 use crate::mcu::XdataMemory;
+
+/// 0xC8FF: the part's revision.
+const PART_REVISION: u16 = 0xC8FF;
+
+/// The part's revision as 0xC8FF tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub enum PartRevision {
+    /// Source: recordings of 231204 (line 756) and 240417.
+    #[default]
+    #[serde(rename = "04")]
+    R04,
+    /// Newer parts. Source: open firmware's pull request 63.
+    #[serde(rename = "07")]
+    R07,
+}
+
+impl PartRevision {
+    /// Shows the revision in its register.
+    pub(super) fn show(self, memory: &mut XdataMemory) {
+        memory.main_mut()[usize::from(PART_REVISION)] = match self {
+            Self::R04 => 0x04,
+            Self::R07 => 0x07,
+        };
+    }
+}
 
 /// Address and value, of the main page.
 static RESET_VALUES: LazyLock<Vec<(u16, u8)>> = LazyLock::new(|| {
@@ -16,11 +43,12 @@ static RESET_VALUES: LazyLock<Vec<(u16, u8)>> = LazyLock::new(|| {
 });
 
 /// Sets the registers that do not power on as 0.
-pub(super) fn load(memory: &mut XdataMemory) {
+pub(super) fn load(memory: &mut XdataMemory, part: PartRevision) {
     let page = memory.main_mut();
     for (addr, value) in RESET_VALUES.iter() {
         page[usize::from(*addr)] = *value;
     }
+    part.show(memory);
 }
 
 /// What a register holds at power-on.

@@ -125,6 +125,39 @@ fn a_firmware_that_always_waits_for_its_timers_ends_the_run_all_the_same() {
     assert!(chip.now() > now, "it goes on in the next run");
 }
 
+/// MOV DPTR,#from; MOVX A,@DPTR; MOV DPTR,#to; MOVX @DPTR,A
+fn copy(from: u16, to: u16) -> Vec<u8> {
+    let ([high, low], [to_high, to_low]) = (from.to_be_bytes(), to.to_be_bytes());
+    vec![0x90, high, low, 0xE0, 0x90, to_high, to_low, 0xF0]
+}
+
+#[test]
+fn a_register_is_reached_by_its_second_addresses() {
+    for (alias, at) in
+        [(0xB344, 0xB244), (0xB5A0, 0xB4A0), (0xB6A0, 0xB4A0), (0xB7A0, 0xB4A0), (0xC7A0, 0xC6A0), (0xC9E0, 0xC8E0)]
+    {
+        let mut chip = firmware(&[], &[write(alias, 0x5A), copy(at, 0x0100), write(at, 0xA5), copy(alias, 0x0101)]);
+        assert_eq!(chip.run(10_000), Outcome::Halted);
+        assert_eq!([0x0100, 0x0101, alias, at].map(|addr| xdata(&chip, addr)), [0x5A, 0xA5, 0xA5, 0xA5], "{alias:04X}");
+        assert!(chip.unknown_registers().iter().all(|access| access.at != XdataAddress::main(alias)), "{alias:04X}");
+    }
+    // A modelled register: which page of the SRAM its window shows. And one whose reads are plain.
+    let main = [write(0xC9D9, 3), write(0xF000, 0x77), write(0xB220, 0x11), copy(0xB320, 0x0100)];
+    let mut chip = firmware(&[], &main);
+    assert_eq!(chip.run(10_000), Outcome::Halted);
+    assert_eq!((chip.sram()[0x3000], xdata(&chip, 0x0100)), (0x77, 0x11));
+    chip.poke(XdataAddress::main(0xC9D9), &[0]);
+    assert_eq!([0xC8D9, 0xC9D9, 0xF000].map(|addr| xdata(&chip, addr)), [0, 0, 0]);
+}
+
+#[test]
+fn a_loop_that_counts_in_a_second_address_does_not_idle() {
+    // 1$: A = @0xC6A0; INC A; @0xC7A0 = A; CLR A; SJMP 1$
+    let counting = vec![0x90, 0xC6, 0xA0, 0xE0, 0x04, 0x90, 0xC7, 0xA0, 0xF0, 0xE4, 0x80, 0xF4];
+    let mut chip = firmware(&[], &[counting]);
+    assert_eq!(chip.run(100_000), Outcome::Budget);
+}
+
 #[test]
 fn a_reset_stops_the_chip_until_it_is_restarted() {
     let mut chip = firmware(&[], &[write(0x0100, 9), write(0xCC31, 1), write(0x0100, 1)]);

@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::{CpuView, MemoryMapper};
 
-use super::map::{Block, asked, owners};
+use super::map::{Block, aliased, asked, owners};
 use super::peripherals::Peripherals;
-use super::reset;
+use super::reset::{self, PartRevision};
 use super::unknown;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
@@ -29,6 +29,7 @@ pub(super) struct Xdata<F> {
     readers: Box<[Block]>,
     writers: Box<[Block]>,
     journal: Journal,
+    part: PartRevision,
     // The CPU core reads through a shared reference, but reads have effects on registers.
     peripherals: RefCell<Peripherals<F>>,
 }
@@ -45,8 +46,18 @@ impl<F: SpiFlash> Xdata<F> {
         let owners = owners();
         let [readers, writers] = asked(&owners);
         let (mut memory, journal) = (XdataMemory::new(), Journal::default());
-        reset::load(&mut memory);
-        Self { memory, owners, readers, writers, journal, peripherals: RefCell::new(peripherals) }
+        let part = PartRevision::default();
+        reset::load(&mut memory, part);
+        Self { memory, owners, readers, writers, journal, part, peripherals: RefCell::new(peripherals) }
+    }
+
+    pub(super) fn part(&self) -> PartRevision {
+        self.part
+    }
+
+    pub(super) fn set_part(&mut self, part: PartRevision) {
+        self.part = part;
+        part.show(&mut self.memory);
     }
 
     /// Watches registers, wire and serial port from now on; `None` ends it.
@@ -66,7 +77,7 @@ impl<F: SpiFlash> Xdata<F> {
                 self.memory.set(index, 0);
             }
         }
-        reset::load(&mut self.memory);
+        reset::load(&mut self.memory, self.part);
         self.peripherals.get_mut().reset();
     }
 
@@ -116,6 +127,21 @@ impl<F: SpiFlash> Xdata<F> {
     }
 
     #[cold]
+    fn read_alias(&self, index: usize, pc: u32) -> u8 {
+        let index = aliased(index);
+        self.peripherals.borrow_mut().read(self.owners[index], index, pc, &self.memory)
+    }
+
+    #[cold]
+    fn write_alias(&mut self, index: usize, value: u8, pc: u32) {
+        let index = aliased(index);
+        if self.journal.is_on {
+            self.remember(index, self.memory.at(index));
+        }
+        self.peripherals.get_mut().write(self.owners[index], index, value, pc, &mut self.memory);
+    }
+
+    #[cold]
     fn remember(&mut self, index: usize, before: u8) {
         if self.journal.before.len() < JOURNAL {
             self.journal.before.push((index as u32, before));
@@ -128,6 +154,7 @@ impl<F: SpiFlash> Xdata<F> {
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram | Block::Unknown => self.memory.at(index),
+            Block::Alias => self.peek(XdataAddress { addr: aliased(index) as u16, ..at }),
             block => {
                 let mut peripherals = self.peripherals.borrow_mut();
                 let watch = peripherals.watch.take();
@@ -144,6 +171,7 @@ impl<F: SpiFlash> Xdata<F> {
         let index = page + usize::from(at.addr);
         match self.owners[index] {
             Block::Ram => self.memory.set(index, value),
+            Block::Alias => self.poke(XdataAddress { addr: aliased(index) as u16, ..at }, value),
             Block::Unknown => self.memory.set(index, unknown::settled(index, value)),
             block => {
                 let peripherals = self.peripherals.get_mut();
@@ -173,6 +201,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
         let index = index(cpu, addr);
         match self.readers[index] {
             Block::Ram => self.memory.at(index),
+            Block::Alias => self.read_alias(index, cpu.pc_ext()),
             block => self.peripherals.borrow_mut().read(block, index, cpu.pc_ext(), &self.memory),
         }
     }
@@ -191,6 +220,7 @@ impl<F: SpiFlash> MemoryMapper for Xdata<F> {
         }
         match self.writers[index] {
             Block::Ram => self.memory.set(index, write.value),
+            Block::Alias => self.write_alias(index, write.value, write.pc),
             block => self.peripherals.get_mut().write(block, index, write.value, write.pc, &mut self.memory),
         }
     }

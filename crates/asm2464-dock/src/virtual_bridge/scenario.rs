@@ -4,7 +4,7 @@
 
 use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
-use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, Speed, TreeError};
+use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, PartRevision, Speed, TreeError};
 use asmpatch_files::toml_file;
 use serde::Deserialize;
 
@@ -167,6 +167,8 @@ pub struct Scenario {
     pub speed_after_reset: Option<Speed>,
     /// Effect of a CPU reset on the code.
     pub cpu_reset: CpuReset,
+    /// The chip's revision, as its firmware reads it.
+    pub part_revision: PartRevision,
     /// Contents of a new unit's flash.
     pub factory: Factory,
     /// Serial number of a new unit, at most 20 printable ASCII characters; by default derived from its folder's path.

@@ -2,7 +2,7 @@
 
 use asm2464::firmware::FlashAddress;
 use asm2464_chip::chip::Speed;
-use asm2464_chip::chip::{Answers, BarSpec, LinkSpec};
+use asm2464_chip::chip::{Answers, BarSpec, LinkSpec, PartRevision};
 
 use super::*;
 use crate::virtual_bridge::nor::Protection;
@@ -16,6 +16,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         speed = "high"
         speed-after-reset = "super"
         cpu-reset = "keeps-code"
+        part-revision = "07"
         factory = "erased"
         serial = "0123456789AB"
         power-loss-after = 4096
@@ -58,6 +59,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
     };
     assert_eq!(scenario.flash, faults);
     assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(Speed::Super)));
+    assert_eq!(scenario.part_revision, PartRevision::R07);
     assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
     assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
 }
@@ -110,6 +112,7 @@ fn devices_behind_the_bridge_are_described_one_by_one() {
 #[test]
 fn an_invalid_scenario_is_refused_with_its_reason() {
     assert!(matches!(Scenario::parse("behnd = \"gpu\""), Err(ScenarioError::Toml(what)) if what.contains("behnd")));
+    assert!(matches!(Scenario::parse("part-revision = '06'"), Err(ScenarioError::Toml(what)) if what.contains("`07`")));
     assert!(matches!(Scenario::parse("behind = { ssd = { byte = 1 } }"), Err(ScenarioError::Toml(_))));
     assert_eq!(Scenario::parse("behind = { ssd = { bytes = 1000 } }"), Err(ScenarioError::SsdSize(1000)));
     assert_eq!(Scenario::parse("serial = \"\""), Err(ScenarioError::Serial(String::new())));

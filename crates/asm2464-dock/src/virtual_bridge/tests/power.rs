@@ -387,6 +387,23 @@ fn a_cpu_reset_through_its_register_keeps_xdata_and_code_or_neither() {
 }
 
 #[test]
+fn the_firmware_reads_the_revision_of_the_part_before_and_after_a_cpu_reset() {
+    const REVISION: XdataAddress = XdataAddress::main(0xC8FF);
+    for (scenario, revision) in
+        [("", 0x04), ("part-revision = \"07\"\n", 0x07), ("part-revision = \"07\"\ncpu-reset = \"loads-code\"\n", 0x07)]
+    {
+        let unit = Scenario::parse(&format!("{scenario}factory = \"open\"")).unwrap();
+        let mut port = port(VirtualBridge::in_memory(unit, b"a unit", None).unwrap());
+        for _ in 0..2 {
+            let mut read = [0];
+            port.control().unwrap().xdata_read(REVISION, &mut read).unwrap();
+            assert_eq!(read, [revision], "{scenario}");
+            restart_by_register(&mut port);
+        }
+    }
+}
+
+#[test]
 fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     let mut port = port(unit("speed = \"high\"\nspeed-after-reset = \"super\""));
     assert_eq!(port.speed().unwrap(), BusSpeed::High);

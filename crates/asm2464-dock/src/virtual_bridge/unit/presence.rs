@@ -192,7 +192,8 @@ impl VirtualBridge {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            self.connect(Box::new(ChipUnit::power_on(image, flash, fabric, speed, command_time)));
+            let part = self.scenario.part_revision;
+            self.connect(Box::new(ChipUnit::power_on(image, part, flash, fabric, speed, command_time)));
             return;
         }
         if let Some(stand_in) = &mut self.stand_in {

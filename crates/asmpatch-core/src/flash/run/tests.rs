@@ -61,6 +61,8 @@ struct Unit {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Returns {
     AsConfigured,
+    /// Until its power is cycled.
+    UntilPower,
     AsBefore,
     /// Only after a replug.
     AfterReplug,
@@ -240,8 +242,10 @@ impl Port for FakePort {
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
         let mut unit = self.unit.lock().unwrap();
-        if self.has_switch && unit.returns.is_some() {
-            unit.boot();
+        match unit.returns {
+            Some(Returns::UntilPower) => unit.halted = true,
+            Some(_) if self.has_switch => unit.boot(),
+            _ => {}
         }
         self.cycles += usize::from(self.has_switch);
         Ok(self.has_switch)
@@ -258,7 +262,9 @@ impl Port for FakePort {
             unit.boot();
         }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured | Returns::WithOldCode) if !unit.halted => Some(unit.identity()),
+            Some(Returns::AsConfigured | Returns::UntilPower | Returns::WithOldCode) if !unit.halted => {
+                Some(unit.identity())
+            }
             Some(Returns::AsBefore) => Some(self.before.clone()),
             _ => None,
         })

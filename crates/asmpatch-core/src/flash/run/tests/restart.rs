@@ -69,6 +69,16 @@ fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success(
 }
 
 #[test]
+fn a_unit_that_came_back_with_its_old_code_and_then_stays_away_after_its_power_is_no_success() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::UntilPower));
+    rig.port.unit.lock().unwrap().loads_code = false;
+    rig.port.has_switch = true;
+    let stopped = rig.stopped();
+    assert!(matches!(stopped.error, FlashError::NotBack { .. }), "{stopped:?}");
+    assert_eq!((stopped.left, rig.port.cycles), (Left::Restarted, 1));
+}
+
+#[test]
 fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
     let same = |rig: &mut Rig| {
         let image = Image::parse(&rig.plan.file).unwrap();

@@ -1,6 +1,5 @@
 //! Known images, patches and units: the options that add to them, and the loading.
 
-use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -63,7 +62,7 @@ impl PatchDirs {
 }
 
 /// Adds the patches that a receipt names, from the folder of the file `beside`. Those that are missing are reported when
-/// the image is verified.
+/// the image is verified. The user did not name these files, which came with the image: they make no image a known one.
 ///
 /// # Errors
 /// Fails if such a file can't be read or is no patch.
@@ -71,17 +70,17 @@ pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Res
     for (id, name) in &receipt.files {
         let path = beside.with_file_name(name);
         if library.get(id).is_none() && path.symlink_metadata().is_ok() {
-            library.add(&path.display().to_string(), &input::read_own_text(&path)?)?;
+            library.add_for_known(&path.display().to_string(), &input::read_own_text(&path)?)?;
         }
     }
     Ok(())
 }
 
-/// Returns the files of the patches that asmpatch does not contain, by id, for a receipt.
+/// Returns the files of the patches that asmpatch does not contain, each after its id, for a receipt.
 ///
 /// # Errors
 /// None that the loading of the patches didn't have.
-pub fn own_files(patches: &[&Patch]) -> Result<BTreeMap<String, String>, AnyFailure> {
+pub fn own_files(patches: &[&Patch]) -> Result<Vec<(String, String)>, AnyFailure> {
     let embedded = crate::embedded::patches()?;
     let own = patches.iter().filter(|patch| embedded.get(&patch.id).is_none());
     let named = own.filter_map(|patch| {

@@ -154,7 +154,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let named = || InFile::<PatchError>::named(file);
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
     let mut patched = set.apply().map_err(named())?;
-    patched.receipt.files = known::own_files(&set.patches)?;
+    patched.receipt.name_files(known::own_files(&set.patches)?);
     let proof = prove(file, &set, &patched, context)?;
 
     let written = match &args.output {

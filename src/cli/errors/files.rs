@@ -151,6 +151,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
     "asmpatch::patch::instruction", BadInput,
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
+    "asmpatch::patch::many_signatures", BadInput,
+        "each is looked for in the whole image; a patch changes a few places, so make several patches of it";
     "asmpatch::patch::mismatch", BadInput,
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
     "asmpatch::patch::modified_image", BadInput,
@@ -226,7 +228,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::unknown_base", CheckFailed,
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
-         `--receipt`";
+         `--receipt`. One that only your own patches are for needs `--patch-dir`";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch", CheckFailed,
         "add the folder that holds its file with `--patch-dir`, or put the file beside the receipt";

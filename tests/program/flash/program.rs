@@ -6,9 +6,10 @@ use std::time::Duration;
 
 #[cfg(unix)]
 use asm2464::firmware::UsbId;
+use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
-use asmpatch_core::patch::Patched;
+use asmpatch_core::patch::{Patched, ReceiptImage};
 use serde_json::json;
 
 #[cfg(unix)]
@@ -42,6 +43,39 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
     }
+}
+
+#[test]
+fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let before = rig.cells();
+    // Both images boot and take new firmware: only their digests tell that nobody knows them.
+    for (at, bytes, refusal, why) in [
+        (0xEF4F, &[0x22][..], "asmpatch::flash::unverified", "it is no known image"),
+        (0x0203, &[0x85, 0, 0], "asmpatch::flash::unproven", "the image is no known one"),
+    ] {
+        let mut image = practice::image();
+        let bank = if at < 0x8000 { Bank::Common } else { Bank::Bank1 };
+        assert!(image.replace(CodeAddress::new(bank, at).unwrap().body_offset(), bytes));
+        let described = ReceiptImage::of(&image);
+        let ReceiptImage { sha256, size, version } = &described;
+        let described = format!("sha256 = '{sha256}'\nsize = {size}\nversion = '{version}'\n");
+        let receipt =
+            format!("format = 1\ntool = 'x'\n[input]\n{described}[output]\n{described}[files]\nmine = 'mine.toml'\n");
+        let patch = format!(
+            "id = 'mine'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = false\n[[images]]\nsha256 = '{sha256}'\n\
+             name = '240417'\nhunks = []\n[config]\nvendor-id = 0xADD1\n"
+        );
+        fs::write(home.join("image.bin"), image.to_file()).unwrap();
+        fs::write(home.join("image.bin.toml"), receipt).unwrap();
+        fs::write(home.join("mine.toml"), patch).unwrap();
+        let output = asmpatch(home, &["flash", "image.bin", "--device", "virtual:unit"]);
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        assert!(said.contains(refusal) && said.contains(why) && !said.contains("240417"), "{said}");
+    }
+    assert!(rig.cells() == before);
 }
 
 #[test]

@@ -10,6 +10,9 @@ use super::config_edits::ConfigEdits;
 use super::hunk::{Hunk, HunkAddress};
 use super::signature::{NotLocated, Signature};
 
+/// The most signatures of a patch. Each is looked for in the whole image.
+const MAX_SIGNATURES: usize = 64;
+
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -145,6 +148,16 @@ pub enum DefinitionError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// The patch has too many signatures.
+    #[error("{origin}: patch `{id}` has {found} signatures, expected at most {MAX_SIGNATURES}")]
+    ManySignatures {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// How many it has.
+        found: usize,
+    },
     /// The patch has signatures, and no effect that can be proven.
     #[error(
         "{origin}: patch `{id}` has signatures, but not the effect `answers-writes`, the only one that can be proven"
@@ -176,6 +189,7 @@ asm2464::coded!(DefinitionError {
     Hunk => "asmpatch::patch::hunk",
     Instruction => "asmpatch::patch::instruction",
     Signature => "asmpatch::patch::signature",
+    ManySignatures => "asmpatch::patch::many_signatures",
     UnprovenSignature => "asmpatch::patch::unproven_signature",
     HunksOverlap => "asmpatch::patch::hunks_overlap",
 });
@@ -191,6 +205,10 @@ impl Patch {
         let has_hunks = patch.images.iter().any(|image| !image.hunks.is_empty());
         if !has_hunks && patch.signatures.is_empty() && patch.config.is_empty() {
             return Err(DefinitionError::Empty { origin, id });
+        }
+        let found = patch.signatures.len();
+        if found > MAX_SIGNATURES {
+            return Err(DefinitionError::ManySignatures { origin, id, found });
         }
         if let Some(why) = patch.signatures.iter().find_map(Signature::fault) {
             return Err(DefinitionError::Signature { origin, id, why });

@@ -62,11 +62,24 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds one patch. `origin` names its file in errors.
+    /// Adds one patch, and the images that it has hunks for as known ones. `origin` names its file in errors.
     ///
     /// # Errors
     /// [`LibraryError`].
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+        self.add_for_known(origin, text)?;
+        for image in self.patches.last().into_iter().flat_map(|patch| &patch.images) {
+            self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
+        }
+        Ok(())
+    }
+
+    /// Adds one patch as [`Library::add`] does, but only for images that are known without it: its author vouches for
+    /// the patch, and nobody for the author.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn add_for_known(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
         let patch = Patch::parse(origin, text)?;
         if let Some(first) = self.get(&patch.id) {
             return Err(LibraryError::DuplicateId {
@@ -74,9 +87,6 @@ impl Library {
                 first: first.origin.clone(),
                 second: origin.to_owned(),
             });
-        }
-        for image in &patch.images {
-            self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
         }
         self.patches.push(patch);
         Ok(())

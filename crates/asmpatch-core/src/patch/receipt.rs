@@ -17,6 +17,8 @@ use super::set::PatchSet;
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
 /// The format version that is read and written.
 const FORMAT: u32 = 1;
+/// The most files of patches. Each is read.
+const MAX_FILES: usize = 64;
 
 /// Reasons a receipt can't be used.
 #[derive(Debug, Error)]
@@ -74,10 +76,18 @@ pub struct Receipt {
 
 fn file_names<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let files = BTreeMap::<String, String>::deserialize(deserializer)?;
-    match files.values().find(|name| name.contains(['/', '\\', ':']) || matches!(name.as_str(), "" | "." | "..")) {
+    if files.len() > MAX_FILES {
+        return Err(de::Error::custom(format!("{} files of patches, expected at most {MAX_FILES}", files.len())));
+    }
+    match files.values().find(|name| !is_file_name(name)) {
         Some(name) => Err(de::Error::custom(format!("{name:?} is not the name of a file in this folder"))),
         None => Ok(files),
     }
+}
+
+/// Whether this is the name of a file in the receipt's folder on every platform.
+fn is_file_name(name: &str) -> bool {
+    !name.contains(['/', '\\', ':']) && !matches!(name, "" | "." | "..")
 }
 
 /// One of a receipt's two images.
@@ -134,6 +144,12 @@ impl Receipt {
             config: set.config.clone(),
             files: BTreeMap::new(),
         }
+    }
+
+    /// Names the files of the user's own patches, by id. Leaves out those that [`Receipt::parse`] refuses: names that
+    /// are no file's on some platform, and those past the 64th.
+    pub fn name_files(&mut self, files: impl IntoIterator<Item = (String, String)>) {
+        self.files = files.into_iter().filter(|(_, name)| is_file_name(name)).take(MAX_FILES).collect();
     }
 
     /// Parses a receipt. `origin` names it in errors.
@@ -235,6 +251,21 @@ mod tests {
             let message = Receipt::parse("out.toml", &text.replace(from, to)).unwrap_err().to_string();
             assert!(message.starts_with("out.toml: ") && message.contains(expected), "{message} lacks {expected}");
         }
+    }
+
+    #[test]
+    fn a_receipt_names_no_file_that_it_would_not_be_read_with() {
+        let mut receipt = sample();
+        let named = |name: &str| (name.to_owned(), name.to_owned());
+        receipt.name_files(["a:b.toml", "a\\b.toml", "..", "a b.toml"].map(named));
+        assert_eq!(receipt.files.values().collect::<Vec<_>>(), ["a b.toml"]);
+        assert_eq!(Receipt::parse("r", &receipt.to_string()).unwrap(), receipt);
+        let many = || (0..=MAX_FILES).map(|number| named(&format!("{number}.toml")));
+        receipt.name_files(many());
+        assert_eq!(Receipt::parse("r", &receipt.to_string()).unwrap().files.len(), MAX_FILES);
+        receipt.files = many().collect();
+        let message = Receipt::parse("r", &receipt.to_string()).unwrap_err().to_string();
+        assert!(message.contains("65 files of patches, expected at most 64"), "{message}");
     }
 
     #[test]

@@ -89,6 +89,17 @@ fn everything_that_is_wrong_has_its_own_message() {
     assert!(matches!(Patch::parse("x", &twice), Err(DefinitionError::ImageTwice { .. })));
 }
 
+#[test]
+fn a_patch_has_at_most_64_signatures() {
+    let head = SAMPLE.split("[[images]]").next().unwrap();
+    let signature = "[[signatures]]\nbank = 'c'\ncode = '010203040506'\nnew = '010203040507'\n";
+    let parse =
+        |count| Patch::parse("x", &format!("{head}\neffects = ['answers-writes']\n{}", signature.repeat(count)));
+    assert_eq!(parse(64).unwrap().signatures.len(), 64);
+    let error = parse(65).unwrap_err();
+    assert_eq!(error.to_string(), "x: patch `sample` has 65 signatures, expected at most 64");
+}
+
 proptest::proptest! {
     #[test]
     fn parsing_any_text_never_panics(text: String, at: String, bytes: String) {

@@ -273,11 +273,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     if let Some(duration) = args.soak {
-        return soak::run(args, duration, chosen, recording.capture(), &bar);
+        return soak::run(args, duration, chosen, &bar);
     }
     let report = match state {
         BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
-        BridgeState::Vendor => vendor_firmware(args, chosen, recording.capture(), &bar),
+        BridgeState::Vendor => vendor_firmware(args, chosen, &bar),
         // It takes only the commands that write the flash. Source: the reference's table of states.
         BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
     };
@@ -307,12 +307,7 @@ fn open_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<B
     })?)
 }
 
-fn vendor_firmware(
-    args: &Args,
-    mut chosen: Chosen,
-    capture: Option<&Capture>,
-    bar: &ProgressBar,
-) -> Result<BenchReport, AnyFailure> {
+fn vendor_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
     let model = chosen.model().filter(|_| args.predict);
     let mut unit = chosen.open(args.device.transport.into())?;
     let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor, model));
@@ -324,13 +319,19 @@ fn vendor_firmware(
     // A virtual unit loses its power when this process ends.
     let is_left_initialised = is_initialised && !unit.info.is_virtual();
     drop(unit);
-    leave(args, capture, is_left_initialised);
+    if is_left_initialised {
+        leave(args, chosen);
+    }
     Ok(report?)
 }
 
-/// Restarts a unit that was initialised.
-fn leave(args: &Args, capture: Option<&Capture>, is_initialised: bool) {
-    if is_initialised && restart(args, capture, Interrupt::never()).is_err() {
+/// Restarts a unit that was initialised: this one, not another that has taken its place.
+fn leave(args: &Args, unit: Chosen) {
+    let restart = || {
+        let mut port = unit.into_port(&args.device.port.ids.load()?)?;
+        super::reset::restart(&mut *port, Interrupt::never())
+    };
+    if restart().is_err() {
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
     }
 }

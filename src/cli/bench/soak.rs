@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::pcap::Capture;
 use asmpatch_core::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, PcieErrors, SoakPlan, SoakReport};
 use asmpatch_core::bench::{BenchError, BenchEvent, BenchUnit};
 use asmpatch_core::failure::AnyFailure;
@@ -68,13 +67,7 @@ pub(super) fn parse_length(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// Fails as a bench does, before the soak has begun; then if there are too many errors, or the unit is gone for good.
-pub(super) fn run(
-    args: &Args,
-    duration: Duration,
-    mut chosen: Chosen,
-    capture: Option<&Capture>,
-    bar: &ProgressBar,
-) -> Result<Exit, AnyFailure> {
+pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &ProgressBar) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let known = args.device.port.ids.load()?;
     let is_virtual = chosen.info.is_virtual();
@@ -113,8 +106,9 @@ pub(super) fn run(
         state @ BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
     };
     bar.finish_and_clear();
-    drop(chosen);
-    leave(args, capture, is_initialised && !is_virtual);
+    if is_initialised && !is_virtual {
+        leave(args, chosen);
+    }
     let report = report?;
     if args.json {
         print::json(&SoakJson { report: &report });

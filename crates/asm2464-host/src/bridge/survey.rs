@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::runtime::INITIALISED;
+use asm2464::firmware::FirmwareVersion;
+use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{
     Capacity, Command, LONG_READ, LONG_READ_LEN, ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read,
 };
@@ -13,9 +14,6 @@ use super::error::TransportError;
 use super::transport::Transport;
 use super::workload::DataPhase;
 
-/// Not 0 once the firmware has started an SSD, which leaves the same values in [`INITIALISED`] as a GPU runtime.
-/// Source: b1:0x8DAB, the only place that writes it; executed on 240417 with an NVMe drive behind it.
-const SSD_STARTED_AT: XdataAddress = XdataAddress::main(0x053E);
 const BY_A_RUNTIME: &str = "a GPU runtime has initialised the bridge";
 /// Bytes 24 to 63 of Identify Controller are the model number. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
@@ -46,20 +44,10 @@ impl Behind {
 /// # Errors
 /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
-    for (at, _) in INITIALISED {
-        let read = bridge.xdata_byte(XdataAddress::main(at)).and_then(|byte| {
-            let started = if byte == 0 { 0 } else { bridge.xdata_byte(SSD_STARTED_AT)? };
-            Ok((byte, started))
-        });
-        match read {
-            Ok((0, _)) => {}
-            Ok((byte, 0)) => {
-                let why = format!("{BY_A_RUNTIME}: {at:#06x} reads {byte:#04x}");
-                return Ok(Behind::CannotTell(why));
-            }
-            Ok(_) => break,
-            Err(error) => return cannot_tell(bridge, error),
-        }
+    match why_not_asked(bridge) {
+        Ok(None) => {}
+        Ok(Some(why)) => return Ok(Behind::CannotTell(why)),
+        Err(error) => return cannot_tell(bridge, error),
     }
     let capacity = match bridge.read_capacity() {
         Ok(capacity) => capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0),
@@ -81,17 +69,43 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
     Ok(if known.is_empty() { Behind::NoMedium } else { Behind::Ssd(known.join(", ")) })
 }
 
+/// Why E6 could hang the unit: a GPU runtime has initialised it, or may have.
+fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>, CommandError> {
+    let version = bridge.firmware_version()?;
+    let Some((at, byte)) = bridge.initialised_variable(version)? else { return Ok(None) };
+    let Some(variables) = Variables::of(version) else {
+        // On another version the byte can mean anything, so this must not pass for a unit without an SSD.
+        return Ok(Some(format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}")));
+    };
+    let is_started = bridge.xdata_byte(XdataAddress::main(variables.ssd_started()))? != 0;
+    Ok((!is_started).then(|| format!("{BY_A_RUNTIME}: {at:#06x} reads {byte:#04x}")))
+}
+
 impl<T: Transport> Bridge<T> {
+    /// The first variable of the initialisation that is not 0, and its value. In a version of which nobody knows where they
+    /// are, looks wherever any version keeps them: a GPU runtime writes there, whatever the version.
+    fn initialised_variable(&mut self, version: FirmwareVersion) -> Result<Option<(u16, u8)>, CommandError> {
+        let known = Variables::of(version);
+        for variables in Variables::ALL.into_iter().filter(|variables| known.is_none_or(|known| known == *variables)) {
+            for (at, _) in variables.initialised() {
+                match self.xdata_byte(XdataAddress::main(at))? {
+                    0 => {}
+                    byte => return Ok(Some((at, byte))),
+                }
+            }
+        }
+        Ok(None)
+    }
+
     /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present) on a unit that is not initialised. WRITE(16)
     /// can't reach an SSD then.
     ///
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
-        for (at, _) in INITIALISED {
-            if self.xdata_byte(XdataAddress::main(at))? != 0 {
-                return Ok(false);
-            }
+        let version = self.firmware_version()?;
+        if self.initialised_variable(version)?.is_some() {
+            return Ok(false);
         }
         let capacity = self.answers_no_medium(Command::ReadCapacity10, &mut [0; 8])?;
         Ok(capacity && self.answers_no_medium(Command::NvmeIdentifyController, &mut [0; 4096])?)

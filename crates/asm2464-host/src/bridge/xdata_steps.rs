@@ -45,13 +45,16 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
-    /// Returns where the running firmware keeps the variables of the initialisation.
+    /// Returns where the running firmware keeps the variables of the initialisation. From then on
+    /// [`free_slots`](Self::free_slots) writes there too.
     ///
     /// # Errors
     /// [`CommandError::UnknownVariables`] for a version of which nobody knows it.
     pub fn variables(&mut self) -> Result<Variables, CommandError> {
         let version = self.firmware_version()?;
-        Variables::of(version).ok_or(CommandError::UnknownVariables(version))
+        let variables = Variables::of(version).ok_or(CommandError::UnknownVariables(version))?;
+        self.counters = variables.counters();
+        Ok(variables)
     }
 
     /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only if [`Bridge::has_no_medium`] returns
@@ -60,9 +63,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`].
     pub fn initialise(&mut self) -> Result<(), CommandError> {
-        let variables = self.variables()?;
-        self.counters = variables.counters();
-        let all = variables.initialisation();
+        let all = self.variables()?.initialisation();
         all.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 

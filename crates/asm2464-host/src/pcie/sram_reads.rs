@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use asm2464::scsi::runtime::{COUNTERS, INITIALISED, freeing};
+use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464::sram::{OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
 use thiserror::Error;
@@ -192,13 +192,14 @@ impl<T: Transport> Bridge<T> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
         self.require_streams(READ16)?;
         // Without them the firmware refuses READ(16).
-        for (at, expected) in INITIALISED {
+        let variables = self.variables()?;
+        for (at, expected) in variables.initialised() {
             let found = self.xdata_byte(XdataAddress::main(at))?;
             if found != expected {
                 return Err(SramReadError::NotInitialised { at, found, expected });
             }
         }
-        self.write_all(freeing(READ_MAX).chain(COUNTERS))?;
+        self.write_all(freeing(READ_MAX).chain(variables.counters()))?;
         let first = self.xdata_byte(FIRST_FREE)?;
         if first != 0 {
             let what = format!("slot {first:#04x} of the SRAM is its first free one, expected 0");

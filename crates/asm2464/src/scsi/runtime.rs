@@ -47,6 +47,9 @@ pub enum Variables {
 }
 
 impl Variables {
+    /// All that are known.
+    pub const ALL: [Self; 2] = [Self::As240417, Self::As231204];
+
     /// Returns the variables of this version; `None` if nobody knows them. Another version's addresses hold variables that
     /// mean something else.
     pub const fn of(version: FirmwareVersion) -> Option<Self> {
@@ -71,6 +74,11 @@ impl Variables {
         INITIALISATION.map(|(at, value)| (self.at(at), value))
     }
 
+    /// Returns [`INITIALISED`].
+    pub fn initialised(self) -> [(u16, u8); 3] {
+        INITIALISED.map(|(at, value)| (self.at(at), value))
+    }
+
     /// Returns [`COUNTERS`].
     pub fn counters(self) -> [(u16, u8); 3] {
         COUNTERS.map(|(at, value)| (self.at(at), value))
@@ -79,6 +87,13 @@ impl Variables {
     /// Returns the address of the byte that the initialisation sets to 2, and that is 0 before.
     pub const fn device(self) -> u16 {
         self.at(0x05A8)
+    }
+
+    /// Returns the address of the byte that is not 0 once the firmware has started an SSD, which leaves the same values in
+    /// [`initialised`](Self::initialised) as a GPU runtime. Source: b1:0x8DAB of 240417, the only place that writes it,
+    /// and the same code of 231204, by its operand; executed on 240417 alone, with an NVMe drive behind it.
+    pub const fn ssd_started(self) -> u16 {
+        self.at(0x053E)
     }
 }
 
@@ -101,6 +116,8 @@ mod tests {
         let earlier = of("231204.85.00.00").unwrap();
         assert_eq!(earlier.initialisation().map(|(at, _)| at), moved);
         assert_eq!((earlier.counters().map(|(at, _)| at), earlier.device()), ([0x0518, 0x0519, 0x051A], 0x05A5));
+        assert_eq!(earlier.initialised(), [(0x054C, 0x20), (0x05A5, 0x02), (0x05F5, 0x04)]);
+        assert_eq!((of("240417.85.00.00").unwrap().ssd_started(), earlier.ssd_started()), (0x053E, 0x053F));
         assert_eq!(of("241129.85.00.00"), None);
     }
 }

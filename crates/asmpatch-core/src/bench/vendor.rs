@@ -117,6 +117,8 @@ impl<T: Transport> Subject for Bridge<T> {
         if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
             return Ok(());
         }
+        // Refuses an unknown version before anything is reported that a restart has to undo.
+        self.variables()?;
         if !self.has_no_medium()? {
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
             return Err(BenchError::CannotTell { why });

@@ -60,6 +60,8 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
 pub struct Chosen {
     /// What the unit reports about itself.
     pub info: UnitInfo,
+    /// Whether another unit had the same identity when this one was selected.
+    has_twin: bool,
     port: ChosenPort,
 }
 
@@ -93,23 +95,30 @@ impl Chosen {
         Ok(Unit { info, bridge: Bridge::new(transport) })
     }
 
-    /// Finds the unit again after it has left the bus: at its port, or by its identity at another one. Then it can be
-    /// opened again.
+    /// Finds the unit again after it has left the bus, by its USB ID and serial number: at its port, or at another one.
+    /// Then it can be opened again.
     ///
     /// # Errors
-    /// [`OpenError::None`] while it is away.
+    /// [`OpenError::None`] while it is away, also if another unit is at its port.
     pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), OpenError> {
         let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
         let mut found = usb::discover(&known.known_units())?;
-        let same = |other: &UnitInfo| (other.id, &other.serial) == (self.info.id, &self.info.serial);
-        let at_its_port = found.iter().position(|other| other.info.location == self.info.location);
-        let index = at_its_port.or_else(|| {
-            let mut others = (0..found.len()).filter(|index| same(&found[*index].info));
-            others.next().filter(|_| others.next().is_none())
-        });
+        let index = position_of(&self.info, self.has_twin, found.iter().map(|other| &other.info));
         **lost = found.swap_remove(index.ok_or(OpenError::None)?);
         self.info = lost.info.clone();
         Ok(())
+    }
+
+    /// Returns the port of this very unit, for work such as a restart, during which it leaves the bus.
+    ///
+    /// # Errors
+    /// [`OpenError`], as for [`find_again`](Self::find_again).
+    pub fn into_port(mut self, known: &Arc<Devices>) -> Result<Box<dyn Port>, OpenError> {
+        self.find_again(known)?;
+        Ok(match self.port {
+            ChosenPort::Virtual(port) => Box::new(port),
+            ChosenPort::Usb(found) => Box::new(UsbPort::of(&found)),
+        })
     }
 
     /// Opens the unit for the open firmware's control requests.
@@ -139,12 +148,15 @@ pub fn choose(
     Ok(match selector {
         Some(Selector::Virtual(dir)) => {
             let (info, port) = virtual_unit::choose(dir.clone(), capture)?;
-            Chosen { info, port: ChosenPort::Virtual(port) }
+            Chosen { info, has_twin: false, port: ChosenPort::Virtual(port) }
         }
         _ if capture.is_some() => return Err(OpenError::NotRecordable),
         _ => {
-            let found = chosen(usb::discover(&known.known_units())?, selector)?;
-            Chosen { info: found.info.clone(), port: ChosenPort::Usb(found.into()) }
+            let all = usb::discover(&known.known_units())?;
+            let infos: Vec<UnitInfo> = all.iter().map(|found| found.info.clone()).collect();
+            let found = chosen(all, selector)?;
+            let has_twin = infos.iter().filter(|other| is_same(other, &found.info)).count() > 1;
+            Chosen { info: found.info.clone(), has_twin, port: ChosenPort::Usb(found.into()) }
         }
     })
 }
@@ -198,6 +210,22 @@ pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
         return Err(OpenError::none());
     }
     Ok(found.iter().map(|found| Box::new(UsbPort::of(found)) as Box<dyn Port>).collect())
+}
+
+fn is_same(one: &UnitInfo, other: &UnitInfo) -> bool {
+    (one.id, &one.serial) == (other.id, &other.serial)
+}
+
+/// Where a unit that left the bus is among those on it now. At another port it counts only if its serial number tells it
+/// apart.
+fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'a UnitInfo>) -> Option<usize> {
+    let same: Vec<_> = now.enumerate().filter(|(_, other)| is_same(other, lost)).collect();
+    let at_its_port = same.iter().find(|(_, other)| other.location == lost.location);
+    let moved = match &*same {
+        [only] if !has_twin && lost.serial.is_some() => Some(only),
+        _ => None,
+    };
+    at_its_port.or(moved).map(|(index, _)| *index)
 }
 
 fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenError> {

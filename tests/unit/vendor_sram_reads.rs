@@ -311,9 +311,9 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
     let rows = [
-        (1, (148, 422_946), (131, 369_453)),
-        (8, (148, 422_984), (131, 369_453)),
-        (128, (148, 423_099), (131, 369_453)),
+        (1, (149, 420_320), (131, 369_453)),
+        (8, (149, 420_255), (131, 369_453)),
+        (128, (149, 420_367), (131, 369_453)),
     ];
     let mut unit = unit(CARD);
     unit.read16(1).unwrap();

@@ -40,6 +40,7 @@ a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
   # The way back uses SCSI.
   "$asmpatch" flash "$images/open.bin" --device "$(port_path 4)" --yes
   holds dock open
+  host replug dock
   until_true 20 grep -q custom "$(device_of 4)/product"
   by_registers 4 dock patched
   until_true 20 is_bound 4 uas

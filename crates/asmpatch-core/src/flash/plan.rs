@@ -168,6 +168,11 @@ impl FlashPlan {
         found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
     }
 
+    /// The USB ID in the new block 0, under which the vendor's firmware comes up.
+    pub fn configured_id(&self) -> Option<UsbId> {
+        ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok().map(|block| block.usb_id())
+    }
+
     /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.
     pub fn has_own_serial(&self) -> bool {
         let known = known_blocks()[0];

@@ -174,9 +174,12 @@ impl Run<'_> {
         if is_planned { self.prove(port, is_replugged, before).map(Some) } else { Ok(None) }
     }
 
-    /// Whether the unit shows the kind of firmware and the USB ID that it had before the write.
+    /// Whether the unit runs the kind of firmware that it had before the write, under the USB ID that it had. The old
+    /// vendor firmware may also have taken its ID from the new configuration, where another kind was written.
     fn is_as_before(&self, found: &Attached) -> bool {
-        (found.usb_id, found.state) == (self.plan.attached.usb_id, self.plan.attached.state)
+        let Attached { usb_id, state, .. } = self.plan.attached;
+        let has_new_id = self.plan.becomes() != state && self.plan.configured_id() == Some(found.usb_id);
+        found.state == state && (found.usb_id == usb_id || has_new_id)
     }
 
     fn needs_power(&self) -> bool {

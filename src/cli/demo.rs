@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
-use asm2464_dock::virtual_bridge::Counts;
+use asm2464_dock::virtual_unit::Counts;
 use asmpatch_core::bench::{self, Outcome};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::Source;

@@ -15,7 +15,7 @@ use asmpatch_files::atomic::StagedFolder;
 use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
-use super::Context;
+use super::context::Context;
 use super::context::short;
 use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, VerifyResult};

@@ -8,11 +8,13 @@ use asm2464_chip::practice;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};
+use asmpatch_core::failure::AnyFailure;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::pcap::PcapArgs;
-use super::{AnyFailure, Context, Exit};
 use crate::interrupt;
 
 /// Work with virtual units.

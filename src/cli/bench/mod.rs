@@ -21,7 +21,8 @@ use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, input, output, print, terminal};
+use super::context::Context;
+use super::{input, output, print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 

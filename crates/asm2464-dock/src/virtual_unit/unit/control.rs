@@ -5,7 +5,7 @@
 use asm2464_host::bridge::Endpoint;
 
 use super::VirtualUnit;
-use crate::virtual_unit::Descriptors;
+use crate::virtual_unit::descriptors::Descriptors;
 
 /// Values of bmRequestType that are answered.
 mod request_type {

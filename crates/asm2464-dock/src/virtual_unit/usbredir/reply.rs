@@ -6,8 +6,7 @@ use asm2464_chip::chip::Speed;
 
 use super::protocol::{Capabilities, ENDPOINT_SLOTS, HELLO_VERSION_LEN, RedirStatus, kind, slot};
 use super::request::{Bulk, Setup};
-use crate::virtual_unit::Descriptors;
-use crate::virtual_unit::descriptors::Pipe;
+use crate::virtual_unit::descriptors::{Descriptors, Pipe};
 
 /// Maximum number of unsent bytes. Above it, no more answers are made until the guest reads.
 pub(super) const OUTBOX_LIMIT: usize = 32 << 20;

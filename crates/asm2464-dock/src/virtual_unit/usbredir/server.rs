@@ -15,7 +15,8 @@ use super::request::PacketError;
 use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
 use crate::pcap::Bus;
-use crate::virtual_unit::{PowerOnState, VirtualUnit};
+use crate::virtual_unit::scenario::PowerOnState;
+use crate::virtual_unit::unit::VirtualUnit;
 
 /// Time after which a peer is given up that owes the rest of a packet or does not read its answers.
 const PATIENCE: Duration = Duration::from_secs(10);

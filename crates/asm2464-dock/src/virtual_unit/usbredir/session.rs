@@ -12,8 +12,9 @@ use super::recorder::ConnectionRecorder;
 use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
 use crate::pcap::Bus;
-use crate::virtual_unit::descriptors::Setting;
-use crate::virtual_unit::{ControlAnswer, STREAMS, VirtualUnit, setup};
+use crate::virtual_unit::descriptors::{STREAMS, Setting};
+use crate::virtual_unit::setup;
+use crate::virtual_unit::unit::{ControlAnswer, VirtualUnit};
 
 /// Events for the user who runs the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,11 @@ use asm2464_host::bridge::Endpoint;
 
 use super::Session;
 use crate::pcap::Urb;
+use crate::virtual_unit::descriptors::STREAMS;
+use crate::virtual_unit::reply::Reply;
 use crate::virtual_unit::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
 use crate::virtual_unit::usbredir::reply::Outbox;
 use crate::virtual_unit::usbredir::request::Bulk;
-use crate::virtual_unit::{Reply, STREAMS};
 
 /// Maximum number of data packets that wait for the unit: more than any driver has in flight.
 const MAX_WAITING: usize = 1024;

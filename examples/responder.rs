@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 #[cfg(unix)]
 fn main() -> Result<(), Box<dyn Error>> {
-    use asm2464_dock::virtual_bridge::usbredir::{Listener, serve};
+    use asm2464_dock::virtual_unit::usbredir::{Listener, serve};
 
     use asmpatch::interrupt;
 

@@ -18,7 +18,7 @@ use asm2464::firmware::{ConfigField, FlashAddress, Part, known_blocks};
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::{Factory, Identity, Scenario, VirtualBridge};
+use asm2464_dock::virtual_unit::{Factory, Identity, Scenario, VirtualUnit};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Workload};
 use responder::PlainResponder;
 use target::Target;
@@ -38,14 +38,14 @@ const FREEING: u64 = u64::MAX;
 ///
 /// # Errors
 /// None with these constants.
-pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
+pub fn responder(command_us: u64) -> Result<VirtualUnit, Box<dyn Error>> {
     let [mut block, _] = known_blocks();
     block.set_text(ConfigField::Serial, EXPENDABLE)?;
     let target = Target::new(Identity::configured(&block));
     let responder = PlainResponder::new(target, Duration::from_micros(command_us));
     // The practice image enumerates under the block's identity, with both transports.
     let scenario = Scenario { factory: Factory::Erased, ..Scenario::default() };
-    let mut firmware = VirtualBridge::in_memory(scenario, &[], None)?;
+    let mut firmware = VirtualUnit::in_memory(scenario, &[], None)?;
     firmware.flash_mut().program(FlashAddress(0), block.bytes())?;
     let file = practice::image().to_file();
     for part in Part::ALL {
@@ -53,7 +53,7 @@ pub fn responder(command_us: u64) -> Result<VirtualBridge, Box<dyn Error>> {
     }
     firmware.unplug();
     firmware.plug_in();
-    Ok(VirtualBridge::of_responder(Box::new(responder), firmware.descriptors().clone()))
+    Ok(VirtualUnit::of_responder(Box::new(responder), firmware.descriptors().clone()))
 }
 
 /// Kind of commands in a stream.

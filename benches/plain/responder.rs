@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use asm2464::scsi::uas::{HostIu, StatusIu, Tag};
 use asm2464::scsi::{ScsiStatus, Sense};
-use asm2464_dock::virtual_bridge::{FaultPlan, Reply, Responder, STREAMS};
+use asm2464_dock::virtual_unit::{FaultPlan, Reply, Responder, STREAMS};
 use asm2464_host::bridge::Endpoint;
 
 use super::target::{Data, Target};

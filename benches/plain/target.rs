@@ -3,7 +3,7 @@
 
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Sense, SenseKey, opcode};
-use asm2464_dock::virtual_bridge::Identity;
+use asm2464_dock::virtual_unit::Identity;
 
 use super::BLOCK;
 

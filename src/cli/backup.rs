@@ -13,9 +13,10 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::backup_place::BackupPlace;
+use super::context::Context;
 use super::device::PortArgs;
 use super::flash::Screen;
-use super::{Context, print};
+use super::print;
 use crate::cli::errors::Exit;
 use crate::interrupt;
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use etcetera::BaseStrategy as _;
 use thiserror::Error;
 
-use super::Context;
+use super::context::Context;
 
 /// The option that says where backups go.
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use asm2464::firmware::{ConfigField, FieldKind};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::atomic;
 use asmpatch_files::file;
 use clap::Command;
@@ -11,7 +12,8 @@ use clap::builder::PossibleValuesParser;
 use clap_complete::{Generator as _, Shell};
 use thiserror::Error;
 
-use super::{AnyFailure, Context, Exit, print};
+use super::errors::Exit;
+use super::print;
 
 /// Print a completion script for a shell, or write it into a folder.
 #[derive(Debug, clap::Args)]
@@ -36,13 +38,13 @@ struct FolderError {
 
 asm2464::coded!(FolderError => "asmpatch::completions::folder");
 
-/// Runs the subcommand.
+/// Runs the subcommand. `command` is the whole command line.
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut with_values(super::command())?, "asmpatch", &mut script);
+    clap_complete::generate(args.shell, &mut with_values(command)?, "asmpatch", &mut script);
     let script = with_units(args.shell, &String::from_utf8_lossy(&script));
     match &args.dir {
         Some(dir) => {

@@ -8,7 +8,7 @@ use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::blocks::UnitBlocks;
 use thiserror::Error;
 
-use super::Context;
+use super::context::Context;
 use crate::cli::errors::Exit;
 
 /// Read and change one unit's configuration: its serial number and its names.

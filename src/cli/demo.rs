@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
-use asm2464_dock::virtual_bridge::Counts;
+use asm2464_dock::virtual_unit::Counts;
 use asmpatch_core::bench::{self, Outcome};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::Source;
@@ -15,7 +15,7 @@ use asmpatch_files::atomic::StagedFolder;
 use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
-use super::Context;
+use super::context::Context;
 use super::context::short;
 use crate::cli::errors::Exit;
 use crate::demo::{Computed, Demo, DemoError, Downloaded, VerifyResult};

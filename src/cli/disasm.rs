@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{CodeAddress, Image, known_routines};
 use asm2464_chip::code::elf_of_image;
-use asm2464_chip::mcu::{self, Line};
+use asm2464_chip::disasm::{self, Line};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::atomic;
 use serde::Serialize;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::ImageFile;
 use super::names::{LoadedSymbols, SymbolsReport, code_address};
-use super::{AnyFailure, Context, Exit, output, print};
+use super::{output, print};
 
 /// Disassemble an image's code.
 ///
@@ -94,7 +97,7 @@ fn write_elf(args: &Args, image: &Image, elf: &Path) -> Result<(), AnyFailure> {
 
 fn list(args: &Args, image: &Image, at: CodeAddress) -> Result<(), AnyFailure> {
     let names = LoadedSymbols::read(&args.symbols, image)?;
-    let lines = mcu::listing(image, &names.names, at, args.count);
+    let lines = disasm::listing(image, &names.names, at, args.count);
     if args.json {
         let (file, version) = (args.file.display().to_string(), image.version().to_string());
         print::json(&DisasmReport { file, version, symbols: &names.files, lines: &lines });

@@ -21,10 +21,11 @@ use serde::Serialize;
 
 use self::diagnose::{Diagnosis, Verdict, diagnose};
 use self::recovery::Recovery;
+use super::context::Context;
 use super::device::PortArgs;
 use super::flash::recovery::Action;
 use super::known::PatchDirs;
-use super::{Context, output, print};
+use super::{output, print};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::FirmwareVersion;
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
 use asmpatch_files::atomic;
 use asmpatch_files::file;
@@ -14,9 +15,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::output::{self, OutputError};
 use super::settings::TIMEOUT_S;
-use super::{AnyFailure, Context, Exit, print, terminal};
+use super::{print, terminal};
 use crate::interrupt;
 
 /// Download a vendor image and verify it.

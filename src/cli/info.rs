@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::open_image::OpenImage;
 use asmpatch_core::patch::{self, Identified};
 use serde::Serialize;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::{self, ImageFile};
 use super::known::PatchDirs;
 use super::plan::PatchJson;
-use super::{AnyFailure, Context, Exit, print, table};
+use super::{print, table};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;

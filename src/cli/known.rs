@@ -9,11 +9,13 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::UsbId;
 use asm2464_chip::practice;
 use asmpatch_core::devices::Devices;
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::{Cache, CacheError, Manifests};
 use asmpatch_core::patch::{Library, Patch, Receipt};
 use asmpatch_core::shell;
 
-use super::{AnyFailure, Context, input};
+use super::context::Context;
+use super::input;
 
 /// The option that adds patches to the embedded ones.
 #[derive(Debug, Clone, Default, clap::Args)]

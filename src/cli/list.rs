@@ -16,11 +16,12 @@ use asmpatch_core::shell;
 use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
+use super::context::Context;
 use super::device::UNIT;
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::{Context, print};
+use super::print;
 use crate::cli::errors::{Exit, help};
 use crate::interrupt;
 

@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::DEFAULT_IMAGE;
 use asmpatch_core::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
 use asmpatch_files::toml_file;
 use thiserror::Error;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::{self, ImageFile, InFile};
 use super::known::{self, PatchDirs};
 use super::names::code_address;
-use super::{AnyFailure, Context, Exit};
 
 /// More than the whole image with its debug information needs, in bytes.
 const MAX_ELF_LEN: usize = 4 << 20;

@@ -3,11 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::atomic;
 use asmpatch_files::file;
 use thiserror::Error;
 
-use super::{AnyFailure, Context, Exit};
+use super::errors::Exit;
 
 /// Write the man pages, one per subcommand, into a folder.
 #[derive(Debug, clap::Args)]
@@ -27,14 +28,14 @@ struct ManError {
 
 asm2464::coded!(ManError => "asmpatch::man::write");
 
-/// Runs the subcommand.
+/// Runs the subcommand. `command` is the whole command line.
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, command: clap::Command) -> Result<Exit, AnyFailure> {
     let failed = |source| ManError { dir: args.dir.clone(), source };
     file::make_folder(&args.dir).map_err(failed)?;
-    let mut command = super::command().disable_help_subcommand(true);
+    let mut command = command.disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     render(command, &args.dir, &mut pages).map_err(failed)?;

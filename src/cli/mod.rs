@@ -60,14 +60,11 @@ use std::process::ExitCode;
 use asmpatch_core::failure::AnyFailure;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-pub use context::Context;
-pub use device::DeviceArgs;
-pub use flash::recovery;
-use log::LogArgs;
-
-pub use self::settings::ColorChoice;
-use self::settings::{ConfigFile, Settings};
-use crate::cli::errors::Exit;
+use self::context::Context;
+use self::errors::Exit;
+pub use self::flash::recovery;
+use self::log::LogArgs;
+use self::settings::{ColorChoice, ConfigFile, Settings};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
@@ -154,8 +151,8 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),
         CliCommand::Udev(args) => udev::run(&args, context),
-        CliCommand::Man(args) => man::run(&args, context),
-        CliCommand::Completions(args) => completions::run(&args, context),
+        CliCommand::Man(args) => man::run(&args, self::command()),
+        CliCommand::Completions(args) => completions::run(&args, self::command()),
     }
 }
 

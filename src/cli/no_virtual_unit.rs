@@ -1,8 +1,10 @@
 //! `asmpatch virtual` on systems without Unix sockets.
 
+use asmpatch_core::failure::AnyFailure;
 use thiserror::Error;
 
-use super::{AnyFailure, Context, Exit};
+use super::context::Context;
+use super::errors::Exit;
 
 /// Work with virtual units (not on this system).
 #[derive(Debug, clap::Args)]

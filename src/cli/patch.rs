@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use asm2464::escape::Escape as _;
 use asm2464::scsi::runtime::Variables;
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::patch::{
     ConfigEdits, EarlyAnswer, Effect, Library, NotProven, PatchError, PatchSet, Patched, Readiness, ReceiptImage,
     Selection, early_answer,
@@ -12,11 +13,13 @@ use asmpatch_core::shell;
 use asmpatch_files::atomic;
 use serde::Serialize;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::{ImageFile, InFile};
 use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
-use super::{AnyFailure, Context, Exit, print, proof, table};
+use super::{print, proof, table};
 use crate::interrupt;
 
 /// Patch an image, and write a receipt beside it.

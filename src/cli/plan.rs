@@ -3,7 +3,7 @@
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Image;
-use asm2464_chip::mcu::Line;
+use asm2464_chip::disasm::Line;
 use asmpatch_core::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use serde::Serialize;
 
@@ -135,7 +135,7 @@ fn instruction_lines(lines: &[Line]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use asm2464::firmware::{Bank, CodeAddress};
-    use asm2464_chip::mcu::disassemble_in;
+    use asm2464_chip::disasm::disassemble_in;
     use asm2464_chip::practice;
 
     use super::*;

@@ -3,7 +3,8 @@
 use asm2464_chip::chip::ProofBudget;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Context, terminal};
+use super::context::Context;
+use super::terminal;
 use crate::interrupt;
 
 /// The budget of one proof. A proof that takes long is shown as a bar.

@@ -7,6 +7,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, BusSpeed, Port};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
@@ -14,9 +15,11 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
-use super::{AnyFailure, Context, Exit, print};
+use super::errors::Exit;
+use super::print;
 use crate::interrupt::{self};
 
 /// Restart a bridge that hangs or came up slow, by the mildest means that helps.

@@ -10,9 +10,10 @@ use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::shell;
 
+use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
-use super::{Context, proof};
+use super::proof;
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 

@@ -17,6 +17,7 @@ use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
 use asm2464_chip::profile::{Profile, Timeline};
+use asmpatch_core::failure::AnyFailure;
 use clap::ValueEnum;
 
 use self::author::AuthorArgs;
@@ -24,11 +25,13 @@ use self::commands::PlannedCommand;
 use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{RequestReport, show, unknown};
+use super::context::Context;
 use super::device::TransportArg;
+use super::errors::Exit;
 use super::input::ImageFile;
 use super::names::code_address;
 use super::pcap::PcapArgs;
-use super::{AnyFailure, Context, Exit, print};
+use super::print;
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.
 const TRACE_KEPT: usize = 20_000;

@@ -1,9 +1,12 @@
 //! The `asmpatch udev` command: prints udev rules.
 
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::udev_rules::udev_rules;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::known::DeviceIds;
-use super::{AnyFailure, Context, Exit, print};
+use super::print;
 
 /// Print the udev rules that let a Linux user open a bridge.
 ///

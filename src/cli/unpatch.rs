@@ -4,14 +4,17 @@ use std::path::PathBuf;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::patch::{self, Patch, PatchError};
 use asmpatch_files::atomic;
 use serde::Serialize;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::{self, ImageFile, InFile};
 use super::known::PatchDirs;
 use super::output;
-use super::{AnyFailure, Context, Exit, print};
+use super::print;
 
 /// Remove the patches from an image.
 ///

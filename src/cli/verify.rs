@@ -10,6 +10,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use asm2464_chip::practice;
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::Manifests;
 use asmpatch_core::flash::open_image::OpenImage;
 use asmpatch_core::patch::{self, Difference, Expectations, Library, Verification};
@@ -18,12 +19,13 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
+use super::context::Context;
 use super::device::UNIT;
 use super::harmless::causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
-use super::{AnyFailure, Context, print, table};
+use super::{print, table};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.

@@ -6,13 +6,15 @@ use std::thread;
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
-use asm2464_dock::virtual_bridge::{VirtualBridge, replug};
+use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
+use asm2464_dock::virtual_unit::{VirtualUnit, replug};
+use asmpatch_core::failure::AnyFailure;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::pcap::PcapArgs;
-use super::{AnyFailure, Context, Exit};
 use crate::interrupt;
 
 /// Work with virtual units.
@@ -106,7 +108,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     let recording = args.pcap.start()?;
     let mut served = Vec::new();
     for (address, dir) in args.listen.iter().zip(&args.device) {
-        let unit = VirtualBridge::open(dir, Some(&practice_image))?;
+        let unit = VirtualUnit::open(dir, Some(&practice_image))?;
         // Each unit gets its own bus, numbered from 1 in the order given.
         let bus = recording.capture().map(Capture::bus);
         served.push((unit, Listener::bind(address)?, bus));

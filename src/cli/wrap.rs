@@ -6,13 +6,16 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Part;
 use asm2464_chip::code::{CodeFileError, CodeFormat, image_of_code};
+use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::shell;
 use asmpatch_files::atomic;
 use serde::Serialize;
 
+use super::context::Context;
+use super::errors::Exit;
 use super::input::{self, InFile};
 use super::output;
-use super::{AnyFailure, Context, Exit, print};
+use super::print;
 
 /// The longest code file that is read, in bytes: more than Intel HEX or ELF of the longest image needs, with debug
 /// information.

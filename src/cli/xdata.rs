@@ -12,8 +12,10 @@ use asmpatch_core::failure::AnyFailure;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::context::Context;
 use super::device::DeviceArgs;
-use super::{Context, Exit, pcie, print};
+use super::errors::Exit;
+use super::{pcie, print};
 use crate::interrupt;
 
 /// Read and write XDATA on a unit: the 8051's memory and the chip's registers.

@@ -22,7 +22,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::practice;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
-use asm2464_dock::virtual_bridge::{Counts, VirtualPort};
+use asm2464_dock::virtual_unit::{Counts, VirtualPort};
 use asm2464_host::bridge::{Attached, Bridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch_core::bench::{self, measure::Effort};

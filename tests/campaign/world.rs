@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::{FLASH_LEN, Scenario, VirtualBridge};
+use asm2464_dock::virtual_unit::{FLASH_LEN, Scenario, VirtualUnit};
 use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::patch::{PatchSet, Patched, Selection};
@@ -49,7 +49,7 @@ impl World {
         let patched = set.apply().map_err(io::Error::other)?;
 
         let scenario = Scenario { serial: Some(SERIAL.to_owned()), ..Scenario::default() };
-        let mut unit = VirtualBridge::in_memory(scenario, &[], None).map_err(io::Error::other)?;
+        let mut unit = VirtualUnit::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
         let mut stock = flash.get(asm2464::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
         // Nothing may touch the second slot, so fill it.

@@ -1,7 +1,7 @@
 //! The E4 length extension on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names
 //! the image.
 use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
-use asm2464_chip::mcu::{LineKind, listing};
+use asm2464_chip::disasm::{LineKind, listing};
 use asm2464_chip::symbols::Symbols;
 
 use crate::e4::Pair;

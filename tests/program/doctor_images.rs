@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Cdb;
 use asm2464::scsi::uas::{CommandIu, Tag};
-use asm2464_dock::virtual_bridge::{Behind, ControlAnswer, Reply, Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::Endpoint;
 use asmpatch_core::doctor::{DoctorOptions, PipeState, examine};
 use asmpatch_core::unit;
@@ -159,7 +159,7 @@ fn stock_firmware_is_sent_no_experiment() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_power() {
     let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
-    let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
+    let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
     // E2 of 9,011 bytes, of which the host takes only one packet.
     let mut cbw = b"USBC\x01\0\0\0\x33\x23\0\0\x80\0\x06\xE2\x50\0\x23\x33\0".to_vec();
@@ -176,7 +176,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
 fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_needs_its_power() {
     let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
     let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
-    let mut unit = VirtualBridge::in_memory(scenario, b"dead", Some(&file)).unwrap();
+    let mut unit = VirtualUnit::in_memory(scenario, b"dead", Some(&file)).unwrap();
     unit.reset_by_host(1).unwrap();
     let mut send = |tag, cdb: &[u8]| {
         let iu = CommandIu { tag: Tag(tag), lun: 0, cdb: Cdb::new(cdb).unwrap() };
@@ -197,7 +197,7 @@ fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_n
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_needs_its_power() {
     let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
-    let mut unit = VirtualBridge::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
+    let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
     let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();
     request.extend(266_u32.to_le_bytes());
@@ -213,7 +213,7 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
     assert_eq!(pipes_of(unit), PipeState::Dead);
 }
 
-fn pipes_of(unit: VirtualBridge) -> PipeState {
+fn pipes_of(unit: VirtualUnit) -> PipeState {
     let mut port = VirtualPort::new("u", unit);
     let info = unit::of_port(&mut port).unwrap();
     let library = asmpatch::embedded::patches().unwrap();

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SLOT_LEN;
 use asm2464::tlp::{CompletionStatus, Tlp};
-use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use asmpatch_core::bench::measure::Effort;
@@ -17,17 +17,17 @@ const BAR: u64 = 0x1000_0000;
 
 fn port(scenario: &str) -> VirtualPort {
     let image = crate::chip_images::open().to_file();
-    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
     VirtualPort::new("unit", unit)
 }
 
-fn opened(scenario: &str) -> (OpenBridge, SharedBridge) {
+fn opened(scenario: &str) -> (OpenBridge, SharedUnit) {
     let mut port = port(scenario);
     (port.open_control().unwrap(), port.unit().clone())
 }
 
 /// A unit whose GPU has an address in its BAR.
-fn with_bar(scenario: &str) -> (OpenBridge, SharedBridge) {
+fn with_bar(scenario: &str) -> (OpenBridge, SharedUnit) {
     let (mut bridge, unit) = opened(scenario);
     let written = bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32)).unwrap().unwrap();
     assert_eq!(written.status, CompletionStatus::Success);
@@ -148,7 +148,7 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
 }
 
 /// Predicts too, from the work of the unit.
-fn benched_on(model: Option<SharedBridge>, bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
+fn benched_on(model: Option<SharedUnit>, bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
     let plan = BenchPlan {
@@ -265,7 +265,7 @@ fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why
 
 #[test]
 fn a_unit_that_runs_the_vendors_protocol_takes_no_control_requests() {
-    let unit = VirtualBridge::in_memory(Scenario::default(), b"stock", None).unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::default(), b"stock", None).unwrap();
     let error = VirtualPort::new("unit", unit).open_control().unwrap_err();
     assert!(error.to_string().contains("takes none of the open firmware's requests"), "{error}");
 }

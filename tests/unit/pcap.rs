@@ -6,13 +6,13 @@ use asm2464::scsi::Command;
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464_chip::practice;
 use asm2464_dock::pcap::{Bus, Capture, Device, End};
-use asm2464_dock::virtual_bridge::usbredir::{Capabilities, Outbox, Session};
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::usbredir::{Capabilities, Outbox, Session};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port as _};
 
-fn unit(scenario: &str) -> VirtualBridge {
+fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();
-    VirtualBridge::in_memory(scenario, b"pcap", Some(&practice::image().to_file())).unwrap()
+    VirtualUnit::in_memory(scenario, b"pcap", Some(&practice::image().to_file())).unwrap()
 }
 
 /// A capture file and its temporary folder.
@@ -104,7 +104,7 @@ struct Guest<'u> {
 }
 
 impl<'u> Guest<'u> {
-    fn connect(unit: &'u mut VirtualBridge, bus: Bus) -> Self {
+    fn connect(unit: &'u mut VirtualUnit, bus: Bus) -> Self {
         let mut hello = vec![0; 12 + 64];
         hello[4] = 68;
         hello.extend(Capabilities::OURS.0.to_le_bytes());

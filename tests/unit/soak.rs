@@ -7,7 +7,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, Port as _};
 use asmpatch_core::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak, soak_open};
 use asmpatch_core::bench::{BenchEvent, BenchUnit, Path};
@@ -41,7 +41,7 @@ fn reopened<T>(mut open: impl FnMut() -> Option<T>) -> Option<T> {
 
 /// Soaks until this many errors have been counted and half a second more, so that one too many would show.
 fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
-    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"soak", Some(&image.to_file())).unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"soak", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("virtual:soak".to_owned(), unit);
     let plan = SoakPlan { duration: Duration::from_secs(60), timeout: Duration::from_secs(2), seed: 7 };
     let who = BenchUnit { is_virtual: true, ..BenchUnit::default() };

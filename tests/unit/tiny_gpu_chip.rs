@@ -8,7 +8,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::CardFault;
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 
@@ -20,7 +20,7 @@ const SECTOR: usize = 512;
 fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);
     let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualBridge::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
+    let unit = VirtualUnit::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
     VirtualPort::new("unit", unit)
 }
 
@@ -46,7 +46,7 @@ fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
 }
 
 /// Counts the firmware's commands and instructions during `work`.
-fn counted<T>(unit: &SharedBridge, work: impl FnOnce() -> T) -> (T, Counts) {
+fn counted<T>(unit: &SharedUnit, work: impl FnOnce() -> T) -> (T, Counts) {
     let before = unit.lock().counts();
     let result = work();
     let after = unit.lock().counts();
@@ -107,7 +107,7 @@ fn check(found: Counts, (commands, instructions): Spent) {
 }
 
 /// Computes the product and reads `len` bytes back both ways.
-fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usize) -> Row {
+fn row(engine: &mut dyn TlpEngine, unit: &SharedUnit, card: &TinyGpu, len: usize) -> Row {
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
     let data = data();
@@ -127,7 +127,7 @@ fn row(engine: &mut dyn TlpEngine, unit: &SharedBridge, card: &TinyGpu, len: usi
 }
 
 /// Checks that the card is found, computes, sends, and reports errors.
-fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
+fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
     let card = opened(engine);
     let rows = [4, 256, 4096].map(|len| row(engine, unit, &card, len));
     let mut patience = NoTime;
@@ -148,7 +148,7 @@ fn examine(engine: &mut dyn TlpEngine, unit: &SharedBridge) -> Vec<Row> {
     rows.into()
 }
 
-fn examine_vendor<T: Transport>(mut bridge: Bridge<T>, unit: &SharedBridge) -> Vec<Row> {
+fn examine_vendor<T: Transport>(mut bridge: Bridge<T>, unit: &SharedUnit) -> Vec<Row> {
     let rows = examine(&mut VendorTlp::new(&mut bridge), unit);
     assert!(bridge.inquiry().is_ok(), "it goes on");
     rows

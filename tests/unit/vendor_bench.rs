@@ -8,7 +8,7 @@ use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_chip::chip::Speed;
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
@@ -32,7 +32,7 @@ fn patched() -> Image {
 
 fn port(image: &Image, speed: Speed) -> VirtualPort {
     let scenario = Scenario { speed, ..Scenario::default() };
-    let unit = VirtualBridge::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
+    let unit = VirtualUnit::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("bench", unit)
 }
 
@@ -145,7 +145,7 @@ fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_
 
 /// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
 fn port_of(image: &Image, scenario: &str) -> VirtualPort {
-    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("bench", unit)
 }
 

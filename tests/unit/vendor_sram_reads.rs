@@ -8,7 +8,7 @@ use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_dock::virtual_bridge::{Counts, Scenario, SharedBridge, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
 
@@ -20,13 +20,13 @@ const B: [u8; 4] = [11, 8, 200, 31];
 
 struct Unit {
     bridge: Bridge<AnyTransport>,
-    shared: SharedBridge,
+    shared: SharedUnit,
     card: Option<TinyGpu>,
 }
 
 fn port(scenario: &str) -> VirtualPort {
     let image = crate::chip_images::patched().to_file();
-    let unit = VirtualBridge::in_memory(Scenario::parse(scenario).unwrap(), b"reads", Some(&image)).unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"reads", Some(&image)).unwrap();
     VirtualPort::new("unit", unit)
 }
 

@@ -6,7 +6,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey,
 };
@@ -21,7 +21,7 @@ fn vendor_file() -> Vec<u8> {
 /// A unit whose flash was shipped with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualBridge::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
+    let unit = VirtualUnit::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
     VirtualPort::new("unit", unit)
 }
 

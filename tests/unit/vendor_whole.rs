@@ -6,7 +6,7 @@ use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, Image, Part, UsbId}
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_chip::chip::Speed;
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, CommandError, Port as _, Transport, TransportError, TransportErrorKind};
 
 fn image() -> Image {
@@ -23,7 +23,7 @@ fn port_with(image: &Image, speed: Speed) -> VirtualPort {
 }
 
 fn port_told(image: &Image, scenario: Scenario) -> VirtualPort {
-    let unit = VirtualBridge::in_memory(scenario, b"whole", Some(&image.to_file())).unwrap();
+    let unit = VirtualUnit::in_memory(scenario, b"whole", Some(&image.to_file())).unwrap();
     VirtualPort::new("whole", unit)
 }
 

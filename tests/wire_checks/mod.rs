@@ -9,7 +9,7 @@ use asm2464::scsi::uas::{HostIu, StatusIu};
 use asm2464::scsi::{Capacity, Inquiry, Sense};
 use asm2464_chip::symbols::Symbols;
 #[cfg(unix)]
-use asm2464_dock::virtual_bridge::usbredir::Parser;
+use asm2464_dock::virtual_unit::usbredir::Parser;
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///

@@ -1,7 +1,7 @@
 //! An ASM2464PD unit in software, for those who test without a dock: it powers on like the chip, runs the firmware in its
 //! flash on the model of `asm2464-chip`, and is driven by the code of `asm2464-host` or by a kernel over usbredir.
 //!
-//! [`virtual_bridge`] is the unit, [`tiny_gpu`] a GPU that it can have behind it, with a driver, and [`pcap`] records what
+//! [`virtual_unit`] is the unit, [`tiny_gpu`] a GPU that it can have behind it, with a driver, and [`pcap`] records what
 //! goes over its wire.
 //!
 //! Read XDATA: the version of the running firmware.
@@ -9,9 +9,9 @@
 //! ```
 //! use asm2464_host::bridge::Port;
 //! use asm2464::scsi::XdataAddress;
-//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//! use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
 //!
-//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let unit = VirtualUnit::in_memory(Scenario::default(), b"seed of its serial number", None)?;
 //! let mut bridge = VirtualPort::new("unit", unit).open()?;
 //! let mut version = [0; 6];
 //! bridge.xdata_read(XdataAddress::VERSION, &mut version)?;
@@ -24,7 +24,7 @@
 //! ```
 //! use asm2464_host::bridge::Port;
 //! use asm2464_host::pcie::{NoTime, Pcie, PcieError, Scope, TlpEngine, VendorTlp};
-//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//! use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
 //!
 //! /// The first four bytes of the GPU's first BAR.
 //! fn first_bytes(engine: &mut dyn TlpEngine) -> Result<[u8; 4], PcieError> {
@@ -41,7 +41,7 @@
 //!
 //! let port = |scenario: &str| {
 //!     let scenario = Scenario::parse(scenario).expect("keys that exist");
-//!     let unit = VirtualBridge::in_memory(scenario, b"seed of its serial number", None)?;
+//!     let unit = VirtualUnit::in_memory(scenario, b"seed of its serial number", None)?;
 //!     Ok::<_, Box<dyn std::error::Error>>(VirtualPort::new("unit", unit))
 //! };
 //! let mut vendor = port("behind = \"gpu\"")?.open()?;
@@ -53,4 +53,4 @@
 
 pub mod pcap;
 pub mod tiny_gpu;
-pub mod virtual_bridge;
+pub mod virtual_unit;

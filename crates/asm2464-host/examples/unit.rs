@@ -5,7 +5,7 @@
 use std::{env, error::Error, fs};
 
 use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::OpenBridge;
 use asm2464_host::pcie::{Pcie, Scope};
 use asm2464_host::usb::{self, KnownUnits};
@@ -35,6 +35,6 @@ fn connected() -> Result<OpenBridge, Box<dyn Error>> {
 }
 
 fn in_software(image: &[u8]) -> Result<OpenBridge, Box<dyn Error>> {
-    let unit = VirtualBridge::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial number", Some(image))?;
+    let unit = VirtualUnit::in_memory(Scenario::parse("behind = \"gpu\"")?, b"serial number", Some(image))?;
     Ok(VirtualPort::new("virtual", unit).control()?)
 }

@@ -51,9 +51,9 @@
 //! use asm2464::flash::BUDGET;
 //! use asm2464::interrupt::Interrupt;
 //! use asm2464_chip::practice;
-//! use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//! use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
 //!
-//! let unit = VirtualBridge::in_memory(Scenario::default(), b"seed of its serial number", None)?;
+//! let unit = VirtualUnit::in_memory(Scenario::default(), b"seed of its serial number", None)?;
 //! let mut port = VirtualPort::new("unit", unit);
 //! let attached = port.attached()?;
 //! let blocks = Access::open(&mut port)?.blocks(attached.state)?;

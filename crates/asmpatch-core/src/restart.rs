@@ -372,7 +372,7 @@ fn held(unit: impl Sized + 'static) -> Box<dyn std::any::Any> {
 /// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
 fn usable(error: PortError) -> Result<String, AnyFailure> {
     match error.code() {
-        "asmpatch::usb::open" | "asmpatch::usb::gone" | "asmpatch::virtual_bridge::absent" => Ok(error.to_string()),
+        "asmpatch::usb::open" | "asmpatch::usb::gone" | "asmpatch::virtual_unit::absent" => Ok(error.to_string()),
         _ => Err(error.into()),
     }
 }

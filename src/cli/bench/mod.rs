@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_dock::virtual_unit::SharedUnit;
 use asmpatch_core::bench::baseline::{self, Change};
 use asmpatch_core::bench::measure::{Effort, Point};
 use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path};
@@ -21,7 +21,8 @@ use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::{Context, input, output, print, terminal};
+use super::context::Context;
+use super::{input, output, print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 
@@ -219,7 +220,7 @@ impl print::Document for BenchJson<'_> {
 }
 
 impl Args {
-    fn plan(&self, state: BridgeState, model: Option<SharedBridge>) -> BenchPlan {
+    fn plan(&self, state: BridgeState, model: Option<SharedUnit>) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),

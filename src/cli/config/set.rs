@@ -12,11 +12,12 @@ use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::unit::OpenError;
 
 use super::{ConfigError, block};
+use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
 use crate::cli::known::PatchDirs;
-use crate::cli::{Context, proof};
+use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///

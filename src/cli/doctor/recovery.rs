@@ -11,8 +11,8 @@ use asmpatch_core::patch::Library;
 use asmpatch_core::shell;
 
 use super::diagnose::Diagnosis;
-use crate::cli::Context;
 use crate::cli::backup_place::BackupPlace;
+use crate::cli::context::Context;
 use crate::cli::flash::own_backup::{lines, offers};
 use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand, with_options};
 

@@ -4,7 +4,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, Location, Port as _};
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
@@ -22,7 +22,7 @@ fn patched() -> Image {
 
 fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examination {
     let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualBridge::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
+    let unit = VirtualUnit::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("u", unit);
     let info = unit::of_port(&mut port).unwrap();
     assert_eq!(info.location, port.location());

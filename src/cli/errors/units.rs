@@ -313,29 +313,29 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::timeout", Device,
         "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
     "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";
-    "asmpatch::virtual_bridge::absent", Device,
+    "asmpatch::virtual_unit::absent", Device,
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
-    "asmpatch::virtual_bridge::busy", Device, "wait for the other command to end, or name another folder";
-    "asmpatch::virtual_bridge::factory", BadInput,
+    "asmpatch::virtual_unit::busy", Device, "wait for the other command to end, or name another folder";
+    "asmpatch::virtual_unit::factory", BadInput,
         "the folder's disk may be full; delete flash.bin there and try again";
-    "asmpatch::virtual_bridge::file", BadInput,
+    "asmpatch::virtual_unit::file", BadInput,
         "`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it";
-    "asmpatch::virtual_bridge::flash_size", BadInput,
+    "asmpatch::virtual_unit::flash_size", BadInput,
         "delete the file to start with a new unit, or name another folder";
-    "asmpatch::virtual_bridge::mute", Device,
+    "asmpatch::virtual_unit::mute", Device,
         "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
          flash.bin for a new unit";
-    "asmpatch::virtual_bridge::not_replugged", Device,
+    "asmpatch::virtual_unit::not_replugged", Device,
         "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
-    "asmpatch::virtual_bridge::not_served", Refused,
+    "asmpatch::virtual_unit::not_served", Refused,
         "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
          command begins";
-    "asmpatch::virtual_bridge::other_protocol", Device,
+    "asmpatch::virtual_unit::other_protocol", Device,
         "nothing was sent to it; flash an image of the open firmware first";
-    "asmpatch::virtual_bridge::replug_file", BadInput,
+    "asmpatch::virtual_unit::replug_file", BadInput,
         "the request is a file in the unit's folder, which you must be able to write to";
-    "asmpatch::virtual_bridge::scenario", BadInput,
-        "docs/virtual-bridge.md lists the keys of a scenario; without the file the defaults apply";
+    "asmpatch::virtual_unit::scenario", BadInput,
+        "docs/virtual-unit.md lists the keys of a scenario; without the file the defaults apply";
     "asmpatch::xdata::no_firmware", Refused,
         "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
     "asmpatch::xdata::past_end", Refused, "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";

@@ -17,10 +17,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::backup_place::BackupPlace;
+use super::context::Context;
 use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::{Context, proof};
+use super::proof;
 use crate::cli::errors::Exit;
 
 use asm2464_chip::chip::boot;

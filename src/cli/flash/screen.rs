@@ -17,7 +17,8 @@ use asmpatch_core::flash::backup::{self, Backup};
 use asmpatch_core::flash::progress::{FlashEvent, FlashStep};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use crate::cli::{Context, terminal};
+use crate::cli::context::Context;
+use crate::cli::terminal;
 
 /// What the printing thread does next about a unit, given its port and its bar.
 type Show = Box<dyn FnOnce(&str, &ProgressBar) + Send>;

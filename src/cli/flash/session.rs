@@ -29,10 +29,11 @@ use super::recovery::{Action, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, recovery, show, summary};
+use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
+use crate::cli::log;
 use crate::cli::pcap::Recording;
-use crate::cli::{Context, log};
 use crate::interrupt::{self};
 
 /// Which of the selected units to write.

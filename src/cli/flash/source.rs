@@ -11,7 +11,7 @@ use asmpatch_core::flash::firmware_kind::Firmware;
 use asmpatch_core::patch::{self, ConfigEdits, Expectations, Library};
 
 use super::Args;
-use crate::cli::Context;
+use crate::cli::context::Context;
 use crate::cli::input::{self, ImageFile};
 
 /// A verified image and what it changes in the configuration.

@@ -19,8 +19,9 @@ use serde::Serialize;
 use thiserror::Error;
 
 pub use self::show::in_words;
+use super::context::Context;
 use super::device::DeviceArgs;
-use super::{Context, print, terminal};
+use super::{print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt::{self};
 

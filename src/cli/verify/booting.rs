@@ -7,7 +7,8 @@ use asm2464_chip::chip::boot::{self, Check, Effects};
 use asmpatch_core::patch::{Effect, Verification};
 use serde::Serialize;
 
-use crate::cli::{Context, proof, table};
+use crate::cli::context::Context;
+use crate::cli::{proof, table};
 
 // Without an image there are no checks.
 #[derive(Serialize)]

@@ -8,7 +8,7 @@ use asmpatch_core::flash::progress::FlashStep;
 use asmpatch_core::unit::{self, Selector};
 use serde::Serialize;
 
-use crate::cli::Context;
+use crate::cli::context::Context;
 use crate::cli::flash::Screen;
 use crate::cli::known::KnownUnits;
 use crate::interrupt;

@@ -1,6 +1,7 @@
 //! The patch's code and the vendor's code around it, called or read without a wire.
 use asm2464::firmware::{BodyOffset, CodeAddress, Image};
-use asm2464_chip::mcu::{AccessKind, listing};
+use asm2464_chip::disasm::listing;
+use asm2464_chip::mcu::AccessKind;
 use asm2464_chip::symbols::Symbols;
 
 use crate::chip_images::{patched, vendor, with};

@@ -9,7 +9,7 @@ use asm2464::firmware::{BridgeState, ConfigField, Image, UsbId};
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::{VirtualOpenError, VirtualPort};
+use asm2464_dock::virtual_unit::{VirtualOpenError, VirtualPort};
 use asm2464_host::bridge::{Behind, Port};
 use asmpatch_core::flash::access::Access;
 use asmpatch_core::flash::backup_folder;

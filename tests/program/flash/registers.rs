@@ -12,7 +12,7 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, UsbId};
 use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
 use asmpatch_core::flash::access::Access;
 use asmpatch_core::flash::backup_folder;
@@ -213,7 +213,7 @@ fn open_firmware_is_restarted_through_its_register_and_what_then_answers_decides
 }
 
 /// Pulls the cable when asked to, and plugs it in again.
-fn cable(unit: SharedBridge) -> impl FnMut(FlashEvent<'_>) {
+fn cable(unit: SharedUnit) -> impl FnMut(FlashEvent<'_>) {
     move |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Replug) {
             unit.lock().replug();
@@ -286,7 +286,7 @@ fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_b
         assert!(first.try_wait().unwrap().is_none(), "the first flasher is still running");
         let told = String::from_utf8_lossy(&second.stdout);
         assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
-        assert!(told.contains("asmpatch::virtual_bridge::busy"), "{words:?}: {told}");
+        assert!(told.contains("asmpatch::virtual_unit::busy"), "{words:?}: {told}");
     }
     let output = first.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use asm2464_dock::virtual_bridge::VirtualPort;
+use asm2464_dock::virtual_unit::VirtualPort;
 use serde_json::Value;
 
 use crate::flash::cases::{asmpatch, patched, write_image};

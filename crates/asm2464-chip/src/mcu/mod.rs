@@ -1,17 +1,18 @@
 //! The 8051: the CPU core's memories ([`Bus`]), the flash behind its controller ([`SpiFlash`]), observing instructions
-//! ([`Observer`], [`Trace`]), and disassembly. [`chip`](crate::chip) models the whole ASM2464PD around it.
+//! ([`Observer`], [`Trace`]), and their text ([`assembly()`]). [`chip`](crate::chip) models the whole ASM2464PD around
+//! it.
 
+mod assembly;
 mod bus;
 mod code_space;
-mod disasm;
 mod observer;
 mod sfr;
 mod spi_flash;
 mod xdata;
 
+pub use assembly::assembly;
 pub use bus::Bus;
 pub use code_space::CodeSpace;
-pub use disasm::{Line, LineKind, assembly, disassemble_in, listing};
 pub use observer::{Observer, Step, Trace};
 pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};

@@ -6,8 +6,8 @@ use std::fmt;
 use asm2464::firmware::CodeAddress;
 use i8051::{Cpu, Instruction, Register};
 
+use super::assembly::assembly;
 use super::code_space::CodeSpace;
-use super::disasm::assembly;
 
 /// The state before one instruction.
 pub struct Step<'a> {

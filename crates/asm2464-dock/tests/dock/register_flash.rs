@@ -8,7 +8,7 @@ use asm2464::firmware::FlashAddress;
 use asm2464::flash::{BUDGET, PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash, SECTOR_LEN};
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::mcu::SpiFlash as _;
-use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::OpenRequest;
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge, Port as _};
 
@@ -19,7 +19,7 @@ const LEN: usize = PAGE_LEN;
 
 fn port(scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(&format!("factory = \"open\"\n{scenario}")).unwrap();
-    VirtualPort::new("unit", VirtualBridge::in_memory(scenario, b"unit", None).unwrap())
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
 }
 
 fn flash(port: &mut VirtualPort) -> RegisterFlash<OpenBridge> {

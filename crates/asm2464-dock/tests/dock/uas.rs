@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use asm2464::scsi::uas::{StatusIu, Tag};
 use asm2464::scsi::{Command, ScsiStatus, Sense, XdataAddress};
-use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
+use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
     Workload,
@@ -17,12 +17,12 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Time limit for devices that never answer.
 const SHORT: Duration = Duration::from_millis(30);
 
-fn unit(scenario: &str) -> SharedBridge {
+fn unit(scenario: &str) -> SharedUnit {
     let scenario = Scenario::parse(scenario).unwrap();
-    SharedBridge::new(VirtualBridge::in_memory(scenario, b"uas", None).unwrap())
+    SharedUnit::new(VirtualUnit::in_memory(scenario, b"uas", None).unwrap())
 }
 
-fn engine(unit: &SharedBridge) -> Uas<VirtualPipes> {
+fn engine(unit: &SharedUnit) -> Uas<VirtualPipes> {
     Uas::new(VirtualPipes::open(unit, None).unwrap().with_uas().unwrap()).unwrap()
 }
 
@@ -64,7 +64,7 @@ impl Workload for ReadWindow {
     }
 }
 
-fn fill_window(unit: &SharedBridge) {
+fn fill_window(unit: &SharedUnit) {
     // The window shows 4 KiB of it, so all pieces hold the same.
     for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
         *byte = (at % 4096 / 64) as u8;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_dock::virtual_unit::SharedUnit;
 
 use super::path::Path;
 
@@ -49,7 +49,7 @@ pub struct BenchPlan {
     /// Duration and number of measurements.
     pub effort: Effort,
     /// The unit, if it is one in software and its chip's work is to be counted: figures then come with a prediction.
-    pub model: Option<SharedBridge>,
+    pub model: Option<SharedUnit>,
     /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
     pub seed: u64,
 }

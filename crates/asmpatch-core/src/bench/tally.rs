@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::virtual_bridge::SharedBridge;
+use asm2464_dock::virtual_unit::SharedUnit;
 use hdrhistogram::Histogram;
 
 use super::error::{BenchError, Halt};
@@ -43,7 +43,7 @@ impl Tally {
 /// Any error of `run`; Ctrl-C.
 pub(super) fn repeat<U: ?Sized>(
     unit: &mut U,
-    model: Option<&SharedBridge>,
+    model: Option<&SharedUnit>,
     effort: Effort,
     interrupt: Interrupt<'_>,
     mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<(), Halt>,

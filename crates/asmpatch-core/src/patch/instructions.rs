@@ -1,7 +1,7 @@
 //! A hunk as instructions: what the CPU ran there before, and what it runs now.
 
 use asm2464::firmware::{BodyOffset, Image};
-use asm2464_chip::mcu::{Line, disassemble_in};
+use asm2464_chip::disasm::{Line, disassemble_in};
 
 use super::hunk::Hunk;
 

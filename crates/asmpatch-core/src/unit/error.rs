@@ -1,6 +1,6 @@
 //! Errors of finding and opening a unit.
 
-use asm2464_dock::virtual_bridge;
+use asm2464_dock::virtual_unit;
 use asm2464_host::bridge::{Location, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
 use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
@@ -66,10 +66,10 @@ pub enum OpenError {
     NotRecordable,
     /// The virtual unit's folder can't be used.
     #[error(transparent)]
-    Virtual(#[from] virtual_bridge::VirtualOpenError),
+    Virtual(#[from] virtual_unit::VirtualOpenError),
     /// The virtual unit is not on the bus, or does not run open firmware.
     #[error(transparent)]
-    Unopened(#[from] virtual_bridge::Unopened),
+    Unopened(#[from] virtual_unit::Unopened),
     /// The system names no data folder for the virtual unit.
     #[error("no data folder for the virtual unit: {0}")]
     NoDataFolder(String),

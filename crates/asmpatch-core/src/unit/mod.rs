@@ -8,7 +8,7 @@ mod virtual_unit;
 
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
@@ -72,7 +72,7 @@ enum ChosenPort {
 
 impl Chosen {
     /// The unit itself, if it is one in software.
-    pub fn model(&self) -> Option<SharedBridge> {
+    pub fn model(&self) -> Option<SharedUnit> {
         match &self.port {
             ChosenPort::Virtual(port) => Some(port.unit().clone()),
             ChosenPort::Usb(_) => None,

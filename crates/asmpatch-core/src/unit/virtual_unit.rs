@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use asm2464::TransportKind;
 use asm2464::firmware::BULK_ONLY_CLASS;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_bridge::{SharedBridge, VirtualPort};
+use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Location, UnitInfo};
 use asm2464_host::usb::DescriptorFault;
 use etcetera::BaseStrategy;
@@ -60,7 +60,7 @@ pub(super) fn open(
     }
 }
 
-fn told_by(unit: &SharedBridge, dir: PathBuf) -> UnitInfo {
+fn told_by(unit: &SharedUnit, dir: PathBuf) -> UnitInfo {
     let unit = unit.lock();
     let descriptors = unit.descriptors();
     let identity = &descriptors.identity;

@@ -3,7 +3,7 @@
 
 use asm2464::firmware::Part;
 use asm2464::flash::SECTOR_LEN;
-use asm2464_dock::virtual_bridge::{ControlAnswer, Reply, VirtualBridge};
+use asm2464_dock::virtual_unit::{ControlAnswer, Reply, VirtualUnit};
 use asm2464_host::bridge::Endpoint;
 
 use super::*;
@@ -15,11 +15,11 @@ const CONFIG_LEN: usize = 0x100;
 const IMAGE_AT: usize = 0x100;
 
 /// The flasher, on the wire of a unit.
-struct Openpilot(VirtualBridge);
+struct Openpilot(VirtualUnit);
 
 impl Openpilot {
     fn of(rig: &Rig) -> Self {
-        Self(VirtualBridge::open(&rig.dir(), None).unwrap())
+        Self(VirtualUnit::open(&rig.dir(), None).unwrap())
     }
 
     fn control(&mut self, setup: [u8; 8]) -> Vec<u8> {

@@ -1,0 +1,85 @@
+//! One command in progress: its data, as far as it has moved, and how it will end.
+
+use std::time::Instant;
+
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::{ResetMode, Sense};
+
+use crate::virtual_unit::reply::Reply;
+
+/// How a command ends.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CommandEnding {
+    /// Not known before the host's data is there.
+    AfterData,
+    #[default]
+    Good,
+    Check(Sense),
+    Silent,
+    Reset(ResetMode),
+}
+
+/// A command in progress.
+#[derive(Debug, Default)]
+pub(super) struct CommandExchange {
+    pub(super) cdb: [u8; 16],
+    /// The data's direction; `None` without data.
+    pub(super) direction: Option<Direction>,
+    pub(super) ending: CommandEnding,
+    /// Number of bytes that will move; fewer than the command has if the host or a fault cuts it short.
+    pub(super) limit: usize,
+    pub(super) moved: usize,
+    pub(super) data: Vec<u8>,
+    /// Time at which the status is due; `None` for at once.
+    pub(super) ready_at: Option<Instant>,
+}
+
+impl CommandExchange {
+    /// A command without data.
+    pub(super) fn ending(ending: CommandEnding) -> Self {
+        Self { ending, ..Self::default() }
+    }
+
+    /// A command with data for the host.
+    pub(super) fn to_host(data: Vec<u8>) -> Self {
+        let direction = (!data.is_empty()).then_some(Direction::In);
+        Self { direction, limit: data.len(), data, ..Self::default() }
+    }
+
+    /// A command that takes `len` bytes from the host.
+    pub(super) fn from_host(len: usize) -> Self {
+        let direction = (len > 0).then_some(Direction::Out);
+        Self { direction, limit: len, ending: CommandEnding::AfterData, ..Self::default() }
+    }
+
+    /// Whether all data that will move has moved.
+    pub(super) const fn data_is_done(&self) -> bool {
+        self.moved >= self.limit
+    }
+
+    /// Moves data to the host, in packets of `max_packet` bytes. [`Reply::Silent`] if there is none to move.
+    ///
+    /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
+    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: usize) -> Reply {
+        if self.direction != Some(Direction::In) {
+            return Reply::Silent;
+        }
+        let left = self.limit - self.moved;
+        let count = buffer.len().min(left);
+        buffer[..count].copy_from_slice(&self.data[self.moved..self.moved + count]);
+        let packets = count.next_multiple_of(max_packet).max(max_packet);
+        if left > count && packets != count {
+            self.moved += left.min(packets);
+            return Reply::Babble(count);
+        }
+        self.moved += count;
+        Reply::Done(count)
+    }
+
+    /// Whether the status is due.
+    pub(super) fn is_ready(&self) -> bool {
+        !matches!(self.ending, CommandEnding::Silent | CommandEnding::AfterData)
+            && self.data_is_done()
+            && self.ready_at.is_none_or(|at| at <= Instant::now())
+    }
+}

@@ -1,0 +1,196 @@
+//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use asmpatch_files::atomic::{self, AtomicWriteError};
+use asmpatch_files::file;
+use thiserror::Error;
+
+use super::disk::Disk;
+use super::factory;
+use super::nor::{FLASH_LEN, NorFlash};
+use super::replug_requests::Requests;
+use super::scenario::{Behind, Scenario, ScenarioError};
+use super::unit::VirtualUnit;
+
+/// File with the SPI flash's cells.
+const FLASH_FILE: &str = "flash.bin";
+/// File with the SSD's blocks.
+const SSD_FILE: &str = "ssd.bin";
+/// Maximum length of a scenario in bytes.
+const MAX_SCENARIO_LEN: usize = 1 << 20;
+/// File with the scenario.
+const SCENARIO_FILE: &str = "bridge.toml";
+
+/// Reasons a folder's virtual unit could not be opened.
+#[derive(Debug, Error)]
+pub enum VirtualOpenError {
+    /// A file of the unit could not be accessed.
+    #[error("virtual unit: cannot {what} {}", path.display())]
+    File {
+        /// The failed operation.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// Another process has the unit open.
+    #[error("the virtual unit in {} is in use by another process", dir.display())]
+    Busy {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// The flash's file has the wrong size.
+    #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual unit", path.display())]
+    FlashSize {
+        /// The file.
+        path: PathBuf,
+        /// Its length in bytes.
+        found: u64,
+    },
+    /// The scenario is invalid.
+    #[error("{} is not a valid scenario for a virtual unit", path.display())]
+    Scenario {
+        /// The file.
+        path: PathBuf,
+        /// The scenario's error.
+        #[source]
+        source: ScenarioError,
+    },
+    /// A new unit's flash could not be written.
+    #[error(transparent)]
+    Write(#[from] AtomicWriteError),
+    /// The flash of a new unit could not be filled.
+    #[error("the new unit's flash cannot be filled: {0}")]
+    Factory(String),
+}
+
+asm2464::coded!(VirtualOpenError {
+    File => "asmpatch::virtual_unit::file",
+    Busy => "asmpatch::virtual_unit::busy",
+    FlashSize => "asmpatch::virtual_unit::flash_size",
+    Scenario => "asmpatch::virtual_unit::scenario",
+    Write(cause) => cause,
+    Factory => "asmpatch::virtual_unit::factory",
+});
+
+impl VirtualUnit {
+    /// Opens the unit in a folder. Creates the folder and a new unit if there is none. The unit is locked against other
+    /// processes as long as the value lives.
+    ///
+    /// `image` is the image that a new unit gets at the factory; `None` is the practice image.
+    ///
+    /// # Errors
+    /// [`VirtualOpenError`].
+    pub fn open(dir: &Path, image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
+        let scenario_path = dir.join(SCENARIO_FILE);
+        let scenario = match file::read_regular_text(&scenario_path, MAX_SCENARIO_LEN) {
+            Ok(text) => Scenario::parse(&text)
+                .map_err(|source| VirtualOpenError::Scenario { path: scenario_path.clone(), source })?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Scenario::default(),
+            Err(source) => return Err(VirtualOpenError::File { what: "read", path: scenario_path, source }),
+        };
+        file::make_folder(dir).map_err(file_error("make the folder", dir))?;
+        let flash = flash_in(dir, &scenario, image)?;
+        let requests = Requests::of(dir);
+        let disk = match scenario.behind {
+            Behind::Ssd { bytes } => {
+                let path = dir.join(SSD_FILE);
+                let file = file::open_own(&path).map_err(file_error("open", &path))?;
+                Some(Disk::in_file(file, bytes).map_err(file_error("size", &path))?)
+            }
+            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
+        };
+        let mut unit = Self::assemble(scenario, flash, disk);
+        unit.requests = Some(requests);
+        Ok(unit)
+    }
+
+    /// Whether another process, or another value in this one, has the folder's unit open.
+    ///
+    /// # Errors
+    /// [`VirtualOpenError::File`] if there is no unit, or if it can't be accessed.
+    pub fn is_in_use(dir: &Path) -> Result<bool, VirtualOpenError> {
+        let path = dir.join(FLASH_FILE);
+        match file::hold(File::options().read(true), &path) {
+            Ok(_) => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(source) => Err(VirtualOpenError::File { what: "open", path, source }),
+        }
+    }
+
+    /// Creates a new unit without a folder. `seed` determines its serial number; `image` is as for
+    /// [`VirtualUnit::open`].
+    ///
+    /// # Errors
+    /// [`VirtualOpenError::Factory`].
+    pub fn in_memory(scenario: Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<Self, VirtualOpenError> {
+        let flash = new_flash(&scenario, seed, image)?;
+        let disk = match scenario.behind {
+            Behind::Ssd { bytes } => Some(Disk::in_memory(bytes)),
+            Behind::Nothing | Behind::Gpu | Behind::TinyGpu => None,
+        };
+        Ok(Self::assemble(scenario, flash, disk))
+    }
+}
+
+fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
+    let path = dir.join(FLASH_FILE);
+    if path.symlink_metadata().is_err() {
+        // Written completely or not at all: no unit has half a flash.
+        atomic::create(&path, &factory_cells(dir, scenario, image)?)?;
+    }
+    let mut file = match hold(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return Err(VirtualOpenError::Busy { dir: dir.to_owned() });
+        }
+        Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
+    };
+    let found = file.metadata().map_err(file_error("read", &path))?.len();
+    if found == FLASH_LEN as u64 {
+        let mut cells = Vec::with_capacity(FLASH_LEN);
+        file.read_to_end(&mut cells).map_err(file_error("read", &path))?;
+        return Ok(NorFlash::holding(cells, Some(file)));
+    }
+    if found != 0 {
+        return Err(VirtualOpenError::FlashSize { path, found });
+    }
+    let cells = factory_cells(dir, scenario, image)?;
+    file.write_all(&cells).and_then(|()| file.sync_all()).map_err(file_error("write", &path))?;
+    Ok(NorFlash::holding(cells, Some(file)))
+}
+
+/// Builds the flash cells of a new unit.
+fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Vec<u8>, VirtualOpenError> {
+    let seed = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    Ok(new_flash(scenario, seed.as_os_str().as_encoded_bytes(), image)?.cells)
+}
+
+fn new_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
+    factory::flash(scenario, seed, image).map_err(|error| VirtualOpenError::Factory(error.to_string()))
+}
+
+/// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
+/// until its own program is loaded.
+fn hold(path: &Path) -> io::Result<File> {
+    const TRIES: u32 = 20;
+    const PAUSE: Duration = Duration::from_millis(10);
+    for _ in 0..TRIES {
+        match file::hold_own(path) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            settled => return settled,
+        }
+    }
+    file::hold_own(path)
+}
+
+fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VirtualOpenError {
+    let path = path.to_owned();
+    move |source| VirtualOpenError::File { what, path, source }
+}

@@ -1,0 +1,363 @@
+//! A transport's pipes to a virtual unit in this process.
+
+use std::collections::VecDeque;
+use std::sync::MutexGuard;
+use std::time::{Duration, Instant};
+
+use asm2464_chip::chip::Speed;
+use asm2464_host::bridge::{
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+};
+
+use super::descriptors::STREAMS;
+use super::recorded;
+use super::reply::Reply;
+use super::setup;
+use super::unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};
+use crate::pcap::{Bus, Device, End, Urb};
+
+/// The alternate setting of UAS.
+const UAS: u8 = 1;
+
+/// The pipes of one attachment, on one of its alternates. Once the unit has left the bus they are disconnected for
+/// good; open new ones then.
+///
+/// A transfer that would never be answered ends in [`PipeError::Timeout`] at once, without waiting for the timeout.
+/// Only a busy unit (the scenario's timing) takes real time.
+#[derive(Debug)]
+pub struct VirtualPipes {
+    unit: SharedUnit,
+    /// Number of the attachment.
+    attachment: u64,
+    alternate: u8,
+    streams: u16,
+    transfers: Vec<VirtualTransfer>,
+    /// Submitted transfers, oldest first. On one stream of an endpoint only the oldest moves.
+    submitted: VecDeque<TransferId>,
+    back: VecDeque<Reaped>,
+    /// The bus on which traffic is recorded.
+    bus: Option<Bus>,
+    /// The recorded unit, once something has moved.
+    recorder: Option<Device>,
+}
+
+#[derive(Debug, Default)]
+struct VirtualTransfer {
+    buffer: Vec<u8>,
+    flight: Option<Submission>,
+}
+
+/// Target of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TransferTarget {
+    Bulk(Endpoint, u16),
+    Control,
+}
+
+impl TransferTarget {
+    /// The first `len` bytes of a transfer's data if they go in this direction, to the host or from it; else none.
+    fn data(self, buffer: &[u8], len: usize, is_to_host: bool) -> &[u8] {
+        let (direction, data) = match self {
+            Self::Bulk(endpoint, _) => (endpoint.address(), buffer),
+            Self::Control => (buffer[0], &buffer[SETUP_LEN..]),
+        };
+        if is_in(direction) == is_to_host { &data[..len] } else { &[] }
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Submission {
+    way: TransferTarget,
+    /// The unit has a control request that it has not answered.
+    is_begun: bool,
+    len: usize,
+    moved: usize,
+    /// The recorded transfer.
+    urb: Option<Urb>,
+}
+
+impl VirtualPipes {
+    /// Opens the pipes of a unit on its current alternate, Bulk-Only's, and records their traffic on `bus`; `None`
+    /// while the unit is away.
+    pub fn open(unit: &SharedUnit, bus: Option<Bus>) -> Option<Self> {
+        let locked = unit.lock();
+        locked.is_attached().then(|| Self {
+            unit: unit.clone(),
+            attachment: locked.attachments(),
+            alternate: 0,
+            streams: 0,
+            transfers: Vec::new(),
+            submitted: VecDeque::new(),
+            back: VecDeque::new(),
+            bus,
+            recorder: None,
+        })
+    }
+
+    /// Switches the unit to its UAS alternate.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`] in the boot loader.
+    pub fn with_uas(mut self) -> Result<Self, NoSuchAlternate> {
+        let mut unit = self.unit.lock();
+        unit.set_alternate(UAS)?;
+        let streams = if unit.descriptors().speed == Speed::Super { STREAMS } else { 0 };
+        drop(unit);
+        (self.alternate, self.streams) = (UAS, streams);
+        Ok(self)
+    }
+
+    /// The recorder. Before anything else it records an enumeration, as a host makes one.
+    fn recorder(&mut self) -> Option<&Device> {
+        if let (Some(bus), None) = (&self.bus, &self.recorder) {
+            let device = bus.attach();
+            recorded::enumeration(&device, self.unit.lock().descriptors(), self.alternate);
+            self.recorder = Some(device);
+        }
+        self.recorder.as_ref()
+    }
+
+    /// Puts a transfer in flight. `len_in` finds the length of its data, if all of it is in the buffer.
+    fn start(
+        &mut self,
+        transfer: TransferId,
+        way: TransferTarget,
+        len_in: impl FnOnce(&[u8]) -> Option<usize>,
+    ) -> Result<(), PipeError> {
+        drop(attached(&self.unit, self.attachment)?);
+        self.recorder();
+        let slot = &mut self.transfers[transfer.0];
+        let Some(len) = len_in(&slot.buffer).filter(|_| slot.flight.is_none()) else {
+            return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
+        };
+        let data = way.data(&slot.buffer, len, false);
+        let urb = self.recorder.as_ref().and_then(|device| match way {
+            TransferTarget::Bulk(endpoint, _) => Some(device.submit_bulk(endpoint.address(), len, data)),
+            TransferTarget::Control => Some(device.submit_control(*slot.buffer.first_chunk()?, data)),
+        });
+        slot.flight = Some(Submission { way, is_begun: false, len, moved: 0, urb });
+        self.submitted.push_back(transfer);
+        Ok(())
+    }
+
+    /// Ends a transfer, if it is in flight.
+    fn end(&mut self, id: TransferId, end: TransferEnd) {
+        self.submitted.retain(|submitted| *submitted != id);
+        let slot = &mut self.transfers[id.0];
+        let Some(Submission { way, moved, urb, .. }) = slot.flight.take() else { return };
+        if let (Some(device), Some(urb)) = (&self.recorder, urb) {
+            let recorded = match &end {
+                TransferEnd::Completed => End::Done,
+                TransferEnd::Cancelled => End::Cancelled,
+                TransferEnd::Failed(PipeError::Stall) => End::Stall,
+                TransferEnd::Failed(PipeError::Overflow) => End::Babble,
+                TransferEnd::Failed(_) => End::Disconnected,
+            };
+            device.complete(urb, recorded, moved, way.data(&slot.buffer, moved, true));
+        }
+        self.back.push_back(Reaped { transfer: id, moved, end });
+    }
+
+    /// Offers every transfer that may move to the unit once. Returns `true` if anything moved or completed.
+    fn offer(&mut self) -> bool {
+        let shared = self.unit.clone();
+        let mut has_moved = false;
+        let Ok(mut unit) = attached(&shared, self.attachment) else {
+            while let Some(id) = self.submitted.front() {
+                self.end(*id, TransferEnd::Failed(PipeError::Disconnected));
+                has_moved = true;
+            }
+            return has_moved;
+        };
+        let mut at = 0;
+        while let Some(&id) = self.submitted.get(at) {
+            let way_of = |id: TransferId| self.transfers[id.0].flight.map(|flight| flight.way);
+            let is_oldest = !self.submitted.iter().take(at).any(|before| way_of(*before) == way_of(id));
+            let transfer = &mut self.transfers[id.0];
+            let end = transfer.flight.as_mut().filter(|_| is_oldest).and_then(|flight| {
+                let before = flight.moved;
+                let end = match flight.way {
+                    TransferTarget::Bulk(endpoint, stream) => {
+                        bulk(&mut unit, endpoint, stream, &mut transfer.buffer, flight)
+                    }
+                    TransferTarget::Control => control(&mut unit, &mut transfer.buffer, flight),
+                };
+                has_moved |= flight.moved > before;
+                end
+            });
+            match end {
+                Some(end) => {
+                    self.end(id, end);
+                    has_moved = true;
+                }
+                None => at += 1,
+            }
+        }
+        has_moved
+    }
+}
+
+impl Pipes for VirtualPipes {
+    fn streams(&self) -> u16 {
+        self.streams
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.transfers.push(VirtualTransfer { buffer: vec![0; capacity], flight: None });
+        self.submitted.reserve(self.transfers.len());
+        self.back.reserve(self.transfers.len());
+        Ok(TransferId(self.transfers.len() - 1))
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        let buffer = &mut self.transfers[transfer.0].buffer;
+        buffer.resize(buffer.len().max(capacity), 0);
+        Ok(())
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        let transfer = &mut self.transfers[transfer.0];
+        if transfer.flight.is_some() { &mut [] } else { &mut transfer.buffer }
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        let way = TransferTarget::Bulk(endpoint, stream);
+        self.start(transfer, way, |buffer| (len <= buffer.len()).then_some(len))
+    }
+
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let until = Instant::now() + timeout;
+        loop {
+            if let Some(reaped) = self.back.pop_front() {
+                return Ok(Some(reaped));
+            }
+            // Ask before the transfers are offered: see `VirtualUnit::wake_in`.
+            let busy = self.unit.lock().wake_in();
+            if self.offer() {
+                continue;
+            }
+            // Work that became due in between may have made the unit busy again, as with page after page of its flash.
+            let busy = busy.or_else(|| self.unit.lock().wake_in());
+            let rest = until.saturating_duration_since(Instant::now());
+            match busy {
+                Some(busy) if busy < rest => std::thread::sleep(busy),
+                Some(_) | None => return Err(PipeError::Timeout),
+            }
+        }
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        self.end(transfer, TransferEnd::Cancelled);
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        // Linux's xHCI driver refuses it too.
+        if self
+            .transfers
+            .iter()
+            .filter_map(|transfer| transfer.flight)
+            .any(|flight| matches!(flight.way, TransferTarget::Bulk(used, _) if used == endpoint))
+        {
+            return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
+        }
+        attached(&self.unit, self.attachment)?.clear_halt(endpoint);
+        if let Some(device) = self.recorder() {
+            device.control(setup::clear_halt(endpoint), &[], End::Done);
+        }
+        Ok(())
+    }
+
+    fn mass_storage_reset(&mut self, _timeout: Duration) -> Result<(), PipeError> {
+        const GET_STATUS: [u8; SETUP_LEN] = [0x80, 0, 0, 0, 0, 0, 2, 0];
+        let mut unit = attached(&self.unit, self.attachment)?;
+        let is_done = unit.mass_storage_reset();
+        // Firmware that rejects one request still answers others.
+        let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
+        drop(unit);
+        if is_silent {
+            return Err(PipeError::Timeout);
+        }
+        if let Some(device) = self.recorder() {
+            device.control(setup::MASS_STORAGE_RESET, &[], if is_done { End::Done } else { End::Stall });
+        }
+        if is_done { Ok(()) } else { Err(PipeError::Stall) }
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        let mut unit = attached(&self.unit, self.attachment)?;
+        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)?;
+        if let Some(device) = &self.recorder {
+            recorded::enumeration(device, unit.descriptors(), self.alternate);
+        }
+        Ok(())
+    }
+}
+
+impl ControlPipes for VirtualPipes {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        self.start(transfer, TransferTarget::Control, control_data_len)
+    }
+}
+
+/// Locks the unit if this attachment is still the current one.
+fn attached(unit: &SharedUnit, attachment: u64) -> Result<MutexGuard<'_, VirtualUnit>, PipeError> {
+    let unit = unit.lock();
+    if unit.is_attached() && unit.attachments() == attachment { Ok(unit) } else { Err(PipeError::Disconnected) }
+}
+
+/// Whether an endpoint's or a request's data goes to the host: bit 7 of its address or of bmRequestType (USB 3.2, 9.3).
+const fn is_in(address_or_type: u8) -> bool {
+    address_or_type & 0x80 != 0
+}
+
+/// Offers a bulk transfer to the unit. Returns how it ended, if it did.
+fn bulk(
+    unit: &mut VirtualUnit,
+    endpoint: Endpoint,
+    stream: u16,
+    buffer: &mut [u8],
+    flight: &mut Submission,
+) -> Option<TransferEnd> {
+    let rest = &mut buffer[flight.moved..flight.len];
+    let reply = match endpoint {
+        Endpoint::DataOut | Endpoint::Command => unit.bulk_out(endpoint, stream, rest),
+        Endpoint::DataIn | Endpoint::Status => unit.bulk_in(endpoint, stream, rest),
+    };
+    let (moved, end) = match reply {
+        Reply::Done(count) => (count, Some(TransferEnd::Completed)),
+        Reply::Part(count) => (count, None),
+        Reply::Silent => (0, None),
+        Reply::Babble(count) => (count, Some(TransferEnd::Failed(PipeError::Overflow))),
+        Reply::Stall => (0, Some(TransferEnd::Failed(PipeError::Stall))),
+        Reply::Gone => (0, Some(TransferEnd::Failed(PipeError::Disconnected))),
+    };
+    flight.moved += moved;
+    end
+}
+
+/// Sends a control request to the unit, or asks for its answer. Returns how it ended, if it did.
+fn control(unit: &mut VirtualUnit, buffer: &mut [u8], flight: &mut Submission) -> Option<TransferEnd> {
+    let (setup, data) = buffer.split_first_chunk_mut::<SETUP_LEN>()?;
+    let data = &mut data[..flight.len];
+    let answer = if flight.is_begun {
+        unit.control_reply(*setup)
+    } else {
+        flight.is_begun = true;
+        unit.control(*setup, if is_in(setup[0]) { &[] } else { data })
+    };
+    match answer {
+        Some(ControlAnswer::Done(came)) if is_in(setup[0]) => {
+            let fits = came.len() <= data.len();
+            flight.moved = came.len().min(data.len());
+            data[..flight.moved].copy_from_slice(&came[..flight.moved]);
+            Some(if fits { TransferEnd::Completed } else { TransferEnd::Failed(PipeError::Overflow) })
+        }
+        Some(ControlAnswer::Done(_)) => {
+            flight.moved = flight.len;
+            Some(TransferEnd::Completed)
+        }
+        None => Some(TransferEnd::Failed(PipeError::Disconnected)),
+        Some(ControlAnswer::Stall) => Some(TransferEnd::Failed(PipeError::Stall)),
+        Some(ControlAnswer::Silent) => None,
+    }
+}

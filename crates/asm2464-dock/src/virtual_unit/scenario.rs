@@ -1,0 +1,381 @@
+//! The scenario of a virtual unit: what is behind it, its state, its timing and the faults to inject.
+//!
+//! The TOML is documented in docs/virtual-unit.md.
+
+use asm2464::Bdf;
+use asm2464::scsi::BLOCK_LEN;
+use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, PartRevision, Speed, TreeError};
+use asmpatch_files::toml_file;
+use serde::Deserialize;
+
+use super::nor::FlashFaults;
+use super::timing::Timing;
+use crate::tiny_gpu::{self, registers};
+
+/// What is behind the bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Behind {
+    /// Nothing.
+    Nothing,
+    /// A GPU.
+    #[default]
+    Gpu,
+    /// A GPU that runs programs: tiny-gpu as a card right behind the root port.
+    TinyGpu,
+    /// An NVMe SSD.
+    Ssd {
+        /// Its size: a multiple of 512 bytes, at least one block.
+        bytes: u64,
+    },
+}
+
+/// What starts at power-on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PowerOnState {
+    /// The image in the flash if its container is valid, else the boot loader.
+    #[default]
+    Auto,
+    /// The boot loader, whatever the flash holds.
+    BootLoader,
+    /// Nothing: the unit is not plugged in.
+    Absent,
+}
+
+/// Effect of a CPU reset (E8 with mode 0x50, or 1 in 0xCC31) on the code and on XDATA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpuReset {
+    /// The code is loaded from flash again, as at power-on. One source says so, without a measurement.
+    LoadsCode,
+    /// The code in the code memory restarts, and XDATA and SRAM stay. Its start-up code reads the configuration blocks
+    /// again. Source: the open firmware's register map and its boot stub, which hands over through XDATA.
+    #[default]
+    KeepsCode,
+}
+
+/// Bulk pipes that hang while control requests work, from when the unit is opened, and what makes them work again. What
+/// is stronger helps, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "BulkHangsToml")]
+pub enum BulkHangs {
+    /// They work.
+    #[default]
+    Never,
+    /// They hang until the strobe of the DMA engine at 0xC42A.0, or a CPU reset.
+    UntilStrobes,
+    /// They hang until a CPU reset.
+    UntilCpuReset,
+    /// They hang until a power cycle.
+    UntilPower,
+}
+
+/// `bulk-hangs` as it is written: `true` is `"power"`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected true, false, \"strobes\", \"cpu-reset\" or \"power\"")]
+enum BulkHangsToml {
+    Flag(bool),
+    Until(Cure),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Cure {
+    Strobes,
+    CpuReset,
+    Power,
+}
+
+impl From<BulkHangsToml> for BulkHangs {
+    fn from(written: BulkHangsToml) -> Self {
+        match written {
+            BulkHangsToml::Flag(false) => Self::Never,
+            BulkHangsToml::Until(Cure::Strobes) => Self::UntilStrobes,
+            BulkHangsToml::Until(Cure::CpuReset) => Self::UntilCpuReset,
+            BulkHangsToml::Flag(true) | BulkHangsToml::Until(Cure::Power) => Self::UntilPower,
+        }
+    }
+}
+
+/// Contents of a new unit's flash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Factory {
+    /// The practice image, and configuration blocks as a maker would write them.
+    #[default]
+    Stock,
+    /// The practice image's open sibling, and the same configuration blocks.
+    Open,
+    /// Only the configuration blocks.
+    NoImage,
+    /// Nothing.
+    Erased,
+}
+
+/// Kinds of faults.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FaultKind {
+    /// The endpoint halts in the data phase or, for a command without data, instead of the status.
+    Stall,
+    /// The endpoint halts instead of the status.
+    StallStatus,
+    /// Half of the data is moved; the residue says so.
+    ShortData,
+    /// The status carries another tag.
+    BadTag,
+    /// The status is a phase error (Bulk-Only), or the response "invalid information unit" (UAS).
+    PhaseError,
+    /// The command is never answered.
+    Timeout,
+    /// The unit disappears when the command arrives.
+    Disconnect,
+}
+
+/// A fault and the commands that it strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// Kind of the fault.
+    pub kind: FaultKind,
+    /// Only commands with this operation code count. If unset, all count.
+    pub opcode: Option<u8>,
+    /// Number of the first command to strike, counted from when the unit was opened. 1 is the first.
+    #[serde(default = "one")]
+    pub nth: u64,
+    /// Number of counted commands to strike from there on.
+    #[serde(default = "one")]
+    pub times: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+/// The scenario of a virtual unit: its `bridge.toml`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Scenario {
+    /// What is behind the bridge.
+    pub behind: Behind,
+    /// What starts at power-on.
+    pub state: PowerOnState,
+    /// Speed of the link.
+    pub speed: Speed,
+    /// Speed after a CPU reset, which retrains the link; by default the same.
+    pub speed_after_reset: Option<Speed>,
+    /// Effect of a CPU reset on the code.
+    pub cpu_reset: CpuReset,
+    /// The chip's revision, as its firmware reads it.
+    pub part_revision: PartRevision,
+    /// Contents of a new unit's flash.
+    pub factory: Factory,
+    /// Serial number of a new unit, at most 20 printable ASCII characters; by default derived from its folder's path.
+    pub serial: Option<String>,
+    /// The unit loses its power after this many bytes of flash have been programmed since it was opened.
+    pub power_loss_after: Option<u64>,
+    /// The unit is unplugged this many microseconds after it was opened, even if it is busy.
+    pub unplug_after_us: Option<u64>,
+    /// Milliseconds until a unit that disappeared through a fault returns. If unset, it stays away.
+    pub back_after_ms: Option<u64>,
+    /// The PCIe link goes down after this many requests.
+    pub pcie_link_lost_after: Option<u64>,
+    /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
+    pub bulk_hangs: BulkHangs,
+    /// Whether the unit's hub can switch its port's power.
+    pub port_power: bool,
+    /// The CPU's clock in MHz, which predictions use; 114 by default.
+    pub clock_mhz: Option<u32>,
+    /// Durations.
+    pub timing: Timing,
+    /// Devices behind the root port instead of a GPU on bus 1: switches and others.
+    #[serde(rename = "device")]
+    pub devices: Vec<DeviceSpec<ScenarioEngine>>,
+    /// Defects of the flash.
+    pub flash: FlashFaults,
+    /// Faults, each with its own count.
+    #[serde(rename = "fault")]
+    pub faults: Vec<Fault>,
+}
+
+/// Reasons a scenario is invalid.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// Not TOML, an unknown key, or a value of the wrong type.
+    #[error("{0}")]
+    Toml(String),
+    /// The SSD's size is invalid.
+    #[error("`behind.ssd.bytes` is {0}, expected a multiple of 512 from 512 to 2^50")]
+    SsdSize(u64),
+    /// The serial number is invalid.
+    #[error("`serial` is {0:?}, expected 1 to 20 printable ASCII characters")]
+    Serial(String),
+    /// The devices don't make a tree.
+    #[error("`device`: {0}")]
+    Devices(#[from] TreeError),
+    /// Both `behind` and devices are given.
+    #[error("`device` describes what is behind the bridge; leave `behind` out")]
+    BehindTwice,
+    /// A fault's count can never be reached.
+    #[error("`fault` {0}: `nth` and `times` count from 1")]
+    FaultCount(usize),
+    /// A count of the flash's defects can never be reached.
+    #[error("`flash`: `{0}` counts from 1")]
+    FlashCount(&'static str),
+    /// The clock is out of range.
+    #[error("`clock-mhz` is {0}, expected 1 to 1000")]
+    Clock(u32),
+}
+
+impl Scenario {
+    /// Parses a scenario.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
+        let scenario: Self =
+            toml::from_str(text).map_err(|error| ScenarioError::Toml(toml_file::reason(text, &error)))?;
+        if let Behind::Ssd { bytes } = scenario.behind
+            && (bytes == 0 || bytes % BLOCK_LEN as u64 != 0 || bytes > 1 << 50)
+        {
+            return Err(ScenarioError::SsdSize(bytes));
+        }
+        if !scenario.devices.is_empty() {
+            if scenario.behind != Behind::Gpu {
+                return Err(ScenarioError::BehindTwice);
+            }
+            Fabric::of_devices(&scenario.specs())?;
+        }
+        if let Some(serial) = &scenario.serial
+            && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
+        {
+            return Err(ScenarioError::Serial(serial.clone()));
+        }
+        if let Some(clock) = scenario.clock_mhz.filter(|clock| !(1..=1000).contains(clock)) {
+            return Err(ScenarioError::Clock(clock));
+        }
+        let FlashFaults { unstable_reads, stale_first_byte, .. } = scenario.flash;
+        for (key, count) in [("unstable-reads", unstable_reads), ("stale-first-byte", stale_first_byte)] {
+            if count == Some(0) {
+                return Err(ScenarioError::FlashCount(key));
+            }
+        }
+        if let Some(at) = scenario.faults.iter().position(|fault| fault.nth == 0 || fault.times == 0) {
+            return Err(ScenarioError::FaultCount(at + 1));
+        }
+        Ok(scenario)
+    }
+}
+
+/// Place of the GPU of `behind = "gpu"`: on bus 1, where it answers regardless of the root port's registers.
+const GPU_AT: Bdf = Bdf::new(1, 0, 0);
+const GPU_VENDOR: u16 = 0x1002;
+const GPU_DEVICE: u16 = 0x744C;
+const GPU_CLASS: u32 = 0x03_00_00;
+const GPU_MEMORY: usize = 1 << 20;
+
+/// Path of the port above the SSD of `behind = { ssd = ... }`. The SSD is on bus 2, behind a switch's port, where
+/// 240417 looks for one.
+const PORT_AT: &str = "0";
+const SSD_AT: &str = "0/0";
+const SSD_CLASS: u32 = 0x01_08_02;
+
+/// The function inside a device, as a scenario names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScenarioEngine {
+    /// No engine: the device's memory holds what is written.
+    #[default]
+    None,
+    /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`tiny_gpu::registers`](crate::tiny_gpu::registers).
+    TinyGpu,
+    /// An NVMe controller with one namespace; its registers are behind BAR 0.
+    Nvme(DriveSpec),
+}
+
+impl From<ScenarioEngine> for Engine {
+    fn from(engine: ScenarioEngine) -> Self {
+        match engine {
+            ScenarioEngine::None => Self::None,
+            ScenarioEngine::TinyGpu => Self::Brought(tiny_gpu::ENGINE),
+            ScenarioEngine::Nvme(drive) => Self::Nvme(drive),
+        }
+    }
+}
+
+impl Scenario {
+    fn specs(&self) -> Vec<DeviceSpec> {
+        self.devices.iter().cloned().map(DeviceSpec::with_engine).collect()
+    }
+
+    /// Builds the devices behind the bridge, as at power-on.
+    pub(super) fn fabric(&self) -> Fabric {
+        let card = DeviceSpec {
+            at: "0".to_owned(),
+            vendor: registers::VENDOR,
+            device: registers::DEVICE,
+            class: registers::CLASS,
+            engine: Engine::Brought(tiny_gpu::ENGINE),
+            ..DeviceSpec::default()
+        };
+        let port = DeviceSpec { at: PORT_AT.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };
+        let ssd = |bytes| DeviceSpec {
+            at: SSD_AT.to_owned(),
+            vendor: registers::VENDOR,
+            device: 0x4E56,
+            class: SSD_CLASS,
+            engine: Engine::Nvme(DriveSpec { blocks: bytes / BLOCK_LEN as u64, ..DriveSpec::default() }),
+            ..DeviceSpec::default()
+        };
+        let devices = match self.behind {
+            Behind::TinyGpu => vec![card],
+            Behind::Ssd { bytes } => vec![port, ssd(bytes)],
+            Behind::Nothing | Behind::Gpu => self.specs(),
+        };
+        // `parse` has already rejected devices that make no tree.
+        let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
+        if self.behind == Behind::Gpu && self.devices.is_empty() {
+            let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
+            fabric.attach(GPU_AT, Box::new(gpu));
+        }
+        if let Some(requests) = self.pcie_link_lost_after {
+            fabric.lose_link_after(requests);
+        }
+        fabric
+    }
+}
+
+/// Counts commands and decides which a fault strikes.
+#[derive(Debug, Default)]
+pub struct FaultPlan {
+    faults: Vec<(Fault, u64)>,
+}
+
+impl FaultPlan {
+    pub(super) fn new(faults: &[Fault]) -> Self {
+        Self { faults: faults.iter().map(|fault| (*fault, 0)).collect() }
+    }
+
+    /// Whether there are no faults.
+    pub(super) fn is_empty(&self) -> bool {
+        self.faults.is_empty()
+    }
+
+    /// Counts a command, and returns the first fault that strikes it.
+    pub fn strike(&mut self, opcode: u8) -> Option<FaultKind> {
+        let mut struck = None;
+        for (fault, seen) in &mut self.faults {
+            if fault.opcode.is_none_or(|wanted| wanted == opcode) {
+                *seen += 1;
+                if *seen >= fault.nth && *seen - fault.nth < fault.times {
+                    struck = struck.or(Some(fault.kind));
+                }
+            }
+        }
+        struck
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,340 @@
+//! The unit as seen from the wire: transfers on its endpoints, halts, resets, power.
+
+mod control;
+mod presence;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use asm2464::firmware::BridgeState;
+use asm2464_chip::chip::{CLOCK_MHZ, ControlReply, Simulated};
+use asm2464_host::bridge::Endpoint;
+use presence::Presence;
+
+use super::boot_loader::BootLoader;
+use super::chip_unit::{ChipUnit, Counts};
+use super::descriptors::{Descriptors, Identity};
+use super::disk::Disk;
+use super::nor::NorFlash;
+use super::replug_requests::Requests;
+use super::reply::Reply;
+use super::responder::Responder;
+use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
+use super::setup;
+
+/// The interface has no such alternate setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the interface has no alternate setting {0}")]
+pub struct NoSuchAlternate(pub u8);
+
+/// The unit's answer to a control request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// The request succeeded; holds the data of a read.
+    Done(Vec<u8>),
+    /// It was stalled.
+    Stall,
+    /// The firmware does not answer.
+    Silent,
+}
+
+/// A unit in software, as seen from the wire.
+///
+/// Transfers go through [`VirtualUnit::bulk_out`] and [`VirtualUnit::bulk_in`]. Nothing blocks: a transfer that a
+/// real unit would delay gets [`Reply::Silent`].
+#[derive(Debug)]
+pub struct VirtualUnit {
+    scenario: Scenario,
+    /// A program's own code, which answers in place of chip and boot loader.
+    stand_in: Option<Box<dyn Responder>>,
+    /// Answers if no image runs on a chip.
+    boot_loader: BootLoader,
+    /// The blocks of the SSD behind the bridge.
+    disk: Option<Disk>,
+    /// The chip that runs the image. It holds the flash then.
+    chip: Option<Box<ChipUnit>>,
+    descriptors: Descriptors,
+    /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
+    power_features: u8,
+    /// Whether the bulk pipes hang now.
+    hangs: BulkHangs,
+    faults: FaultPlan,
+    presence: Presence,
+    /// Time at which the scenario unplugs the unit.
+    unplugged_at: Option<Instant>,
+    /// The image boots, but its firmware answers no host.
+    is_mute: bool,
+    attachments: u64,
+    pub(super) requests: Option<Requests>,
+}
+
+impl VirtualUnit {
+    /// Builds a powered unit around these cells. `disk` is the scenario's SSD.
+    pub(super) fn assemble(scenario: Scenario, mut flash: NorFlash, disk: Option<Disk>) -> Self {
+        flash.timing = scenario.timing;
+        flash.set_faults(scenario.flash);
+        flash.power_left = scenario.power_loss_after;
+        let command_time = Duration::from_micros(scenario.timing.command_us);
+        let mut unit = Self {
+            stand_in: None,
+            boot_loader: BootLoader::new(flash, command_time),
+            descriptors: Descriptors::boot_loader(Identity::boot_loader(), scenario.speed),
+            disk,
+            chip: None,
+            power_features: 0,
+            hangs: scenario.bulk_hangs,
+            faults: FaultPlan::new(&scenario.faults),
+            unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
+            presence: Presence::Away { back: None },
+            is_mute: false,
+            attachments: 0,
+            requests: None,
+            scenario,
+        };
+        if unit.scenario.state != PowerOnState::Absent {
+            let image = unit.image_to_boot();
+            unit.come_up(image, unit.scenario.speed);
+        }
+        unit
+    }
+
+    /// Builds a powered unit on whose wire `responder` answers, in place of a chip and its boot loader.
+    pub fn of_responder(responder: Box<dyn Responder>, descriptors: Descriptors) -> Self {
+        let mut unit = Self::assemble(Scenario::default(), NorFlash::erased(), None);
+        unit.unplug();
+        unit.stand_in = Some(responder);
+        unit.descriptors = descriptors;
+        unit.plug_in();
+        unit
+    }
+
+    /// What answers on the wire.
+    fn responder(&mut self) -> &mut dyn Responder {
+        match (&mut self.stand_in, &mut self.chip) {
+            (Some(stand_in), _) => &mut **stand_in,
+            (None, Some(chip)) => &mut **chip,
+            (None, None) => &mut self.boot_loader,
+        }
+    }
+
+    /// The unit's descriptors. They change when it comes onto the bus.
+    pub fn descriptors(&self) -> &Descriptors {
+        &self.descriptors
+    }
+
+    /// The unit's scenario.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The chip's work since power-on; `None` if no image runs on a chip.
+    pub fn simulated(&mut self) -> Option<Simulated> {
+        let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
+        self.chip.as_mut().map(|unit| Simulated { work: unit.chip.work(), clock_mhz })
+    }
+
+    /// Whether the unit is on the bus.
+    pub fn is_attached(&self) -> bool {
+        matches!(self.presence, Presence::Attached)
+    }
+
+    /// Whether the unit is off the bus because the firmware in its flash does not enumerate.
+    pub fn is_mute(&self) -> bool {
+        self.is_mute && !self.is_attached()
+    }
+
+    /// Number of times that the unit has come onto the bus. It identifies an attachment.
+    pub fn attachments(&self) -> u64 {
+        self.attachments
+    }
+
+    /// The selected alternate setting of interface 0.
+    pub fn alternate(&mut self) -> u8 {
+        self.responder().alternate()
+    }
+
+    /// Selects an alternate setting with SET_INTERFACE: 0 is Bulk-Only, 1 UAS. Drops transfers in progress.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`]: the boot loader has only one alternate.
+    pub fn set_alternate(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+        if self.responder().set_alternate(alternate) { Ok(()) } else { Err(NoSuchAlternate(alternate)) }
+    }
+
+    /// Sends SET_CONFIGURATION with 0 or 1, which selects the first alternate and drops transfers in progress. Returns
+    /// whether the unit accepts the value; a rejected value changes nothing.
+    pub fn set_configuration(&mut self, value: u8) -> bool {
+        self.responder().set_configuration(value)
+    }
+
+    /// Clears a halt with CLEAR_FEATURE(ENDPOINT_HALT).
+    pub fn clear_halt(&mut self, endpoint: Endpoint) {
+        self.responder().clear_halt(endpoint);
+    }
+
+    /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
+    pub fn is_halted(&mut self, endpoint: Endpoint) -> bool {
+        self.responder().is_halted(endpoint)
+    }
+
+    /// Sends Bulk-Only Mass Storage Reset. Returns `false`, a stalled control request, while UAS is selected or the
+    /// unit is away.
+    pub fn mass_storage_reset(&mut self) -> bool {
+        self.is_attached() && self.responder().mass_storage_reset()
+    }
+
+    /// Resets the port. Drops transfers in progress and the configuration. The memories and the running code stay.
+    pub fn bus_reset(&mut self) {
+        self.responder().bus_reset();
+        self.power_features = 0;
+    }
+
+    /// Suspends the link. Nothing moves until [`VirtualUnit::resume`] or a port reset; transfers in progress continue
+    /// then. Firmware learns of both through its own interrupts.
+    pub fn suspend(&mut self) {
+        self.responder().set_suspended(true);
+    }
+
+    /// Resumes the link.
+    pub fn resume(&mut self) {
+        self.responder().set_suspended(false);
+    }
+
+    /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
+    /// both halts cleared. Leaves the pipes ready in every state.
+    ///
+    /// # Errors
+    /// [`NoSuchAlternate`].
+    pub fn reset_by_host(&mut self, alternate: u8) -> Result<(), NoSuchAlternate> {
+        self.bus_reset();
+        self.set_configuration(1);
+        self.set_alternate(alternate)?;
+        for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
+            self.clear_halt(endpoint);
+        }
+        Ok(())
+    }
+
+    /// Sends data from the host to 0x02 or 0x04. `stream` is 0 without streams.
+    ///
+    /// A transfer is one CBW (Bulk-Only) or one IU (UAS), or any piece of the command's or stream's data.
+    pub fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8]) -> Reply {
+        let reply = self.bulk(|responder, faults| responder.bulk_out(endpoint, stream, data, faults));
+        if self.is_attached() { reply } else { Reply::Gone }
+    }
+
+    /// Asks for up to `buffer.len()` bytes on 0x81 or 0x83. `stream` is 0 without streams.
+    pub fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
+        self.bulk(|responder, _| responder.bulk_in(endpoint, stream, buffer))
+    }
+
+    fn bulk(&mut self, transfer: impl FnOnce(&mut dyn Responder, &mut FaultPlan) -> Reply) -> Reply {
+        self.unplug_when_told();
+        if !self.is_attached() {
+            return Reply::Gone;
+        }
+        if self.hangs != BulkHangs::Never {
+            return Reply::Silent;
+        }
+        let mut faults = std::mem::take(&mut self.faults);
+        let reply = transfer(self.responder(), &mut faults);
+        self.faults = faults;
+        self.follow_responder();
+        reply
+    }
+
+    /// Makes a control request to the firmware, or to native code; `None` if the unit is not on the bus.
+    pub fn control(&mut self, setup: [u8; 8], data: &[u8]) -> Option<ControlAnswer> {
+        self.unplug_when_told();
+        let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
+        if self.hangs == BulkHangs::UntilStrobes && is_open && setup::ends_dma_strobe(setup) {
+            self.hangs = BulkHangs::Never;
+        }
+        let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
+        match fault {
+            Some(FaultKind::Stall | FaultKind::StallStatus) => Some(ControlAnswer::Stall),
+            Some(FaultKind::Timeout) => Some(ControlAnswer::Silent),
+            Some(FaultKind::Disconnect) => {
+                self.vanish();
+                None
+            }
+            // A control request has no tag and no phases.
+            Some(FaultKind::ShortData | FaultKind::BadTag | FaultKind::PhaseError) | None => {
+                let mut answer = self.control_by(setup, |chip, setup| chip.control(setup, data));
+                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(came))) = (fault, &mut answer) {
+                    came.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
+                }
+                answer
+            }
+        }
+    }
+
+    /// Asks again for the answer to a control request that was [`ControlAnswer::Silent`] so far.
+    pub(super) fn control_reply(&mut self, setup: [u8; 8]) -> Option<ControlAnswer> {
+        self.control_by(setup, ChipUnit::control_reply)
+    }
+
+    fn control_by(
+        &mut self,
+        setup: [u8; 8],
+        ask: impl FnOnce(&mut ChipUnit, [u8; 8]) -> Option<ControlReply>,
+    ) -> Option<ControlAnswer> {
+        self.unplug_when_told();
+        if !self.is_attached() {
+            return None;
+        }
+        let Some(chip) = &mut self.chip else {
+            return Some(self.native_control(setup).map_or(ControlAnswer::Stall, ControlAnswer::Done));
+        };
+        let answer = match ask(chip, setup) {
+            Some(ControlReply::Done(data)) => ControlAnswer::Done(data),
+            Some(ControlReply::Stall) => ControlAnswer::Stall,
+            None => ControlAnswer::Silent,
+        };
+        self.follow_responder();
+        Some(answer)
+    }
+
+    /// The SPI flash.
+    pub fn flash(&mut self) -> &NorFlash {
+        self.flash_mut()
+    }
+
+    /// The SPI flash, mutable.
+    pub fn flash_mut(&mut self) -> &mut NorFlash {
+        match &mut self.chip {
+            Some(unit) => unit.chip.flash_mut(),
+            None => self.boot_loader.flash_mut(),
+        }
+    }
+
+    /// The data buffer, mutable. PCIe devices reach it from 0x00200000 on. Empty if no chip runs.
+    pub fn data_buffer_mut(&mut self) -> &mut [u8] {
+        match &mut self.chip {
+            Some(unit) => unit.chip.sram_mut(),
+            None => &mut [],
+        }
+    }
+
+    /// The firmware's work since power-on; zero if no chip runs.
+    pub fn counts(&mut self) -> Counts {
+        self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
+    }
+}
+
+/// A unit that its transports share with the code that plugs it in and out.
+#[derive(Debug, Clone)]
+pub struct SharedUnit(Arc<Mutex<VirtualUnit>>);
+
+impl SharedUnit {
+    /// Shares a unit.
+    pub fn new(unit: VirtualUnit) -> Self {
+        Self(Arc::new(Mutex::new(unit)))
+    }
+
+    /// Locks the unit.
+    pub fn lock(&self) -> MutexGuard<'_, VirtualUnit> {
+        // A panic can't break an invariant that the next command relies on: the unit answers, or it does not.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,310 @@
+//! Serves one virtual unit to one guest after another.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use asm2464::interrupt::Interrupt;
+use asm2464::progress::Progress;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use thiserror::Error;
+
+use super::reply::Outbox;
+use super::request::PacketError;
+use super::session::{GuestEvent, Session};
+use super::socket::{Address, Listener};
+use crate::pcap::Bus;
+use crate::virtual_unit::scenario::PowerOnState;
+use crate::virtual_unit::unit::VirtualUnit;
+
+/// Time after which a peer is given up that owes the rest of a packet or does not read its answers.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Interval between checks for Ctrl-C.
+const LOOK_UP: Duration = Duration::from_millis(100);
+/// How long an answer may wait for others to be sent with it. Without this limit, a unit that works long on each
+/// packet, such as firmware that moves data itself, would keep its guest idle until it has answered everything in
+/// flight.
+const ANSWER_PATIENCE: Duration = Duration::from_micros(300);
+/// Bytes to read from the socket at once. A Unix socket of Linux holds about as many.
+const READ_LEN: usize = 256 << 10;
+
+/// Events for the user who runs the server.
+#[derive(Debug)]
+pub enum ServerEvent {
+    /// A guest has connected.
+    Connected,
+    /// Something happened to the unit.
+    Unit(GuestEvent),
+    /// The guest left between two packets.
+    Left,
+    /// The connection was given up, which pulls the unit's cable. The server waits for the next guest.
+    GivenUp(ConnectionError),
+}
+
+/// Reasons a connection was given up.
+#[derive(Debug, Error)]
+pub enum ConnectionError {
+    /// The guest sent invalid usbredir.
+    #[error("the peer does not speak usbredir")]
+    Packet(#[from] PacketError),
+    /// The connection ended inside a packet.
+    #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
+    CutOff {
+        /// Number of bytes of the packet that had arrived.
+        missing_from: usize,
+    },
+    /// The peer makes no progress.
+    #[error("the peer {what} for {PATIENCE:?}")]
+    Stuck {
+        /// What the peer fails to do.
+        what: &'static str,
+    },
+    /// The system reported an error.
+    #[error("the connection failed")]
+    Io(#[from] io::Error),
+}
+
+asm2464::coded!(ConnectionError {
+    Packet => "asmpatch::serve::protocol",
+    CutOff => "asmpatch::serve::cut_off",
+    Stuck => "asmpatch::serve::stuck",
+    Io => "asmpatch::serve::io",
+});
+
+/// The error that ended a server.
+#[derive(Debug, Error)]
+#[error("cannot wait for connections on {address}")]
+pub struct ServeError {
+    address: Address,
+    source: io::Error,
+}
+
+asm2464::coded!(ServeError => "asmpatch::serve::wait");
+
+/// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
+///
+/// Records the traffic on `bus`. Each guest finds the unit just powered on, as after plugging it in. When the
+/// connection ends for any reason, the cable is pulled.
+///
+/// # Errors
+/// [`ServeError`]. An error of a connection only ends that connection.
+pub fn serve(
+    unit: &mut VirtualUnit,
+    listener: &Listener,
+    bus: Option<&Bus>,
+    once: bool,
+    interrupt: Interrupt<'_>,
+    progress: &mut dyn Progress<ServerEvent>,
+) -> Result<(), ServeError> {
+    let failed = |source| ServeError { address: listener.address().clone(), source };
+    while !interrupt.is_requested() {
+        wait(&listener.socket, PollFlags::IN, LOOK_UP).map_err(failed)?;
+        // Without a guest the unit has no power to lose.
+        let _ = unit.takes_replug_request();
+        let Some(peer) = listener.accept().map_err(failed)? else { continue };
+        progress.event(ServerEvent::Connected);
+        if unit.scenario().state != PowerOnState::Absent {
+            unit.unplug();
+            unit.plug_in();
+        }
+        let ended = Connection::new(peer, unit, bus).run(interrupt, progress);
+        unit.unplug();
+        match ended {
+            Ok(()) => progress.event(ServerEvent::Left),
+            Err(error) => progress.event(ServerEvent::GivenUp(error)),
+        }
+        if once {
+            break;
+        }
+    }
+    Ok(())
+}
+
+struct Connection<'u> {
+    peer: UnixStream,
+    session: Session<'u>,
+    inbox: Inbox,
+    outbox: Outbox,
+    /// Time at which a byte last moved.
+    moved_at: Instant,
+}
+
+impl<'u> Connection<'u> {
+    fn new(peer: UnixStream, unit: &'u mut VirtualUnit, bus: Option<&Bus>) -> Self {
+        let mut outbox = Outbox::default();
+        outbox.patience = Some(ANSWER_PATIENCE);
+        outbox.hello();
+        Self {
+            peer,
+            session: Session::new(unit, bus.cloned()),
+            inbox: Inbox::default(),
+            outbox,
+            moved_at: Instant::now(),
+        }
+    }
+
+    /// Serves until the peer leaves, or until Ctrl-C.
+    fn run(
+        mut self,
+        interrupt: Interrupt<'_>,
+        progress: &mut dyn Progress<ServerEvent>,
+    ) -> Result<(), ConnectionError> {
+        let mut tell = |event| progress.event(ServerEvent::Unit(event));
+        while !interrupt.is_requested() {
+            self.write()?;
+            let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
+            match received {
+                Received::Bytes => self.work_off(&mut tell)?,
+                Received::Nothing => {
+                    self.session.replug_where_asked();
+                    // Requests that remained because the outbox was full.
+                    self.work_off(&mut tell)?;
+                    let until = self.settle(&mut tell)?;
+                    self.refuse_silent_guest()?;
+                    self.wait(until)?;
+                }
+                Received::End if self.inbox.bytes().is_empty() => return Ok(()),
+                Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
+            }
+        }
+        Ok(())
+    }
+
+    fn work_off(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), ConnectionError> {
+        loop {
+            let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
+            self.inbox.consume(used);
+            if !self.outbox.is_due() {
+                return Ok(());
+            }
+            self.write()?;
+        }
+    }
+
+    fn read(&mut self) -> Result<Received, ConnectionError> {
+        match self.peer.read(self.inbox.room()) {
+            Ok(0) => Ok(Received::End),
+            Ok(count) => {
+                self.inbox.end += count;
+                self.moved_at = Instant::now();
+                Ok(Received::Bytes)
+            }
+            Err(error) if is_not_yet(&error) => Ok(Received::Nothing),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Received::End),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn write(&mut self) -> Result<(), ConnectionError> {
+        while !self.outbox.unsent().is_empty() {
+            match self.peer.write(self.outbox.unsent()) {
+                Ok(count) => {
+                    self.outbox.advance(count);
+                    self.moved_at = Instant::now();
+                }
+                Err(error) if is_not_yet(&error) => break,
+                // Reading tells whether it left between two packets.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    let unsent = self.outbox.unsent().len();
+                    self.outbox.advance(unsent);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.outbox.was_offered();
+        Ok(())
+    }
+
+    fn refuse_silent_guest(&self) -> Result<(), ConnectionError> {
+        let what = if self.outbox.is_full() {
+            "does not read what it asked for"
+        } else if !self.inbox.bytes().is_empty() {
+            "owes the rest of a packet"
+        } else if !self.outbox.unsent().is_empty() {
+            "does not read what it asked for"
+        } else if !self.session.is_greeted() {
+            "does not say hello"
+        } else {
+            return Ok(());
+        };
+        if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
+    }
+
+    /// Does and sends what is due by itself. Returns the time until the next due event.
+    fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, ConnectionError> {
+        loop {
+            let _ = self.session.settle(&mut self.outbox, tell);
+            let mut until = self.session.wake_in();
+            let is_settled = until.is_some() || !self.session.settle(&mut self.outbox, tell);
+            let is_due = self.outbox.is_due();
+            // Send the latest answers before waiting for anything.
+            self.write()?;
+            if is_settled && !is_due {
+                until = until.or_else(|| self.session.wake_in());
+                return Ok(until.unwrap_or(LOOK_UP));
+            }
+        }
+    }
+
+    fn wait(&self, until: Duration) -> Result<(), ConnectionError> {
+        let mut events = PollFlags::empty();
+        events.set(PollFlags::IN, !self.outbox.is_full());
+        events.set(PollFlags::OUT, !self.outbox.unsent().is_empty());
+        Ok(wait(&self.peer, events, until)?)
+    }
+}
+
+enum Received {
+    Bytes,
+    Nothing,
+    End,
+}
+
+fn is_not_yet(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn wait(socket: &impl AsFd, events: PollFlags, longest: Duration) -> io::Result<()> {
+    let timeout = Timespec { tv_sec: 0, tv_nsec: longest.min(LOOK_UP).subsec_nanos().into() };
+    match poll(&mut [PollFd::new(socket, events)], Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Received bytes that are not processed yet.
+#[derive(Debug, Default)]
+struct Inbox {
+    storage: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Inbox {
+    fn bytes(&self) -> &[u8] {
+        &self.storage[self.start..self.end]
+    }
+
+    /// Buffer for the next bytes. Moves the rest of an unfinished packet to the front first.
+    fn room(&mut self) -> &mut [u8] {
+        if self.start > 0 {
+            self.storage.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let needed = self.end + READ_LEN;
+        if self.storage.len() < needed {
+            self.storage.resize(needed, 0);
+        }
+        &mut self.storage[self.end..]
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+}

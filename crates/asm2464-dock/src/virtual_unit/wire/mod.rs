@@ -1,0 +1,187 @@
+//! The wire between a host and firmware that answers by itself, with the scenario's faults.
+//!
+//! The firmware knows nothing of a fault. The wire passes a packet, changes it, or keeps it from one of the two sides.
+//! It answers packets that it keeps from the firmware itself, as docs/virtual-unit.md says. Faults strike only
+//! commands of Bulk-Only and UAS; on an interface of another class every packet passes.
+
+mod bulk_only;
+mod uas;
+
+use std::time::{Duration, Instant};
+
+use asm2464_chip::chip::{Chip, PacketIn, PacketOut};
+use asm2464_host::bridge::Endpoint;
+
+use self::bulk_only::BulkOnlyWire;
+use self::uas::UasWire;
+use super::nor::NorFlash;
+use super::reply::Halts;
+use super::scenario::{FaultKind, FaultPlan};
+
+/// The chip at the other end.
+type ServedChip = Chip<NorFlash>;
+
+/// Protocol on the bulk pipes.
+#[derive(Debug, Default)]
+enum Protocol {
+    BulkOnly(BulkOnlyWire),
+    Uas(UasWire),
+    /// A protocol without commands.
+    #[default]
+    Other,
+}
+
+impl Protocol {
+    /// Finds the protocol by bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
+    fn of(class: [u8; 3]) -> Self {
+        match class {
+            [0x08, 0x06, 0x50] => Self::BulkOnly(BulkOnlyWire::default()),
+            [0x08, 0x06, 0x62] => Self::Uas(UasWire::default()),
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Next item for the host on a waiting pipe.
+#[derive(Debug)]
+enum Due {
+    /// A halt of the pipe.
+    Halt,
+    /// A packet.
+    Packet(Vec<u8>),
+    /// The packet that ends the command.
+    Status(Vec<u8>),
+}
+
+/// Effect of the wire on a command, and the earliest time of its status.
+#[derive(Debug, Default, Clone, Copy)]
+struct WireEffect {
+    fault: Option<FaultKind>,
+    ready_at: Option<Instant>,
+}
+
+/// Judges each command once, even if the unit takes it only when it is offered again.
+#[derive(Debug, Default)]
+struct Judge {
+    command_time: Duration,
+    offered: Option<(Vec<u8>, Option<FaultKind>)>,
+}
+
+impl Judge {
+    fn judge(&mut self, packet: &[u8], opcode: u8, faults: &mut FaultPlan) -> WireEffect {
+        let ready_at = (!self.command_time.is_zero()).then(|| Instant::now() + self.command_time);
+        if faults.is_empty() {
+            return WireEffect { fault: None, ready_at };
+        }
+        let fault = match self.offered.take() {
+            Some((before, fault)) if before == packet => fault,
+            _ => faults.strike(opcode),
+        };
+        self.offered = Some((packet.to_vec(), fault));
+        WireEffect { fault, ready_at }
+    }
+
+    fn taken(&mut self) {
+        self.offered = None;
+    }
+}
+
+/// The wire of one attachment.
+#[derive(Debug, Default)]
+pub(super) struct AttachmentWire {
+    protocol: Protocol,
+    /// Those of a fault: the firmware keeps its own.
+    pub(super) halts: Halts,
+    judge: Judge,
+    /// A fault has taken the unit off the bus.
+    pub(super) has_vanished: bool,
+}
+
+impl AttachmentWire {
+    /// Creates a wire on which a command's status comes no sooner than `command_time` after it.
+    pub(super) fn new(command_time: Duration) -> Self {
+        Self { judge: Judge { command_time, offered: None }, ..Self::default() }
+    }
+
+    /// Starts over with the class of another alternate setting, or the same one. Drops commands in progress.
+    pub(super) fn start_over(&mut self, class: Option<[u8; 3]>) {
+        let protocol = class.map(Protocol::of).unwrap_or_default();
+        *self = Self { protocol, ..Self::new(self.judge.command_time) };
+    }
+
+    /// Drops the command on a Bulk-Only Mass Storage Reset. Halts stay (Bulk-Only Transport 1.0, section 3.1).
+    pub(super) fn mass_storage_reset(&mut self) {
+        if let Protocol::BulkOnly(wire) = &mut self.protocol {
+            *wire = BulkOnlyWire::default();
+        }
+        self.judge.taken();
+    }
+
+    /// Time at which a delayed status may pass.
+    pub(super) fn ready_at(&self) -> Option<Instant> {
+        match &self.protocol {
+            Protocol::BulkOnly(wire) => wire.ready_at(),
+            Protocol::Uas(wire) => wire.ready_at(),
+            Protocol::Other => None,
+        }
+    }
+
+    /// Handles a packet from the host.
+    pub(super) fn bulk_out(
+        &mut self,
+        chip: &mut ServedChip,
+        endpoint: Endpoint,
+        stream: u16,
+        packet: &[u8],
+        faults: &mut FaultPlan,
+    ) -> PacketOut {
+        if self.halts.holds(endpoint) {
+            return PacketOut::Stall;
+        }
+        let (judge, has_vanished) = (&mut self.judge, &mut self.has_vanished);
+        let mut effect = |opcode| {
+            let effect = judge.judge(packet, opcode, faults);
+            *has_vanished |= effect.fault == Some(FaultKind::Disconnect);
+            effect
+        };
+        let reply = match (&mut self.protocol, endpoint) {
+            (Protocol::BulkOnly(wire), Endpoint::DataOut) => wire.out(chip, packet, &mut self.halts, &mut effect),
+            (Protocol::Uas(wire), Endpoint::Command) => wire.command(chip, packet, &mut effect),
+            (Protocol::Uas(wire), Endpoint::DataOut) => wire.out(chip, stream, packet, &mut self.halts),
+            _ => chip.bulk_out(endpoint.address(), stream, packet),
+        };
+        if reply == PacketOut::Accepted {
+            self.judge.taken();
+        }
+        reply
+    }
+
+    /// Handles the host's request for a packet.
+    pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> PacketIn {
+        if self.halts.holds(endpoint) {
+            return PacketIn::Stall;
+        }
+        match (&mut self.protocol, endpoint) {
+            (Protocol::BulkOnly(wire), Endpoint::DataIn) => wire.input(chip, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::DataIn) => wire.input(chip, stream, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::Status) => wire.status(chip, stream, &mut self.halts),
+            _ => chip.bulk_in(endpoint.address(), stream),
+        }
+    }
+}
+
+/// The part that passes of data to the host that a fault cuts short: the first half, packet by packet.
+fn first_half(data: &[u8], most: usize) -> impl Iterator<Item = Vec<u8>> {
+    data[..data.len() / 2].chunks(most).map(<[u8]>::to_vec)
+}
+
+/// The part that passes of data from the host that a fault cuts short: as many whole packets as fit into half of it.
+fn packets_in_half(len: u32, most: usize) -> u32 {
+    let most = most as u32;
+    len / 2 / most * most
+}
+
+/// Whether a status that is delayed until `at` may pass.
+fn is_ready(at: Option<Instant>) -> bool {
+    at.is_none_or(|at| at <= Instant::now())
+}

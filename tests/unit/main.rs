@@ -8,6 +8,7 @@ mod chip_images;
 mod busy_flash;
 mod no_allocation;
 mod open_control;
+mod open_runtime;
 #[cfg(unix)]
 mod pcap;
 mod pcie_chip;

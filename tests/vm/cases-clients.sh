@@ -3,14 +3,14 @@
 
 # shellcheck shell=bash
 
-# client RELEASE PORT ARGUMENT...: runs a release's client on the unit at a port.
+# client RELEASE PORT COMMAND [ARGUMENT...]: runs a release's client on the unit at a port.
 client() {
-  local release=$1 port=$2 device libusb
-  shift 2
+  local release=$1 port=$2 command=$3 device libusb
+  shift 3
   device=$(device_of "$port")
   libusb=$(echo /usr/lib/*/libusb-1.0.so.0)
   PYTHONPATH=$cache/tinygrad-$release PYTHONDONTWRITEBYTECODE=1 LIBUSB_PATH=$libusb \
-    python3 "$vm/clients/tinygrad-$release.py" "$@" "$(cat "$device/idVendor")" "$(cat "$device/idProduct")"
+    python3 "$vm/clients/tinygrad-$release.py" "$command" "$(cat "$device/idVendor")" "$(cat "$device/idProduct")" "$@"
 }
 
 has_runtime() { [ -e "$cache/tinygrad-$1/.complete" ]; }

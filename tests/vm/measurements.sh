@@ -155,6 +155,33 @@ open_firmwares_streams_with_one_and_with_many_in_flight() {
   unplug 0
 }
 
+# Both clients alternately, with the open image on the chip model. A row: what, bytes, bytes a transfer, transfers in
+# flight. `calls` are what the library's own calls make of it.
+asmpatch_against_the_client_of_tinygrad_0_14_0() {
+  local round row word kind bytes piece depth figure
+  local rows=('f0-write 65536 65536 1' 'f0-write 65536 4096 16' 'f0-read 65536 65536 1' 'f2-write 4096 4096 1'
+    'f2-write 524288 524288 1' 'f2-write 524288 16384 16' 'tlp 1024 512 1' 'tlp 1024 512 16')
+  open_unit 0 turns
+  rm -f ours-* calls-* theirs-*
+  for ((round = 0; round < rounds; round++)); do
+    for row in "${rows[@]}"; do
+      read -r kind bytes piece depth <<<"$row"
+      "$examples/open_rate" "$(port_path 0)" "$kind" "$bytes" "$piece" "$depth" | sed 's/ MB.*//' >>"ours-${row// /-}"
+      "$examples/open_rate" "$(port_path 0)" "$kind" "$bytes" 0 "$depth" | sed 's/ MB.*//' >>"calls-${row// /-}"
+    done
+    while read -r word figure row; do
+      if [ "$word" = MB/s ]; then echo "$figure" >>"theirs-${row// /-}"; fi
+    done < <(client 0.14.0 0 rate "${rows[@]}")
+  done
+  for row in "${rows[@]}"; do
+    all_rounds_in "ours-${row// /-}"
+    all_rounds_in "calls-${row// /-}"
+    all_rounds_in "theirs-${row// /-}"
+    say "$row: asmpatch $(median <"ours-${row// /-}") MB/s ($(spread <"ours-${row// /-}")), its calls $(median <"calls-${row// /-}") ($(spread <"calls-${row// /-}")), tinygrad 0.14.0 $(median <"theirs-${row// /-}") ($(spread <"theirs-${row// /-}")), ratio $(awk -v a="$(median <"ours-${row// /-}")" -v b="$(median <"theirs-${row// /-}")" 'BEGIN { printf "%.2f", a / b }')"
+  done
+  unplug 0
+}
+
 uas_against_the_kernels() {
   local direction depth
   plain 0
@@ -325,6 +352,7 @@ runtime_figures=()
 if [ ${#open_cases[@]} -gt 0 ]; then runtime_figures+=(flash_through_registers pcie_on_a_tree_of_five_devices); fi
 if [ -e "$images/patched.bin" ]; then runtime_figures+=(plain_responder_beside_the_chip); fi
 if has_runtime 0.13.0; then runtime_figures+=(asmpatch_against_the_client_of_tinygrad_0_13_0); fi
+if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then runtime_figures+=(asmpatch_against_the_client_of_tinygrad_0_14_0); fi
 if [ -e "$images/open.bin" ]; then runtime_figures+=(open_firmwares_streams_with_one_and_with_many_in_flight); fi
 for figure in "${runtime_figures[@]}" e4_at_31_tags_against_one uas_against_the_kernels bulk_only_against_usb_storage \
   processor_time_per_command processor_time_by_function eight_units_flashed_at_once_against_one; do

@@ -1,11 +1,14 @@
 """Drives a unit that runs open firmware with the USB code of tinygrad 0.14.0, which nobody here wrote.
 
     tinygrad-0.14.0.py check VENDOR PRODUCT        memory behind the bridge, written one way and read another
+    tinygrad-0.14.0.py rate VENDOR PRODUCT         MB/s, a line a row: what, bytes, bytes a transfer, transfers in flight
 
 A byte that differs ends it with status 1.
 """
 import struct
 import sys
+import time
+from collections import deque
 
 from compare import PATIENCE, be_patient, find_gpu, pattern, same
 from tinygrad.runtime.autogen import libusb
@@ -15,7 +18,7 @@ from tinygrad.runtime.support.usb import USB3, CustomASM24Controller
 WINDOW, WINDOW_PAGE = 0xF000, 0xC8D9
 # XDATA that the firmware doesn't use: its variables start at 0x6000.
 FREE = 0x3000
-WRITE_STREAM = 0x60 | 0x0F << 8
+READ, WRITE_STREAM = 0x20 | 0x0F << 8, 0x60 | 0x0F << 8
 
 
 class PatientUSB3(USB3):
@@ -72,15 +75,97 @@ def check_memory(unit):
     same("a stream whose 16 packets are in flight at once", bytes(other), unit.pcie_mem_read(base, len(other)))
 
 
-def check(vendor, product):
+def opened(vendor, product):
     (device, where), = USB3.list_devices(vendor, product)
     unit = CustomASM24Controller(PatientUSB3(device))
     print("at", where, repr(unit.usb.product), flush=True)
+    return unit
+
+
+def check(vendor, product):
+    unit = opened(vendor, product)
     check_xdata(unit)
     check_sram(unit)
     check_memory(unit)
 
 
+def in_flight(usb, depth, submissions):
+    """Keeps transfers in flight, and waits for the oldest when there are enough."""
+    tags = deque()
+    for tag in submissions:
+        tags.append(tag)
+        if len(tags) == depth:
+            usb.bulk_wait(tags.popleft())
+    for tag in tags:
+        usb.bulk_wait(tag)
+
+
+def pieces(data, piece):
+    return (memoryview(data)[at:at + piece] for at in range(0, len(data), piece))
+
+
+def write_stream(unit, base, data, piece, depth):
+    if depth == 1:
+        unit.pcie_mem_write(base, data)
+    else:
+        unit.usb.control_write(0xF0, WRITE_STREAM, 1, struct.pack("<QI", base, len(data) // 4))
+        in_flight(unit.usb, depth, map(unit.usb.bulk_write_async, pieces(data, piece)))
+    # Once this is answered, the last bytes sent are written.
+    unit.read(0xB450, 1)
+
+
+def write_sram(unit, data, piece, depth):
+    if depth == 1:
+        unit.scsi_write(data)
+    else:
+        unit.usb.control_write(0xF2, len(data) // 512, -(-len(data) // 0x4000) << 8)
+        in_flight(unit.usb, depth, map(unit.usb.bulk_write_async, pieces(data, piece)))
+
+
+def single_reads(unit, base, length, depth):
+    if depth == 1:
+        return struct.pack(f"<{length // 4}I", *[unit.pcie_request(0x20, base + at) for at in range(0, length, 4)])
+    answers = []
+
+    def submissions():
+        for at in range(0, length, 4):
+            yield unit.usb.control_write_async(0xF0, READ, 0, struct.pack("<QI", base + at, 0))
+            tag, answer = unit.usb.control_read_async(0xF0, 8)
+            answers.append(answer)
+            yield tag
+
+    in_flight(unit.usb, depth, submissions())
+    return b"".join(bytes(answer[:4]) for answer in answers)
+
+
+def rate(vendor, product):
+    unit = opened(vendor, product)
+    base, _ = System.pci_setup_usb_bars(unit, gpu_bus=find_gpu(unit), mem_base=0x10000000, pref_mem_base=32 << 30)[0]
+    for row in sys.argv[4:]:
+        kind, *numbers = row.split()
+        length, piece, depth = map(int, numbers)
+        # The client sends only from writable buffers.
+        data = bytearray(pattern(length, seed=length))
+        if kind in ("f0-read", "tlp"):
+            unit.pcie_mem_write(base, data)
+        run = {"f0-write": lambda: write_stream(unit, base, data, piece, depth),
+               "f0-read": lambda: unit.pcie_mem_read(base, length),
+               "f2-write": lambda: write_sram(unit, data, piece, depth),
+               "tlp": lambda: single_reads(unit, base, length, depth)}[kind]
+        run()
+        took, count = 0, 0
+        while took < 0.5:
+            began = time.perf_counter()
+            found = run()
+            took, count = took + time.perf_counter() - began, count + 1
+        if kind == "f0-write":
+            found = unit.pcie_mem_read(base, length)
+        elif kind == "f2-write":
+            found, data = unit.read(WINDOW, min(length, 0x1000)), data[:0x1000]
+        same(row, data, found)
+        print("MB/s", count * length / took / 1e6, row, flush=True)
+
+
 if __name__ == "__main__":
     be_patient(libusb)
-    {"check": check}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))
+    {"check": check, "rate": rate}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))

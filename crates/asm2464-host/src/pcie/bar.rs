@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use super::error::PcieError;
+
 /// Kind of address that a BAR asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
@@ -73,6 +75,18 @@ impl Bar {
         0x10 + 4 * self.index as u16
     }
 
+    /// Address of `len` bytes at `offset` of the memory behind the BAR.
+    ///
+    /// # Errors
+    /// [`PcieError::Impossible`] for an I/O BAR, one without an address, and bytes outside of its memory.
+    pub fn at(&self, offset: u64, len: usize) -> Result<u64, PcieError> {
+        let size = self.size.filter(|_| self.is_assigned() && self.kind != BarKind::Io).unwrap_or(0);
+        let end = offset.checked_add(len as u64).filter(|end| *end <= size);
+        end.and_then(|_| self.address.checked_add(offset)).ok_or_else(|| PcieError::Impossible {
+            what: format!("{len} bytes at {offset:#x} of BAR {}, behind which {size:#x} can be reached", self.index),
+        })
+    }
+
     /// Whether the BAR has an address.
     pub const fn is_assigned(&self) -> bool {
         self.address != 0
@@ -118,6 +132,17 @@ mod tests {
             ]
         );
         assert!(bars[0].prefetchable && bars[1].prefetchable && !bars[3].prefetchable);
+    }
+
+    #[test]
+    fn an_address_behind_a_bar_stays_within_its_memory() {
+        let bar = sized(&[0x1000_0000], &[0xFFFF_0000])[0];
+        assert_eq!(bar.at(0xFFFC, 4), Ok(0x1000_FFFC));
+        for (offset, len) in [(0xFFFC, 5), (0x1_0000, 1), (u64::MAX, 1)] {
+            assert!(bar.at(offset, len).unwrap_err().to_string().contains("of BAR 0"), "{offset:#x} {len}");
+        }
+        assert!(sized(&[0], &[0xFFFF_0000])[0].at(0, 4).is_err(), "nobody has assigned an address");
+        assert!(sized(&[0xE001], &[0xFF01])[0].at(0, 4).is_err(), "I/O");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
-use asm2464::sram::{OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
+use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
 use thiserror::Error;
 
 use super::error::PcieError;
@@ -299,7 +299,11 @@ impl<T: Transport> Bridge<T> {
 
 impl OpenBridge {
     /// Reads the SRAM with F2 from a slot of 16 KiB on: arms the DMA, lets `tell` set up the device, and receives the
-    /// data. `tell` gets the entry that the device has to write once the data is in the SRAM.
+    /// data. `tell` gets the entry that the device has to write, in the unit's
+    /// [completions page](OpenBridge::completions_page), once the data is in the SRAM.
+    ///
+    /// Read from slot 0: on silicon an entry releases the data from there on, and whoever stages its data at a later slot
+    /// throws the first slots' data away. Source: tinygrad's pull request 17369; either runtime arms slot 0 alone.
     ///
     /// # Errors
     /// [`SramReadError`]. Without a device that completes the read, [`ControlError::BulkTimeout`]; the DMA stays armed
@@ -311,10 +315,11 @@ impl OpenBridge {
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         let sectors = sectors_from(F2, first_slot, buffer.len())?;
+        let to = page_address(self.completions_page()?);
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
         bytes[14] = 1;
-        tell(self, Entry { to: page_address(OPEN_COMPLETIONS_PAGE), bytes, command_at: None }).map_err(Into::into)?;
+        tell(self, Entry { to, bytes, command_at: None }).map_err(Into::into)?;
         Ok(self.bulk_in(buffer)?)
     }
 }

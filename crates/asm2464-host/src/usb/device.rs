@@ -11,6 +11,7 @@ use super::descriptors::INTERFACE;
 use super::discovery::Found;
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, stay_away_at_the_end};
+use super::lock::UnitLock;
 use crate::bridge::{Endpoint, PipeError, PortPath};
 
 /// bmRequestType of a standard request to the device, host to device (USB 3.2, 9.3).
@@ -35,6 +36,7 @@ pub struct Device {
     alternates: usize,
     state: BridgeState,
     _awake: Awake,
+    _lock: UnitLock,
 }
 
 impl Device {
@@ -53,6 +55,7 @@ impl Device {
     fn try_open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         stay_away_at_the_end();
         let port = &found.port;
+        let lock = UnitLock::take(port)?;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let failed = |what| {
             move |source| match UsbError::of(what, port, source) {
@@ -71,7 +74,7 @@ impl Device {
         }
         let handle = Gated::claim(handle, INTERFACE).map_err(failed("claim"))?;
         let (state, alternates) = (found.info.state, layout.alternates);
-        let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake };
+        let device = Self { handle, port: port.clone(), alternate, alternates, state, _awake: awake, _lock: lock };
         device.select_alternate()?;
         info!("{port}: interface claimed, alternate setting {alternate}");
         Ok(device)

@@ -1,7 +1,8 @@
 //! Real devices through libusb: discovery, checks, opening and transfers.
 //!
 //! [`discover`] lists possible ASM2464PD units without opening anything. [`Device`] is an opened one: its kernel driver
-//! is detached and its interface claimed, and dropping it undoes both. [`sysfs`] reads from Linux what belongs to a
+//! is detached and its interface claimed, and dropping it undoes both. [`UnitLock`] is the file by which programs keep out
+//! of each other's way. [`sysfs`] reads from Linux what belongs to a
 //! unit: its kernel driver, its disks and their mounts.
 
 mod awake;
@@ -15,6 +16,7 @@ mod forced_exit;
 mod free_disk;
 mod hotplug;
 mod known_units;
+mod lock;
 mod port;
 mod port_power;
 pub mod sysfs;
@@ -30,6 +32,7 @@ pub use forced_exit::release_all;
 pub use free_disk::FreeDisk;
 pub use hotplug::HotplugWatch;
 pub use known_units::KnownUnits;
+pub use lock::UnitLock;
 pub use port::UsbPort;
 
 use tracing::info;

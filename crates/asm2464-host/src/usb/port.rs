@@ -13,6 +13,7 @@ use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::UsbError;
 use super::hotplug::HotplugWatch;
+use super::lock::UnitLock;
 use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{
@@ -35,6 +36,8 @@ pub struct UsbPort {
     seen: Option<u8>,
     /// Address of the boot loader whose port was reset, which it needs once.
     woken: Option<u8>,
+    /// The lock of the unit that was opened last, which stays while it is closed and while it restarts.
+    lock: Option<UnitLock>,
     /// Whether the disk behind the unit was opened exclusively at the last open.
     is_disk_checked: bool,
     /// Until then the system may be busy with a unit that has just restarted.
@@ -54,6 +57,7 @@ impl UsbPort {
             known: found.known.clone(),
             seen: Some(found.address()),
             woken: None,
+            lock: None,
             is_disk_checked: true,
             settles_until: None,
             interrupt: Interrupt::never(),
@@ -75,6 +79,7 @@ impl UsbPort {
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
         let found = self.found()?;
+        self.lock = Some(UnitLock::take(&self.port)?);
         let device = boot_loader::open(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
@@ -168,6 +173,7 @@ impl Port for UsbPort {
         let bridge = self.open_when_settled(|port| {
             let found = port.found()?;
             port.seen = Some(found.address());
+            port.lock = Some(UnitLock::take(&port.port)?);
             super::control(&found)
         })?;
         info!("{}: opened for control requests", self.port);
@@ -232,6 +238,7 @@ mod tests {
             known: Arc::new(KnownUnits::default()),
             seen: None,
             woken: None,
+            lock: None,
             is_disk_checked: true,
             is_vouched_for: false,
             settles_until,

@@ -112,12 +112,16 @@ impl From<ControlError> for Halt {
             | ControlError::BulkTimeout { deadline, .. }
             | ControlError::SramBusy { deadline, .. } => Outcome::no_answer(deadline).into(),
             ControlError::Short { expected, found, .. } => Outcome::Short { expected, found }.into(),
-            ControlError::Stalled { .. } | ControlError::Malformed { .. } => {
+            ControlError::Stalled { .. }
+            | ControlError::Malformed { .. }
+            | ControlError::Completion { .. }
+            | ControlError::LinkDown { .. } => {
                 Outcome::Refused { reason: error.to_string() }.into()
             }
-            ControlError::Disconnected { .. } | ControlError::Length { .. } | ControlError::Io { .. } => {
-                Self::Error(error.into())
-            }
+            ControlError::Disconnected { .. }
+            | ControlError::Length { .. }
+            | ControlError::Interrupted(_)
+            | ControlError::Io { .. } => Self::Error(error.into()),
         }
     }
 }

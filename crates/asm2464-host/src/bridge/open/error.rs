@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use asm2464::interrupt::Interrupted;
+use asm2464::tlp::{CompletionStatus, Tlp, ltssm_name};
 use thiserror::Error;
 
 use super::super::pipes::PipeError;
+use super::SupplyMeasurement;
 use super::job::OpenRequest;
 
 /// Reasons a request failed.
@@ -76,6 +79,27 @@ pub enum ControlError {
         /// The requested value.
         found: String,
     },
+    /// The completion of a TLP has an error status.
+    #[error("{tlp} ended with: {status}")]
+    Completion {
+        /// The TLP.
+        tlp: Tlp,
+        /// The completion's status.
+        status: CompletionStatus,
+    },
+    /// The PCIe link did not come up.
+    #[error("the PCIe link is down after {waited:?}: XDATA 0xB450 reads {ltssm:#04x} ({}), expected 0x78{}", ltssm_name(*ltssm), supplied(*supply))]
+    LinkDown {
+        /// Time waited since PCIe's power was switched on.
+        waited: Duration,
+        /// Value of 0xB450.
+        ltssm: u8,
+        /// The board's supply, if it measures it.
+        supply: Option<SupplyMeasurement>,
+    },
+    /// The caller stopped the wait.
+    #[error(transparent)]
+    Interrupted(#[from] Interrupted),
     /// Any other error that the system reports.
     #[error("{request}: {source}")]
     Io {
@@ -95,10 +119,26 @@ asm2464::coded!(ControlError {
     Malformed => "asmpatch::control::malformed",
     SramBusy => "asmpatch::control::sram_busy",
     Length => "asmpatch::control::length",
+    Completion { status, .. } => status,
+    LinkDown => "asmpatch::pcie::link_down",
+    Interrupted(cause) => cause,
     Io => "asmpatch::control::io",
 });
 
 impl ControlError {
+    /// Whether another attempt may succeed: the wire failed, the function was not ready, or the bridge reported an error
+    /// of its own. A deadline that has passed is none of these, so that attempts never add up to more than one.
+    pub const fn may_pass(&self) -> bool {
+        match self {
+            Self::Short { .. } | Self::Malformed { .. } | Self::Io { .. } => true,
+            Self::Completion { status, .. } => {
+                use CompletionStatus::{ConfigRetry, Failed, TimedOut};
+                matches!(status, ConfigRetry | Failed | TimedOut)
+            }
+            _ => false,
+        }
+    }
+
     /// Builds the error of a control request that failed this way.
     pub(super) fn of_request(request: OpenRequest, source: PipeError, deadline: Duration) -> Self {
         match source {
@@ -108,4 +148,8 @@ impl ControlError {
             source @ (PipeError::Overflow | PipeError::Other(_)) => Self::Io { request, source },
         }
     }
+}
+
+fn supplied(supply: Option<SupplyMeasurement>) -> String {
+    supply.map(|supply| format!("; the supply is at {} mV", supply.voltage_mv)).unwrap_or_default()
 }

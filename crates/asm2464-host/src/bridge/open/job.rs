@@ -1,13 +1,9 @@
 //! One transfer of a stream, and how errors and the log name it.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use super::super::pipes::{Endpoint, SETUP_LEN};
 use super::command::OpenCommand;
-
-/// Time limit of F3, which answers after up to 2 s. Source: tinygrad's runtime, which waits as long.
-const PCIE_POWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One transfer of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,14 +42,6 @@ impl OpenJob {
             Self::Control(command) if command.is_read() => SETUP_LEN..SETUP_LEN + moved,
             Self::Bulk(Endpoint::DataIn, _) => 0..moved,
             _ => 0..0,
-        }
-    }
-
-    /// Time limit of the transfer.
-    pub(super) fn deadline(self, timeout: Duration) -> Duration {
-        match self {
-            Self::Control(OpenCommand::PciePower(_)) => timeout.max(PCIE_POWER_TIMEOUT),
-            _ => timeout,
         }
     }
 }

@@ -6,6 +6,8 @@
 mod command;
 mod error;
 pub(super) mod job;
+mod link;
+mod memory;
 mod queue;
 mod recovery;
 mod registers;
@@ -17,8 +19,8 @@ mod workload;
 use std::time::Duration;
 
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
-use asm2464::sram::{DMA_STATE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
-use asm2464::tlp::{Completion, LINK_UP, LTSSM, Tlp};
+use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
+use asm2464::tlp::{Completion, Tlp};
 pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
 pub use job::{OpenJob, OpenRequest};
@@ -35,6 +37,10 @@ use super::workload::DataPhase;
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Maximum number of bytes of one F0 stream. Longer ones go as several. Source: a defect of the open firmware, which
+/// loses count of longer streams.
+const STREAM_MAX: usize = 1 << 20;
 
 /// Time limit of C0. Builds that know the request answer within milliseconds. Some that don't never answer, and every
 /// command that asks waits this long.
@@ -81,6 +87,8 @@ pub struct OpenBridge {
     speed: BusSpeed,
     timeout: Duration,
     depth: usize,
+    /// Contents of 0xB26E:0xB26F, once read, until an E5 there.
+    completions_page: Option<u16>,
 }
 
 impl std::fmt::Debug for OpenBridge {
@@ -92,7 +100,7 @@ impl std::fmt::Debug for OpenBridge {
 impl OpenBridge {
     /// Creates a connection to the unit behind these pipes, at this speed.
     pub fn new(pipes: Box<dyn ControlPipes + Send>, speed: BusSpeed) -> Self {
-        Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH }
+        Self { queue: TransferQueue::new(pipes), speed, timeout: TIMEOUT, depth: MAX_DEPTH, completions_page: None }
     }
 
     /// The unit's speed.
@@ -100,7 +108,8 @@ impl OpenBridge {
         self.speed
     }
 
-    /// Sets the time limit of a request or bulk transfer, 5 s by default. F3 may always take 10 s.
+    /// Sets the time limit of a request or bulk transfer, 5 s by default. [`OpenBridge::pcie_power`] may always
+    /// take 10 s.
     pub const fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
@@ -152,6 +161,9 @@ impl OpenBridge {
     ) -> Result<(), ControlError> {
         let (len, most) = (buffer.len(), self.xdata_read_max());
         within_page("E4", from, len)?;
+        if writes.iter().any(|(at, _)| *at == COMPLETIONS_PAGE || *at == COMPLETIONS_PAGE.plus(1)) {
+            self.completions_page = None;
+        }
         let writes = writes.iter().map(|&(at, value)| OpenCommand::XdataWrite { at, value });
         let reads = (0..len).step_by(most).map(|at| {
             let len = (len - at).min(most) as u16;
@@ -178,22 +190,30 @@ impl OpenBridge {
         Ok(work.completions)
     }
 
-    /// F0, mode 1: writes memory on the PCIe side. Address and length are multiples of 4.
+    /// F0, mode 1: writes memory on the PCIe side, at most 1 MiB a stream. Address and length are multiples of 4.
     ///
     /// # Errors
     /// [`ControlError`]. An address that no device decodes causes no error.
     pub fn stream_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
-        let Some(dwords) = dwords("F0 (stream of memory writes)", address, data.len())? else { return Ok(()) };
-        self.run(&mut BulkWork::new(Some(OpenCommand::StreamWrite { address, dwords }), DataPhase::Out(data)))
+        whole_dwords("F0 (stream of memory writes)", address, data.len())?;
+        for (address, piece) in addresses(address).zip(data.chunks(STREAM_MAX)) {
+            let command = OpenCommand::StreamWrite { address, dwords: dwords(piece) };
+            self.run(&mut BulkWork::new(Some(command), DataPhase::Out(piece)))?;
+        }
+        Ok(())
     }
 
-    /// F0, mode 2: reads memory on the PCIe side. Address and length are multiples of 4.
+    /// F0, mode 2: reads memory on the PCIe side, at most 1 MiB a stream. Address and length are multiples of 4.
     ///
     /// # Errors
-    /// [`ControlError`].
+    /// [`ControlError`]. A stream has no status: what no device answers reads as the firmware pleases.
     pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
-        let Some(dwords) = dwords("F0 (stream of memory reads)", address, buffer.len())? else { return Ok(()) };
-        self.run(&mut BulkWork::new(Some(OpenCommand::StreamRead { address, dwords }), DataPhase::In(buffer)))
+        whole_dwords("F0 (stream of memory reads)", address, buffer.len())?;
+        for (address, piece) in addresses(address).zip(buffer.chunks_mut(STREAM_MAX)) {
+            let command = OpenCommand::StreamRead { address, dwords: dwords(piece) };
+            self.run(&mut BulkWork::new(Some(command), DataPhase::In(piece)))?;
+        }
+        Ok(())
     }
 
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
@@ -238,24 +258,6 @@ impl OpenBridge {
         self.run(&mut BulkWork::new(None, DataPhase::In(buffer)))
     }
 
-    /// F3: switches the power of PCIe. This clears bus numbers and BARs.
-    ///
-    /// # Errors
-    /// [`ControlError`]; older builds refuse it.
-    pub fn pcie_power(&mut self, on: bool) -> Result<(), ControlError> {
-        self.request(OpenCommand::PciePower(on), &mut [])
-    }
-
-    /// Reads XDATA 0xB450, the LTSSM's state. Also returns whether the PCIe link is up.
-    ///
-    /// # Errors
-    /// [`ControlError`].
-    pub fn link_state(&mut self) -> Result<(u8, bool), ControlError> {
-        let mut state = [0];
-        self.xdata_read(LTSSM, &mut state)?;
-        Ok((state[0], state[0] == LINK_UP))
-    }
-
     /// C0: reads the state of the supply; `None` from builds that don't know the request, which stall it or don't
     /// answer.
     ///
@@ -271,6 +273,35 @@ impl OpenBridge {
             Err(ControlError::Timeout { .. }) => self.link_state().map(|_| None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The page of 4 KiB on the PCIe side where a device writes the completion entry that lets F2's data go to the host:
+    /// 0xB26E:0xB26F. It is read once, and again after an E5 there. A model of the chip reads 0 before anybody writes it.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub fn completions_page(&mut self) -> Result<u16, ControlError> {
+        if let Some(page) = self.completions_page {
+            return Ok(page);
+        }
+        let mut page = [0; 2];
+        self.xdata_read(COMPLETIONS_PAGE, &mut page)?;
+        let page = match u16::from_be_bytes(page) {
+            0 => OPEN_COMPLETIONS_PAGE,
+            page => page,
+        };
+        self.completions_page = Some(page);
+        Ok(page)
+    }
+
+    /// Moves that page, such as to [`VENDOR_COMPLETIONS_PAGE`](asm2464::sram::VENDOR_COMPLETIONS_PAGE), which a runtime
+    /// for NVIDIA's GPUs uses. No F2 may be armed.
+    ///
+    /// # Errors
+    /// [`ControlError`]; one byte may have been written.
+    pub fn set_completions_page(&mut self, page: u16) -> Result<(), ControlError> {
+        let [high, low] = page.to_be_bytes();
+        self.xdata_write_all(&[(COMPLETIONS_PAGE, high), (COMPLETIONS_PAGE.plus(1), low)])
     }
 
     /// Runs a stream of transfers, with as many in flight as [`OpenBridge::set_depth`] allows.
@@ -323,16 +354,23 @@ fn within_page(request: &'static str, from: XdataAddress, len: usize) -> Result<
     Err(ControlError::Length { request, limit: "bytes up to 0xFFFF", found })
 }
 
-/// Number of dwords of a stream; `None` if it is empty.
-fn dwords(request: &'static str, address: u64, len: usize) -> Result<Option<u32>, ControlError> {
-    let dwords = u32::try_from(len / 4).ok().filter(|_| len.is_multiple_of(4) && address.is_multiple_of(4));
-    match dwords {
-        Some(dwords) => Ok(Some(dwords).filter(|dwords| *dwords > 0)),
-        None => {
-            let found = format!("{len} bytes at {address:#x}");
-            Err(ControlError::Length { request, limit: "whole dwords", found })
-        }
+/// Checks that a stream has whole dwords, up to the last address.
+fn whole_dwords(request: &'static str, address: u64, len: usize) -> Result<(), ControlError> {
+    if len.is_multiple_of(4) && address.is_multiple_of(4) && address.checked_add(len as u64).is_some() {
+        return Ok(());
     }
+    let found = format!("{len} bytes at {address:#x}");
+    Err(ControlError::Length { request, limit: "whole dwords", found })
+}
+
+/// Addresses of the streams that carry one range.
+fn addresses(first: u64) -> impl Iterator<Item = u64> {
+    std::iter::successors(Some(first), |address| address.checked_add(STREAM_MAX as u64))
+}
+
+/// Number of dwords of a stream.
+const fn dwords(piece: &[u8]) -> u32 {
+    (piece.len() / 4) as u32
 }
 
 /// Number of SRAM sectors of a length in bytes.

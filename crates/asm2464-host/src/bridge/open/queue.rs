@@ -146,7 +146,7 @@ impl TransferQueue {
     fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), ControlError> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
         let reaped = match self.pipes.reap_known() {
-            None => self.pipes.reap(job.deadline(timeout)).and_then(|reaped| reaped.ok_or(PipeError::Timeout)),
+            None => self.pipes.reap(timeout).and_then(|reaped| reaped.ok_or(PipeError::Timeout)),
             Some(known) => Ok(known),
         };
         let outcome = reaped.and_then(|reaped| {
@@ -175,19 +175,18 @@ impl TransferQueue {
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
         let request = OpenRequest::of(job, self.armed_by);
         debug!("{request}: {source}");
-        let deadline = job.deadline(timeout);
         self.take_back();
         match (source, job) {
             (PipeError::Timeout, OpenJob::Bulk(..)) => {
                 let answers = self.answers();
-                ControlError::BulkTimeout { request, deadline, answers }
+                ControlError::BulkTimeout { request, deadline: timeout, answers }
             }
             (source @ PipeError::Stall, OpenJob::Bulk(endpoint, _)) => {
                 // If the unit is gone or refuses, the next request reports it.
                 let _ = self.pipes.clear_halt(endpoint);
                 ControlError::Io { request, source }
             }
-            (source, _) => ControlError::of_request(request, source, deadline),
+            (source, _) => ControlError::of_request(request, source, timeout),
         }
     }
 

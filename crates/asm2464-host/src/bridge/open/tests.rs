@@ -2,10 +2,12 @@
 //! answers.
 
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use asm2464::Coded as _;
+use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::tlp::CompletionStatus;
 
 use super::work::BULK_LEN;
@@ -389,6 +391,116 @@ fn the_link_is_up_when_0xb450_reads_78() {
     let (mut unit, log) = unit(vec![Ok(vec![0x78]), Ok(vec![0x11])]);
     assert_eq!((unit.link_state(), unit.link_state()), (Ok((0x78, true)), Ok((0x11, false))));
     assert_eq!(sent(&log)[0], control([0xC0, 0xE4, 0x50, 0xB4, 0, 0, 1, 0], &[]));
+}
+
+#[test]
+fn a_link_that_is_down_is_switched_on_and_awaited_and_one_that_is_up_is_left_alone() {
+    let never = Interrupt::never();
+    let (mut unit, log) = unit(vec![Ok(vec![0x78])]);
+    assert_eq!(unit.bring_link_up(Duration::ZERO, never), Ok(()));
+    assert_eq!(sent(&log).len(), 1);
+    for power in [Ok(vec![]), Err(PipeError::Stall)] {
+        let (mut unit, log) = self::unit(vec![Ok(vec![0]), power, Ok(vec![0x11]), Ok(vec![0x78])]);
+        assert_eq!(unit.bring_link_up(Duration::from_secs(60), never), Ok(()));
+        assert_eq!(sent(&log)[1], control([0x40, 0xF3, 1, 0, 0, 0, 0, 0], &[]));
+    }
+}
+
+#[test]
+fn a_link_that_stays_down_is_an_error_with_its_state_and_the_supply() {
+    let answers = [vec![0], vec![], vec![0x11], vec![0x34, 0x12, 0, 0, 0]];
+    let (mut unit, _) = unit(answers.into_iter().map(Ok).collect());
+    let error = unit.bring_link_up(Duration::ZERO, Interrupt::never()).unwrap_err();
+    let expected = "the PCIe link is down after 0ns: XDATA 0xB450 reads 0x11 (it detects a device and tries to reach it), \
+                    expected 0x78; the supply is at 4660 mV";
+    assert_eq!((error.to_string().as_str(), error.code()), (expected, "asmpatch::pcie::link_down"));
+    static STOP: AtomicBool = AtomicBool::new(true);
+    let (mut unit, _) = self::unit(vec![]);
+    let stopped = unit.bring_link_up(Duration::from_secs(60), Interrupt::watching(&STOP));
+    assert_eq!(stopped, Err(ControlError::Interrupted(Interrupted)));
+    for gone in [PipeError::Disconnected, PipeError::Timeout] {
+        let (mut unit, _) = self::unit(vec![Ok(vec![0]), Err(gone)]);
+        assert!(unit.bring_link_up(Duration::from_secs(60), Interrupt::never()).is_err());
+    }
+}
+
+#[test]
+fn a_long_stream_goes_as_several_of_at_most_1_mib() {
+    let len = 0x10_0000 * 2 + 8;
+    let f0 = |format, mode, address: u64, dwords: u32| {
+        let data = [&address.to_le_bytes()[..], &dwords.to_le_bytes()].concat();
+        control([0x40, 0xF0, format, 0x0F, mode, 0, 12, 0], &data)
+    };
+    let streams = |log| sent(log).into_iter().filter(|sent| matches!(sent, Sent::Control(..))).collect::<Vec<_>>();
+    let counts = [(0x8_FFF0_0000, 0x4_0000), (0x9_0000_0000, 0x4_0000), (0x9_0010_0000, 2)];
+    let (mut unit, log) = unit(vec![]);
+    unit.stream_write(0x8_FFF0_0000, &vec![7; len]).unwrap();
+    assert!(streams(&log).into_iter().eq(counts.map(|(address, dwords)| f0(0x60, 1, address, dwords))));
+    unit.stream_read(0x8_FFF0_0000, &mut vec![0; len]).unwrap();
+    assert!(streams(&log).into_iter().eq(counts.map(|(address, dwords)| f0(0x20, 2, address, dwords))));
+    assert!(unit.stream_write(u64::MAX - 3, &[0; 8]).is_err());
+}
+
+#[test]
+fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_between() {
+    let f0 = |format, enables, mode, address: u8, value: u32| {
+        let data = [&[address, 0, 0, 0, 0, 0, 0, 0][..], &value.to_le_bytes()].concat();
+        control([0x40, 0xF0, format, enables, mode, 0, 12, 0], &data)
+    };
+    let (mut unit, log) = unit(vec![]);
+    unit.memory_write(0x13, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
+    let middle = Sent::Out(vec![2, 3, 4, 5, 6, 7, 8, 9]);
+    let expected =
+        [f0(0x60, 8, 0, 0x10, 0x0100_0000), f0(0x60, 15, 1, 0x14, 2), middle, f0(0x60, 1, 0, 0x1C, 10)];
+    assert_eq!(sent(&log), expected);
+    unit.memory_write(0x11, &[1, 2]).unwrap();
+    unit.memory_write(0x20, &[1, 2, 3, 4]).unwrap();
+    unit.memory_write(0x23, &[]).unwrap();
+    assert_eq!(sent(&log), [f0(0x60, 6, 0, 0x10, 0x0002_0100), f0(0x60, 15, 0, 0x20, 0x0403_0201)]);
+
+    let done = |dword: [u8; 4]| [Ok(vec![]), Ok([&dword[..], &[0; 4]].concat())];
+    let answers = [&done([9, 9, 9, 1])[..], &[Ok(vec![]), Ok(vec![2, 3, 4, 5, 6, 7, 8, 9])], &done([10, 9, 9, 9])];
+    let (mut unit, _) = self::unit(answers.concat());
+    let mut found = [0; 10];
+    unit.memory_read(0x13, &mut found).unwrap();
+    assert_eq!(found, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    assert!(unit.memory_read(u64::MAX, &mut [0; 2]).is_err());
+}
+
+#[test]
+fn a_completion_with_an_error_status_is_an_error_and_what_may_pass_is_tried_again() {
+    let ended = |header, result| [Ok(vec![]), Ok(vec![7, 0, 0, 0, header, 0, 0, result])];
+    let (retry, timed_out, failed, unsupported) = (ended(0x40, 0), ended(0, 0xFF), ended(0, 1), ended(0x20, 0));
+    let read = Tlp::memory_read(0x1000);
+    for passing in [&retry, &timed_out, &failed, &[Ok(vec![]), Ok(vec![])], &[Ok(vec![]), Err(PipeError::Overflow)]] {
+        let (mut unit, log) = unit([&passing[..], passing, &ended(0, 0)].concat());
+        assert_eq!(unit.attempt(3, Duration::ZERO, |unit| unit.dword(&read)), Ok(7));
+        assert_eq!(sent(&log).len(), 6);
+        let (mut unit, _) = self::unit([&passing[..], passing, &ended(0, 0)].concat());
+        assert!(unit.attempt(2, Duration::ZERO, |unit| unit.dword(&read)).is_err());
+    }
+    let (mut unit, log) = unit(unsupported.to_vec());
+    let error = unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).unwrap_err();
+    assert_eq!((error.code(), sent(&log).len()), ("asmpatch::pcie::unsupported", 2));
+    assert_eq!(error.to_string(), "memory read at 0x1000 ended with: unsupported request");
+    for lasting in [PipeError::Disconnected, PipeError::Timeout, PipeError::Stall] {
+        let (mut unit, log) = self::unit(vec![Err(lasting)]);
+        assert!(unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).is_err());
+        assert!(sent(&log).len() <= 2);
+    }
+}
+
+#[test]
+fn the_completions_page_is_read_once_and_again_after_a_write_there() {
+    let (mut unit, log) = unit(vec![Ok(vec![0x08, 0x22])]);
+    assert_eq!((unit.completions_page(), unit.completions_page()), (Ok(0x0822), Ok(0x0822)));
+    assert_eq!(sent(&log), [control([0xC0, 0xE4, 0x6E, 0xB2, 0, 0, 2, 0], &[])]);
+    unit.set_completions_page(0x0828).unwrap();
+    assert_eq!(written(&log), [(0xB26E, 0x08), (0xB26F, 0x28)]);
+    log.lock().unwrap().answers = [Ok(vec![0x08, 0x28]), Ok(vec![]), Ok(vec![0, 0])].into();
+    assert_eq!(unit.completions_page(), Ok(0x0828));
+    unit.xdata_write(XdataAddress::main(0xB26F), 0x22).unwrap();
+    assert_eq!(unit.completions_page(), Ok(0x0822), "never written: the value after power-on");
 }
 
 #[test]

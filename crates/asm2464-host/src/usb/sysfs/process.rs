@@ -1,6 +1,6 @@
-//! Processes that have a USB device open. Source: proc_pid_fd(5), proc_pid_comm(5).
+//! Processes that have a USB device open or hold a file's lock. Source: proc_pid_fd(5), proc_pid_comm(5), proc_locks(5).
 
-use std::fs;
+use std::fs::{self, File};
 
 use asm2464::escape::Escape as _;
 
@@ -31,5 +31,26 @@ impl Sysfs {
         let mut found: Vec<Process> = names(&self.proc).iter().filter_map(holder).collect();
         found.sort();
         found
+    }
+
+    /// The processes that hold a lock of flock(2) on a file.
+    #[cfg(unix)]
+    pub(in crate::usb) fn lock_holders(&self, file: &File) -> Vec<Process> {
+        use std::os::unix::fs::MetadataExt as _;
+        let Ok(inode) = file.metadata().map(|metadata| metadata.ino()) else { return Vec::new() };
+        let holder = |line: &str| {
+            // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
+            let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else { return None };
+            let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
+            let pid = pid.parse().ok().filter(|_| is_it)?;
+            Some(Process { pid, command: read(&self.proc.join(pid.to_string()).join("comm")) })
+        };
+        read(&self.proc.join("locks")).lines().filter_map(holder).collect()
+    }
+
+    /// The processes that hold a lock on a file. This system doesn't tell.
+    #[cfg(not(unix))]
+    pub(in crate::usb) fn lock_holders(&self, _: &File) -> Vec<Process> {
+        Vec::new()
     }
 }

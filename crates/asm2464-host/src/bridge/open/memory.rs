@@ -1,0 +1,121 @@
+//! Memory and registers on the PCIe side, any number of bytes at any address, and attempts after a failure.
+
+use std::thread;
+use std::time::Duration;
+
+use asm2464::tlp::{Completion, CompletionStatus, Tlp};
+use tracing::info;
+
+use super::{ControlError, OpenBridge};
+
+impl OpenBridge {
+    /// F0: sends a TLP and returns the dword of its completion, which is 0 for a write.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Completion`] if the completion has an error status.
+    pub fn dword(&mut self, tlp: &Tlp) -> Result<u32, ControlError> {
+        match self.tlp(tlp)? {
+            None => Ok(0),
+            Some(Completion { status: CompletionStatus::Success, data }) => Ok(data),
+            Some(Completion { status, .. }) => Err(ControlError::Completion { tlp: *tlp, status }),
+        }
+    }
+
+    /// Reads memory on the PCIe side, such as behind a BAR. One dword comes by a single TLP, which has a status, and
+    /// several as a stream, which has none. Of the dwords at the ends, only the requested bytes are read.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::dword`] and [`OpenBridge::stream_read`].
+    pub fn memory_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
+        let (head, dwords) = parts("F0 (memory read)", address, buffer.len())?;
+        let (head, rest) = buffer.split_at_mut(head);
+        let (dwords, tail) = rest.split_at_mut(dwords);
+        let (middle, end) = (address + head.len() as u64, address + (head.len() + dwords.len()) as u64);
+        self.read_bytes(address, head)?;
+        match dwords.len() {
+            0 => {}
+            4 => self.read_bytes(middle, dwords)?,
+            _ => self.stream_read(middle, dwords)?,
+        }
+        self.read_bytes(end, tail)
+    }
+
+    /// Writes memory on the PCIe side, such as behind a BAR, in the order of the addresses. One dword goes as a single
+    /// TLP, several as a stream. Of the dwords at the ends, only these bytes are written. Writes are posted: an address
+    /// that no device decodes causes no error.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::dword`] and [`OpenBridge::stream_write`].
+    pub fn memory_write(&mut self, address: u64, data: &[u8]) -> Result<(), ControlError> {
+        let (head, dwords) = parts("F0 (memory write)", address, data.len())?;
+        let (head, rest) = data.split_at(head);
+        let (dwords, tail) = rest.split_at(dwords);
+        let (middle, end) = (address + head.len() as u64, address + (head.len() + dwords.len()) as u64);
+        self.write_bytes(address, head)?;
+        match dwords.len() {
+            0 => {}
+            4 => self.write_bytes(middle, dwords)?,
+            _ => self.stream_write(middle, dwords)?,
+        }
+        self.write_bytes(end, tail)
+    }
+
+    /// Reads bytes of one dword.
+    fn read_bytes(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), ControlError> {
+        let Some((dword, first, enables)) = place(address, bytes.len()) else { return Ok(()) };
+        let found = self.dword(&Tlp::memory_read(dword).with_enables(enables))?.to_le_bytes();
+        bytes.copy_from_slice(&found[first..first + bytes.len()]);
+        Ok(())
+    }
+
+    /// Writes bytes of one dword.
+    fn write_bytes(&mut self, address: u64, bytes: &[u8]) -> Result<(), ControlError> {
+        let Some((dword, first, enables)) = place(address, bytes.len()) else { return Ok(()) };
+        let mut value = [0; 4];
+        value[first..first + bytes.len()].copy_from_slice(bytes);
+        self.dword(&Tlp::memory_write(dword, u32::from_le_bytes(value)).with_enables(enables)).map(drop)
+    }
+
+    /// Does `work` up to `attempts` times, with a pause in between, while it ends in an error that
+    /// [may pass](ControlError::may_pass). GPU runtimes allow a TLP 10 attempts with 1 ms in between.
+    ///
+    /// A request that failed may have reached the device: repeat only what the device may see twice. A stream begins
+    /// again at its first dword.
+    ///
+    /// # Errors
+    /// That of the last attempt.
+    pub fn attempt<T>(
+        &mut self,
+        attempts: u32,
+        pause: Duration,
+        mut work: impl FnMut(&mut Self) -> Result<T, ControlError>,
+    ) -> Result<T, ControlError> {
+        for _ in 1..attempts {
+            match work(self) {
+                Err(error) if error.may_pass() => info!("{error}: trying again"),
+                settled => return settled,
+            }
+            thread::sleep(pause);
+        }
+        work(self)
+    }
+}
+
+/// Numbers of bytes of a range before its first whole dword, and in its whole dwords. A range within one dword has none.
+fn parts(request: &'static str, address: u64, len: usize) -> Result<(usize, usize), ControlError> {
+    if address.checked_add(len as u64).is_none() {
+        let found = format!("{len} bytes at {address:#x}");
+        return Err(ControlError::Length { request, limit: "addresses of 64 bits", found });
+    }
+    let head = (address.wrapping_neg() % 4) as usize;
+    Ok(if head >= len { (len, 0) } else { (head, (len - head) / 4 * 4) })
+}
+
+/// The dword that holds these bytes, their first place in it, and their enables; `None` for no bytes.
+const fn place(address: u64, len: usize) -> Option<(u64, usize, u8)> {
+    if len == 0 {
+        return None;
+    }
+    let first = (address % 4) as usize;
+    Some((address - first as u64, first, (((1_u32 << len) - 1) << first) as u8))
+}

@@ -1,0 +1,295 @@
+//! What a GPU runtime does with a unit that runs open firmware, through `asm2464-host` alone. The firmware is the practice
+//! image's open sibling, which has no streams, the open image that `ASMPATCH_OPEN_IMAGE` names, and a newer one if
+//! `ASMPATCH_OPEN_NEW_IMAGE` names it.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use asm2464::Coded as _;
+use asm2464::firmware::Image;
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::XdataAddress;
+use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
+use asm2464::tlp::Tlp;
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
+use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};
+use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
+use asm2464_host::pcie::{Bar, NoTime, Pcie, Scope, SramReadError};
+
+/// Pipes on which something happens once this many transfers have come back.
+struct Cut {
+    pipes: VirtualPipes,
+    left: Arc<AtomicUsize>,
+    happens: fn(&SharedBridge, &mut Reaped),
+    unit: SharedBridge,
+}
+
+impl Pipes for Cut {
+    fn streams(&self) -> u16 {
+        self.pipes.streams()
+    }
+
+    fn add_transfer(&mut self, capacity: usize) -> Result<TransferId, PipeError> {
+        self.pipes.add_transfer(capacity)
+    }
+
+    fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
+        self.pipes.reserve(transfer, capacity)
+    }
+
+    fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
+        self.pipes.buffer(transfer)
+    }
+
+    fn submit(&mut self, transfer: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
+        self.pipes.submit(transfer, endpoint, stream, len)
+    }
+
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let mut reaped = self.pipes.reap(timeout)?;
+        if let Some(reaped) = &mut reaped
+            && self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) == Ok(1)
+        {
+            (self.happens)(&self.unit, reaped);
+        }
+        Ok(reaped)
+    }
+
+    fn cancel(&mut self, transfer: TransferId) {
+        self.pipes.cancel(transfer);
+    }
+
+    fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
+        self.pipes.clear_halt(endpoint)
+    }
+
+    fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
+        self.pipes.mass_storage_reset(timeout)
+    }
+
+    fn reset_port(&mut self) -> Result<(), PipeError> {
+        self.pipes.reset_port()
+    }
+}
+
+impl ControlPipes for Cut {
+    fn submit_control(&mut self, transfer: TransferId) -> Result<(), PipeError> {
+        self.pipes.submit_control(transfer)
+    }
+}
+
+fn images() -> Vec<Image> {
+    let mut images = vec![crate::chip_images::open()];
+    images.extend(std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").map(|_| crate::chip_images::new_open()));
+    images
+}
+
+struct Dock {
+    unit: SharedBridge,
+    bridge: OpenBridge,
+    /// Set to n, something happens when the nth transfer comes back.
+    left: Arc<AtomicUsize>,
+}
+
+impl Dock {
+    fn new(image: Option<&Image>, scenario: &str, happens: fn(&SharedBridge, &mut Reaped)) -> Self {
+        let scenario = Scenario::parse(scenario).unwrap();
+        let file = image.map(Image::to_file);
+        let unit = VirtualBridge::in_memory(scenario, b"runtime", file.as_deref()).unwrap();
+        let unit = SharedBridge::new(unit);
+        unit.lock().reset_by_host(0).unwrap();
+        let pipes = VirtualPipes::open(&unit, None).unwrap();
+        let left = Arc::default();
+        let cut = Cut { pipes, left: Arc::clone(&left), happens, unit: unit.clone() };
+        Self { unit, bridge: OpenBridge::new(Box::new(cut), BusSpeed::Super), left }
+    }
+
+    fn plain(image: &Image, scenario: &str) -> Self {
+        Self::new(Some(image), scenario, |_, _| {})
+    }
+
+    /// Brings the link up and gives the card its addresses.
+    fn card(&mut self) -> (TinyGpu, Bar) {
+        self.bridge.bring_link_up(Duration::from_secs(10), Interrupt::never()).unwrap();
+        let mut patience = NoTime;
+        let mut pcie = Pcie::new(&mut self.bridge, &mut patience);
+        let mut survey = pcie.survey(Scope::USUAL).unwrap();
+        pcie.assign(&mut survey).unwrap();
+        let card = TinyGpu::open(&mut pcie, &survey).unwrap().unwrap();
+        let function = survey.functions.iter().find(|function| function.at == card.at).unwrap();
+        (card, function.bars[0])
+    }
+}
+
+const CARD: &str = "behind = 'tiny-gpu'";
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
+}
+
+fn read_back(bridge: &mut OpenBridge, card: &TinyGpu, buffer: &mut [u8]) -> Result<(), SramReadError> {
+    bridge.sram_read(0, buffer, |bridge, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry))
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn the_link_comes_up_within_its_deadline_or_the_error_has_its_state() {
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        dock.bridge.pcie_power(false).unwrap();
+        dock.bridge.bring_link_up(Duration::from_secs(10), Interrupt::never()).unwrap();
+        assert!(dock.bridge.link_state().unwrap().1);
+
+        let mut dock = Dock::plain(&image, "behind = 'nothing'");
+        let begun = Instant::now();
+        let error = dock.bridge.bring_link_up(Duration::from_millis(300), Interrupt::never()).unwrap_err();
+        assert!(matches!(error, ControlError::LinkDown { ltssm: 0, .. }), "{error}");
+        assert!(begun.elapsed() >= Duration::from_millis(300));
+        assert!(dock.bridge.xdata_read(XdataAddress::main(0), &mut [0]).is_ok(), "it goes on");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn bar_memory_is_written_and_read_at_any_offset_and_length() {
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let (_, bar) = dock.card();
+        let bridge = &mut dock.bridge;
+        let mut expected = pattern(0x2000, 1);
+        bridge.memory_write(bar.at(0, expected.len()).unwrap(), &expected).unwrap();
+        for (nth, (offset, len)) in
+            [(0, 1), (3, 1), (1, 3), (4, 4), (2, 4), (7, 8), (8, 8), (5, 1030), (0xFFF, 0x1001)].into_iter().enumerate()
+        {
+            let data = pattern(len, nth + 2);
+            bridge.memory_write(bar.at(offset as u64, len).unwrap(), &data).unwrap();
+            expected[offset..offset + len].copy_from_slice(&data);
+            let mut found = vec![0; len];
+            bridge.memory_read(bar.at(offset as u64, len).unwrap(), &mut found).unwrap();
+            assert!(found == data, "{len} bytes at {offset:#x}");
+        }
+        let mut found = vec![0; expected.len()];
+        bridge.memory_read(bar.address, &mut found).unwrap();
+        assert!(found == expected, "nothing beside was written");
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let (card, _) = dock.card();
+        for page in [None, Some(VENDOR_COMPLETIONS_PAGE)] {
+            if let Some(page) = page {
+                dock.bridge.set_completions_page(page).unwrap();
+            }
+            for len in [SECTOR_LEN, SLOT_LEN + SECTOR_LEN, SRAM_LEN] {
+                let data = pattern(len, len / SECTOR_LEN);
+                dock.bridge.sram_write(0, &data).unwrap();
+                let mut found = vec![0; len];
+                read_back(&mut dock.bridge, &card, &mut found).unwrap();
+                assert!(found == data, "{page:x?} {len}");
+            }
+        }
+        for (first_slot, len) in [(0, 0), (0, 511), (31, SLOT_LEN + SECTOR_LEN), (32, SECTOR_LEN)] {
+            assert!(dock.bridge.sram_write(first_slot, &vec![0; len]).is_err());
+        }
+    }
+}
+
+/// What a runtime asks of a unit.
+type Call = (&'static str, fn(&mut OpenBridge, &TinyGpu, Bar) -> Result<(), SramReadError>);
+
+/// Calls that every build answers.
+const CALLS: [Call; 4] = [
+    ("E4", |bridge, _, _| Ok(bridge.xdata_read(XdataAddress::SRAM_WINDOW, &mut [0; 4096])?)),
+    ("E5", |bridge, _, _| Ok(bridge.xdata_write_all(&[(XdataAddress::SRAM_WINDOW, 7); 50])?)),
+    ("TLPs", |bridge, _, bar| {
+        let reads: Vec<Tlp> = (0..40).map(|at| Tlp::memory_read(bar.address + 4 * at)).collect();
+        Ok(bridge.tlps(&reads).map(drop)?)
+    }),
+    ("attempts", |bridge, _, bar| {
+        let read = |bridge: &mut OpenBridge| bridge.dword(&Tlp::memory_read(bar.address));
+        Ok(bridge.attempt(10, Duration::from_millis(1), read).map(drop)?)
+    }),
+];
+
+/// Calls that need F2, F3 or F0's streams.
+const OPEN_CALLS: [Call; 7] = [
+    ("link", |bridge, _, _| {
+        bridge.pcie_power(false)?;
+        Ok(bridge.bring_link_up(Duration::from_secs(5), Interrupt::never())?)
+    }),
+    ("memory out", |bridge, _, bar| Ok(bridge.memory_write(bar.address + 1, &[7; 0x1_0000])?)),
+    ("memory in", |bridge, _, bar| Ok(bridge.memory_read(bar.address + 1, &mut [0; 0x1_0000])?)),
+    ("F2 out", |bridge, _, _| Ok(bridge.sram_write(0, &vec![7; SRAM_LEN])?)),
+    ("F2 in", |bridge, card, _| read_back(bridge, card, &mut vec![0; SRAM_LEN])),
+    ("check", |bridge, _, _| Ok(bridge.check_bulk()?)),
+    ("strobes", |bridge, _, _| Ok(bridge.strobe_engines()?)),
+];
+
+/// Unplugs units at the first transfer of a call, in the middle, and so late that it is done.
+fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
+    for (name, call) in calls {
+        let mut ended = 0;
+        for (depth, transfers) in [1, 4].into_iter().flat_map(|depth| [1, 2, 3, 5, 8, 21, 34].map(|nth| (depth, nth))) {
+            let mut dock = Dock::new(image, scenario, |unit, _| unit.lock().unplug());
+            let (card, bar) = dock.card();
+            dock.bridge.set_depth(depth);
+            dock.left.store(transfers, Ordering::Relaxed);
+            let outcome = call(&mut dock.bridge, &card, bar);
+            let is_gone = !dock.unit.lock().is_attached();
+            if let Err(error) = outcome {
+                // A call that had waited for its deadline would say so.
+                assert_eq!(error.code(), "asmpatch::control::disconnected", "{name}, {transfers}: {error}");
+                ended += 1;
+            }
+            assert!(!is_gone || dock.bridge.link_state().is_err(), "{name}, {transfers}: the next call");
+        }
+        assert!(ended > 0, "{name} was never interrupted");
+    }
+}
+
+#[test]
+fn a_unit_that_is_unplugged_amid_a_call_is_an_error_and_never_a_hang() {
+    unplug_amid(None, &format!("factory = 'open'\n{CARD}"), &CALLS);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_unit_with_open_firmware_that_is_unplugged_amid_any_call_is_an_error_and_never_a_hang() {
+    for image in images() {
+        unplug_amid(Some(&image), CARD, &CALLS);
+        unplug_amid(Some(&image), CARD, &OPEN_CALLS);
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn another_attempt_after_a_broken_transfer_moves_every_byte() {
+    for image in images() {
+        for transfers in [1, 2, 3] {
+            let mut dock = Dock::new(Some(&image), CARD, |_, reaped| {
+                reaped.end = TransferEnd::Failed(PipeError::Other("the wire".to_owned()));
+            });
+            let (_, bar) = dock.card();
+            let data = pattern(0x1_0000, transfers);
+            let pause = Duration::from_millis(1);
+            dock.left.store(transfers, Ordering::Relaxed);
+            assert!(dock.bridge.memory_write(bar.address, &pattern(0x1_0000, 99)).is_err());
+            dock.left.store(transfers, Ordering::Relaxed);
+            dock.bridge.attempt(3, pause, |bridge| bridge.memory_write(bar.address, &data)).unwrap();
+            let mut found = vec![0; data.len()];
+            dock.left.store(transfers, Ordering::Relaxed);
+            dock.bridge.attempt(3, pause, |bridge| bridge.memory_read(bar.address, &mut found)).unwrap();
+            assert!(found == data, "{transfers}");
+            dock.left.store(transfers, Ordering::Relaxed);
+            let read = |bridge: &mut OpenBridge| bridge.dword(&Tlp::memory_read(bar.address));
+            let first = dock.bridge.attempt(3, pause, read).unwrap();
+            assert_eq!(first.to_le_bytes(), data[..4]);
+        }
+    }
+}

@@ -4,7 +4,10 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, Unanswered};
+use asm2464_chip::chip::{
+    Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, SupplySensor,
+    Unanswered,
+};
 use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{new_open, open, open_usb4, powered_on};
@@ -22,7 +25,12 @@ fn unit(speed: Speed) -> Driver<MemoryFlash> {
 }
 
 fn unit_with(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
+    unit_on(image, Board::default(), speed)
+}
+
+fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver<MemoryFlash> {
     let mut unit = powered_on(image, speed);
+    unit.chip.set_board(board);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000);
     unit.chip.fabric_mut().attach(GPU, Box::new(gpu));
     unit.enumerate().unwrap();
@@ -203,6 +211,58 @@ fn new_open_firmware_reports_zeros_for_its_supply_while_the_fault_line_is_quiet(
             (unit.chip.peek(at), unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap()),
             (gpios, supply.into())
         );
+    }
+}
+
+/// The voltage in millivolts, the current in milliamperes, and the fault.
+fn supply(unit: &mut Driver<MemoryFlash>) -> (u16, i16, u8) {
+    let told = unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap();
+    (u16::from_le_bytes([told[0], told[1]]), i16::from_le_bytes([told[2], told[3]]), told[4])
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_reads_its_supply_from_the_sensor_of_a_board_that_has_one() {
+    for (voltage_mv, current_ma, fault) in [(12_050, 1_500, false), (11_250, -40, true)] {
+        let sensor = SupplySensor { voltage_mv, current_ma, fault };
+        let mut unit = unit_on(&new_open(), Board { supply: Some(sensor), ..Board::default() }, Speed::Super);
+        let (voltage, current, told) = supply(&mut unit);
+        // The sensor's units are 1.25 mV and 1.04 mA.
+        assert!(voltage.abs_diff(voltage_mv) <= 1 && current.abs_diff(current_ma) <= 1, "{voltage} mV, {current} mA");
+        assert_eq!(told, u8::from(fault));
+    }
+}
+
+fn pcie_state(unit: &mut Driver<MemoryFlash>) -> u8 {
+    unit.settle();
+    unit.chip.peek(XdataAddress::main(0xB450))
+}
+
+/// c5e2090 turns the lanes on before it trains the link, ed4e39b after, 821f218 seconds after.
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE, ASMPATCH_OPEN_NEW_IMAGE and ASMPATCH_OPEN_USB4_IMAGE"]
+fn the_pcie_link_of_every_open_firmware_trains_and_where_early_lanes_stick_the_old_ones_stays_in_configuration() {
+    for (early_lanes, old) in [(EarlyLanes::Train, 0x78), (EarlyLanes::Stick, 0x4C)] {
+        let board = Board { early_lanes, ..Board::default() };
+        for (image, state) in [(open(), old), (new_open(), 0x78), (open_usb4(), 0x78)] {
+            let mut unit = unit_on(&image, board, Speed::Super);
+            assert_eq!(pcie_state(&mut unit), state, "{early_lanes:?}");
+            send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24, 0).unwrap();
+            let (data, status, _) = completion(&mut unit);
+            assert_eq!((data == 0x744C_1002, status), (state == 0x78, u8::from(state != 0x78)), "{early_lanes:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
+fn open_firmware_takes_the_pcie_link_down_and_up() {
+    for image in [open(), new_open()] {
+        let mut unit = unit_with(&image, Speed::Super);
+        for (is_on, state) in [(0, 0), (1, 0x78)] {
+            unit.control([0x40, 0xF3, is_on, 0, 0, 0, 0, 0], &[]).unwrap();
+            assert_eq!(pcie_state(&mut unit), state);
+        }
     }
 }
 

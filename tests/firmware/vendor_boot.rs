@@ -4,7 +4,7 @@
 use asm2464::TransportKind;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
-use asm2464_chip::chip::{FlashDefects, PartRevision, ProofBudget, Speed};
+use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
 
 use crate::chip_images::{powered_on, with};
 
@@ -32,7 +32,7 @@ fn every_image_boots_and_enumerates_on_a_newer_part() {
     for name in ["VENDOR", "VENDOR_231204", "OPEN", "OPEN_NEW", "OPEN_USB4"] {
         for speed in [Speed::Super, Speed::High] {
             let mut unit = powered_on(&image(&format!("ASMPATCH_{name}_IMAGE")), speed);
-            unit.chip.set_part_revision(PartRevision::R07);
+            unit.chip.set_board(Board { part_revision: PartRevision::R07, ..Board::default() });
             assert!(unit.enumerate().is_ok(), "{name} {speed:?}");
         }
     }

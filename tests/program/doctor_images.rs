@@ -94,6 +94,29 @@ fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_
 }
 
 #[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_tells_the_supply_of_a_board_that_measures_it() {
+    let home = tempfile::tempdir().unwrap();
+    let open = image("ASMPATCH_OPEN_NEW_IMAGE");
+    std::fs::create_dir(home.path().join("unit")).unwrap();
+    for (supply, found, verdict, fault) in [
+        ("voltage-mv = 12100, current-ma = 2200", "12.10 V", "good", false),
+        ("voltage-mv = 10900, current-ma = 2200", "10.90 V", "bad", false),
+        ("voltage-mv = 12100, current-ma = 2200, fault = true", "fault", "bad", true),
+    ] {
+        std::fs::write(home.path().join("unit/bridge.toml"), format!("supply = {{ {supply} }}\n")).unwrap();
+        asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+        let (status, page, report) = doctor(home.path());
+        let line = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "12 V").unwrap();
+        assert!(line["found"].as_str().unwrap().contains(found), "{line:#}");
+        assert_eq!((&line["verdict"], status), (&verdict.into(), Some(i32::from(verdict == "bad"))), "{line:#}");
+        let measured = report["supply_mv_ma"].as_array().unwrap();
+        assert!(measured[0].as_u64().is_some_and(|voltage| supply.contains(&voltage.to_string())), "{report:#}");
+        assert_eq!(report["supply_fault"], fault, "{report:#}");
+    }
+}
+
+#[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none() {
     let home = tempfile::tempdir().unwrap();

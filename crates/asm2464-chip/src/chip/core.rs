@@ -11,7 +11,7 @@ use super::fabric::Fabric;
 use super::flash::FlashDefects;
 use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
-use super::reset::PartRevision;
+use super::reset::Board;
 use super::timing::cycles;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
@@ -105,14 +105,14 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Restarts with this code, after [`Outcome::Reset`] or when the power returns. Everything is as at power-on except
-    /// the part's revision, the flash, the devices behind the bridge, the speed and the watch.
+    /// the board, the flash, the devices behind the bridge, the speed and the watch.
     #[must_use]
     pub fn restart(self, code: CodeSpace) -> Self {
-        let part = self.bus.xdata.part();
+        let board = self.bus.xdata.board();
         let Peripherals { flash, fabric, link, watch, .. } = self.bus.xdata.into_peripherals();
         let defects = flash.defects;
         let mut chip = Self::power_on(code, flash.into_flash(), link.speed());
-        chip.set_part_revision(part);
+        chip.set_board(board);
         chip.set_flash_defects(defects);
         chip.bus.xdata.peripherals_mut().fabric = fabric;
         chip.set_watch(watch);
@@ -404,9 +404,9 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().flash.flash_mut()
     }
 
-    /// Sets the part's revision, which is 04 otherwise. Call it before the firmware runs.
-    pub fn set_part_revision(&mut self, part: PartRevision) {
-        self.bus.xdata.set_part(part);
+    /// Sets what differs between boards. Call it before the firmware runs.
+    pub fn set_board(&mut self, board: Board) {
+        self.bus.xdata.set_board(board);
     }
 
     /// Sets the defects of the flash buffer.

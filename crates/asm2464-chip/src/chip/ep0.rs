@@ -13,8 +13,9 @@ const LENGTH: u16 = 0x9003;
 const ADDRESS: u16 = 0x9090;
 /// 0x9091, write 1 clears: .0 a SETUP arrived; .1 the host offers an OUT packet; .2 it was taken; .3 the host wants IN
 /// data; .4 status stage. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware. At SuperSpeed every request ends with .4,
-/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2
-/// (unproven: open firmware's comments say so).
+/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2, and every
+/// other request with .3, which the firmware answers with an empty packet (0x9092.2). Unproven there, without a recording:
+/// open firmware's comments say so, and the vendor's has the answer (b0:0xB2CA).
 pub(super) const EVENTS: u16 = 0x9091;
 /// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
 /// stage. Reads 0 when done, here at once. Source: b0:0xA714, 0xBA31.
@@ -63,9 +64,13 @@ enum ControlStage {
     DataOut,
     /// The host's zero-length OUT packet that ends a read at USB 2.
     StatusOut,
-    /// The end of every other request: at SuperSpeed the host's STATUS packet, at USB 2 the unit's zero-length IN
-    /// packet.
+    /// The end of every request at SuperSpeed: the host's STATUS packet.
     Status,
+    /// The zero-length IN packet that ends every other request at USB 2.
+    StatusIn {
+        /// The firmware has sent it.
+        is_sent: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -135,29 +140,26 @@ impl Ep0 {
     /// Handles a write by the CPU. Returns `true` if it did something.
     pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &mut XdataMemory) -> bool {
         match addr {
-            EVENTS => self.acknowledge(value),
+            EVENTS => self.acknowledge(value, speed),
             COMMAND => self.command(value, speed, memory),
             _ => false,
         }
     }
 
-    fn acknowledge(&mut self, value: u8) -> bool {
+    fn acknowledge(&mut self, value: u8, speed: Speed) -> bool {
         let cleared = self.events & value;
         self.events &= !value;
         match self.stage {
             ControlStage::SetupSent if value & SETUP_CAME != 0 => {
-                let (stage, event) = match (self.is_read(), self.wanted()) {
-                    (true, _) => (ControlStage::DataIn, IN_WANTED),
-                    (false, 0) => (ControlStage::Status, STATUS),
-                    (false, _) => (ControlStage::DataOut, OUT_OFFERED),
-                };
-                self.stage = stage;
-                self.events |= event;
+                match (self.is_read(), self.wanted()) {
+                    (true, _) => self.enter(ControlStage::DataIn, IN_WANTED),
+                    (false, 0) => self.end(speed),
+                    (false, _) => self.enter(ControlStage::DataOut, OUT_OFFERED),
+                }
             }
             ControlStage::DataOut if value & OUT_TAKEN != 0 => {
                 if self.data.is_empty() {
-                    self.stage = ControlStage::Status;
-                    self.events |= STATUS;
+                    self.end(speed);
                 } else {
                     self.events |= OUT_OFFERED;
                 }
@@ -166,9 +168,23 @@ impl Ep0 {
             ControlStage::DataIn if value & IN_WANTED != 0 && !self.data.is_empty() => self.events |= IN_WANTED,
             ControlStage::StatusOut if value & OUT_TAKEN != 0 => self.finish(),
             ControlStage::Status if value & STATUS != 0 => self.finish(),
+            ControlStage::StatusIn { is_sent: true } if value & IN_WANTED != 0 => self.finish(),
             _ => return cleared != 0,
         }
         true
+    }
+
+    fn enter(&mut self, stage: ControlStage, event: u8) {
+        self.stage = stage;
+        self.events |= event;
+    }
+
+    /// Begins the status stage of a request that is no read.
+    fn end(&mut self, speed: Speed) {
+        match speed {
+            Speed::Super => self.enter(ControlStage::Status, STATUS),
+            Speed::High => self.enter(ControlStage::StatusIn { is_sent: false }, IN_WANTED),
+        }
     }
 
     fn finish(&mut self) {
@@ -204,14 +220,23 @@ impl Ep0 {
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
             // Data longer than a packet goes as several packets (chosen): both firmwares send one at a time.
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
-                let (stage, event) = match speed {
-                    Speed::Super => (ControlStage::Status, STATUS),
-                    Speed::High => (ControlStage::StatusOut, OUT_OFFERED),
-                };
-                self.stage = stage;
-                self.events = (self.events & !IN_WANTED) | event;
+                self.events &= !IN_WANTED;
+                match speed {
+                    Speed::Super => self.enter(ControlStage::Status, STATUS),
+                    Speed::High => self.enter(ControlStage::StatusOut, OUT_OFFERED),
+                }
             }
-            did = true;
+            return true;
+        }
+        if value & SEND_IN != 0
+            && let ControlStage::StatusIn { is_sent } = &mut self.stage
+        {
+            *is_sent = true;
+            // The firmware may have acknowledged the host's wish before.
+            if self.events & IN_WANTED == 0 {
+                self.finish();
+            }
+            return true;
         }
         did
     }
@@ -290,9 +315,28 @@ mod tests {
             assert_eq!(ep0.data.len(), left);
             ep0.write(EVENTS, OUT_OFFERED | OUT_TAKEN, Speed::High, &mut memory);
         }
-        assert_eq!(ep0.events(), STATUS);
-        ep0.write(EVENTS, STATUS, Speed::High, &mut memory);
+        assert_eq!(ep0.events(), IN_WANTED);
+        send(&mut ep0, &mut memory, &[], Speed::High);
+        assert_eq!(ep0.take_reply(), None);
+        ep0.write(EVENTS, IN_WANTED, Speed::High, &mut memory);
         assert_eq!(ep0.take_reply(), Some(ControlReply::Done(Vec::new())));
+    }
+
+    #[test]
+    fn a_request_without_data_ends_by_the_hosts_packet_at_superspeed_and_by_the_units_at_high_speed() {
+        const REQUEST: [u8; 8] = [0x00, 9, 1, 0, 0, 0, 0, 0];
+        let mut memory = XdataMemory::new();
+        let mut ep0 = Ep0::new();
+        for (speed, event) in [(SUPER, STATUS), (Speed::High, IN_WANTED)] {
+            ep0.begin(REQUEST, &[], &mut memory);
+            ep0.write(EVENTS, SETUP_CAME, speed, &mut memory);
+            assert_eq!(ep0.events(), event);
+            ep0.write(EVENTS, event, speed, &mut memory);
+            let done = Some(ControlReply::Done(Vec::new()));
+            assert_eq!(ep0.take_reply(), done.clone().filter(|_| speed == SUPER));
+            send(&mut ep0, &mut memory, &[], speed);
+            assert_eq!(ep0.take_reply(), done.filter(|_| speed != SUPER), "no end without the unit's packet");
+        }
     }
 
     #[test]

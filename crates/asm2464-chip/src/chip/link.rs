@@ -1,4 +1,4 @@
-//! Power and link: the speed, bus events, leaving the bus, resets.
+//! Power and USB link: the speed, bus events, leaving the bus, resets.
 
 use super::register::Register;
 use super::reset;
@@ -35,16 +35,12 @@ const LINK_STATE: u16 = 0x92FB;
 /// recording of 231204, 34 before the link is up (line 2120) and 24 after (line 2985 on). The firmware takes another way
 /// where it is clear (b0:0xBB6B, 0xB664 of 231204).
 const TRAINING_STATE: u16 = 0x92F8;
-/// 0xB450: the PCIe link's state; 78 is up. Source: open firmware; owners of units.
-const PCIE_STATE: u16 = asm2464::tlp::LTSSM.addr;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
 const RESET: u16 = 0xCC31;
 /// 0xE712.1:0: the wait at b0:0x9C7D ends with both.
 const PHY_READY: u16 = 0xE712;
-/// 0xE765.1: a PCIe device is there. Source: open firmware prints it as "UP".
-const PCIE_THERE: u16 = 0xE765;
 
 pub(super) const REGISTERS: &[Register] = &[
     Register::one(SPEED, "USB_SPEED"),
@@ -56,11 +52,9 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
     Register::one(TRAINING_STATE, "LINK_TRAINING"),
     Register::one(LINK_STATE, "LINK_STATE"),
-    Register::one(PCIE_STATE, "PCIE_LINK_STATE"),
     Register::one(START_UP, "START_UP"),
     Register::one(RESET, "CHIP_RESET"),
     Register::one(PHY_READY, "PHY_READY"),
-    Register::one(PCIE_THERE, "PCIE_THERE"),
 ];
 
 /// A bus event: an event register and a bit.
@@ -210,7 +204,7 @@ impl LinkBlock {
         link | power | bus
     }
 
-    pub(super) fn read(&self, addr: u16, stored: u8, pcie_is_there: bool) -> u8 {
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
         match addr {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
@@ -218,11 +212,8 @@ impl LinkBlock {
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
             TRAINING_STATE if self.steps > 0 => stored & !0x10,
             LINK_STATE => 0x01,
-            PCIE_STATE if pcie_is_there => asm2464::tlp::LINK_UP,
-            PCIE_STATE => 0,
             START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,
-            PCIE_THERE if pcie_is_there => stored | 0x02,
             _ => stored,
         }
     }

@@ -1,7 +1,7 @@
 //! The register map as a table: the block that owns an XDATA address, and the register's name.
 
 use super::register::{Plain, Register};
-use super::{bulk, dma, engine, ep0, flash, halts, interrupts, link, msc, nvme, sram, timers, tlp, uart, uas};
+use super::{bulk, dma, engine, ep0, flash, halts, i2c, interrupts, link, msc, nvme, pcie_link, sram, timers, tlp, uart, uas};
 use asm2464::scsi::XDATA_PAGE_LEN;
 
 /// The block that an XDATA address belongs to.
@@ -42,11 +42,15 @@ pub enum Block {
     Nvme,
     /// The PCIe TLP engine.
     Tlp,
-    /// Power and link.
+    /// Power and USB link.
     Link,
+    /// The PCIe link.
+    PcieLink,
+    /// The I2C master.
+    I2c,
 }
 
-const BLOCKS: [(Block, &[Register]); 15] = [
+const BLOCKS: [(Block, &[Register]); 17] = [
     (Block::Interrupts, interrupts::REGISTERS),
     (Block::Timers, timers::REGISTERS),
     (Block::Uart, uart::REGISTERS),
@@ -62,6 +66,8 @@ const BLOCKS: [(Block, &[Register]); 15] = [
     (Block::Nvme, nvme::REGISTERS),
     (Block::Tlp, tlp::REGISTERS),
     (Block::Link, link::REGISTERS),
+    (Block::PcieLink, pcie_link::REGISTERS),
+    (Block::I2c, i2c::REGISTERS),
 ];
 
 /// The modelled registers, each with the block that owns it.

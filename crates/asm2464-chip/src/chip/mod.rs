@@ -34,12 +34,14 @@ mod flash;
 mod halts;
 mod host;
 mod host_memory;
+mod i2c;
 mod idle;
 mod interrupts;
 mod link;
 mod map;
 mod msc;
 mod nvme;
+mod pcie_link;
 mod peripherals;
 mod proof_budget;
 mod register;
@@ -70,10 +72,12 @@ pub use fabric::{
     HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
+pub use i2c::SupplySensor;
 pub use map::{Block, register_name, registers};
+pub use pcie_link::EarlyLanes;
 pub use proof_budget::ProofBudget;
 pub use register::Register;
-pub use reset::PartRevision;
+pub use reset::{Board, PartRevision};
 pub use rom::image_in;
 pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;

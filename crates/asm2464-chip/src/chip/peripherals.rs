@@ -7,11 +7,14 @@ use super::ep0::Ep0;
 use super::fabric::Fabric;
 use super::flash::FlashController;
 use super::host_memory::Targets;
+use super::i2c::I2c;
 use super::interrupts::InterruptLines;
 use super::link::{self, LinkBlock};
 use super::map::Block;
 use super::msc::{self, Effect, Msc};
 use super::nvme::Nvme;
+use super::pcie_link::PcieLink;
+use super::reset::Board;
 use super::sram::{self, Sram};
 use super::timers::Timers;
 use super::tlp::TlpBlock;
@@ -52,6 +55,8 @@ pub(super) struct Peripherals<F> {
     pub(super) tlp: TlpBlock,
     pub(super) fabric: Fabric,
     pub(super) link: LinkBlock,
+    pub(super) pcie_link: PcieLink,
+    pub(super) i2c: I2c,
 }
 
 impl<F: SpiFlash> Peripherals<F> {
@@ -79,6 +84,8 @@ impl<F: SpiFlash> Peripherals<F> {
             tlp: TlpBlock::default(),
             fabric: Fabric::default(),
             link: LinkBlock::new(speed),
+            pcie_link: PcieLink::new(Board::default().early_lanes),
+            i2c: I2c::new(None),
         }
     }
 
@@ -95,6 +102,8 @@ impl<F: SpiFlash> Peripherals<F> {
         self.nvme = Nvme::new();
         self.tlp = TlpBlock::default();
         self.link = LinkBlock::new(self.link.speed());
+        self.pcie_link = PcieLink::new(self.pcie_link.early_lanes);
+        self.i2c = I2c::new(self.i2c.sensor);
     }
 
     /// Value of 0x9101.
@@ -128,9 +137,9 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
-        let Self { timers, bulk, uas, dma, nvme, link, .. } = self;
-        let events = [timers.next(), bulk.next(), uas.next(), dma.next(), nvme.seen_at(), link.next()];
-        events.into_iter().flatten().min()
+        let Self { timers, bulk, uas, dma, nvme, link, pcie_link, .. } = self;
+        let blocks = [timers.next(), bulk.next(), uas.next(), dma.next(), nvme.seen_at(), link.next()];
+        blocks.into_iter().chain([pcie_link.next()]).flatten().min()
     }
 
     /// Lets the events happen that are due.
@@ -140,6 +149,7 @@ impl<F: SpiFlash> Peripherals<F> {
             self.bulk.advance(self.now);
             self.dma.advance(self.now);
             self.link.advance(self.now);
+            self.pcie_link.advance(self.now);
             if let Some(unit) = self.uas.came(self.now)
                 && !self.uas.take(&unit, memory)
             {
@@ -179,7 +189,9 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Nvme => self.nvme.read(addr, stored, memory),
             Block::Tlp => self.tlp.read(addr, stored),
             Block::Link if addr == link::USB_EVENTS => self.usb_events(),
-            Block::Link => self.link.read(addr, stored, self.fabric.is_link_up()),
+            Block::Link => self.link.read(addr, stored),
+            Block::PcieLink => self.pcie_link.read(addr, stored, self.fabric.has_devices()),
+            Block::I2c => stored,
         };
         if let Some(watch) = &mut self.watch {
             watch.register(AccessKind::Read, XdataMemory::address(index), value, pc);
@@ -250,6 +262,8 @@ impl<F: SpiFlash> Peripherals<F> {
                 self.attention |= self.link.is_reset() || self.link.is_off_bus() && !was_off_bus;
                 did
             }
+            Block::PcieLink => self.pcie_link.write(addr, value, self.now),
+            Block::I2c => self.i2c.write(addr, value, memory),
         };
         if did {
             self.changed();
@@ -311,6 +325,7 @@ impl<F: SpiFlash> Peripherals<F> {
     }
 
     fn tlp_write(&mut self, addr: u16, value: u8, memory: &mut XdataMemory) -> bool {
+        self.fabric.set_trained(self.pcie_link.is_trained());
         let Self { tlp, fabric, sram, nvme, dma, attention, .. } = self;
         let did = tlp.write(addr, value, memory, |request| {
             let mut targets = Targets { sram, nvme, dma, is_written: false };
@@ -334,6 +349,7 @@ impl<F: SpiFlash> Peripherals<F> {
 
     /// Lets the devices that wait for a command check for it.
     fn devices_look(&mut self) {
+        self.fabric.set_trained(self.pcie_link.is_trained());
         let Self { fabric, sram, nvme, dma, attention, .. } = self;
         let mut targets = Targets { sram, nvme, dma, is_written: false };
         fabric.look(&mut targets);

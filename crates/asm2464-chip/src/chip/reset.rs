@@ -4,8 +4,13 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
+use super::i2c::SupplySensor;
+use super::pcie_link::EarlyLanes;
 use crate::mcu::XdataMemory;
 
+/// 0xC650: levels of the GPIOs. .1 is the supply's fault line, low while it is active. Source: open firmware.
+const GPIO_LEVELS: u16 = 0xC650;
+const NO_FAULT: u8 = 0x02;
 /// 0xC8FF: the part's revision.
 const PART_REVISION: u16 = 0xC8FF;
 
@@ -21,13 +26,28 @@ pub enum PartRevision {
     R07,
 }
 
-impl PartRevision {
-    /// Shows the revision in its register.
+/// What differs between boards on which the same firmware runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Board {
+    /// The chip's revision.
+    pub part_revision: PartRevision,
+    /// What the PCIe link does whose lanes are on before its training begins.
+    pub early_lanes: EarlyLanes,
+    /// The supply's sensor.
+    pub supply: Option<SupplySensor>,
+}
+
+impl Board {
+    /// Shows the board in its registers.
     pub(super) fn show(self, memory: &mut XdataMemory) {
-        memory.main_mut()[usize::from(PART_REVISION)] = match self {
-            Self::R04 => 0x04,
-            Self::R07 => 0x07,
+        let page = memory.main_mut();
+        page[usize::from(PART_REVISION)] = match self.part_revision {
+            PartRevision::R04 => 0x04,
+            PartRevision::R07 => 0x07,
         };
+        if self.supply.is_some_and(|supply| supply.fault) {
+            page[usize::from(GPIO_LEVELS)] &= !NO_FAULT;
+        }
     }
 }
 
@@ -43,12 +63,12 @@ static RESET_VALUES: LazyLock<Vec<(u16, u8)>> = LazyLock::new(|| {
 });
 
 /// Sets the registers that do not power on as 0.
-pub(super) fn load(memory: &mut XdataMemory, part: PartRevision) {
+pub(super) fn load(memory: &mut XdataMemory, board: Board) {
     let page = memory.main_mut();
     for (addr, value) in RESET_VALUES.iter() {
         page[usize::from(*addr)] = *value;
     }
-    part.show(memory);
+    board.show(memory);
 }
 
 /// What a register holds at power-on.

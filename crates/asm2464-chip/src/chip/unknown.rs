@@ -10,18 +10,8 @@ use crate::mcu::{AccessKind, XdataMemory};
 /// wait at b0:0xBEDD). 0x9220 and 0xCC33 read 00 after 04 was written (recording, lines 3016 and 3036, 26 and 2109).
 const STARTS: [(usize, u8); 4] = [(0x1_1238, 0x01), (0xE41C, 0x01), (0x9220, 0x04), (0xCC33, 0x04)];
 
-/// 0xC875: the I2C master. Write .0 starts a transfer; .6 is "over", write 1 clears. Beside it, .1 and .3 tell of a
-/// written and of a read byte that the device took or gave. Source: open firmware's monitor of the supply. No device is on
-/// the model's bus: each transfer is over at once, without an answer.
-const I2C: usize = 0xC875;
-const I2C_START: u8 = 0x01;
-const I2C_OVER: u8 = 0x40;
-
 /// What such a register holds after a write.
 pub(super) fn settled(index: usize, value: u8) -> u8 {
-    if index == I2C {
-        return if value & (I2C_START | I2C_OVER) == I2C_START { I2C_OVER } else { 0 };
-    }
     STARTS.iter().find(|(at, _)| *at == index).map_or(value, |(_, starts)| value & !starts)
 }
 

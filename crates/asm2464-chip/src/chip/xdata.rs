@@ -7,7 +7,7 @@ use i8051::{CpuView, MemoryMapper};
 
 use super::map::{Block, aliased, asked, owners};
 use super::peripherals::Peripherals;
-use super::reset::{self, PartRevision};
+use super::reset::{self, Board};
 use super::unknown;
 use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
@@ -29,7 +29,7 @@ pub(super) struct Xdata<F> {
     readers: Box<[Block]>,
     writers: Box<[Block]>,
     journal: Journal,
-    part: PartRevision,
+    board: Board,
     // The CPU core reads through a shared reference, but reads have effects on registers.
     peripherals: RefCell<Peripherals<F>>,
 }
@@ -46,18 +46,20 @@ impl<F: SpiFlash> Xdata<F> {
         let owners = owners();
         let [readers, writers] = asked(&owners);
         let (mut memory, journal) = (XdataMemory::new(), Journal::default());
-        let part = PartRevision::default();
-        reset::load(&mut memory, part);
-        Self { memory, owners, readers, writers, journal, part, peripherals: RefCell::new(peripherals) }
+        let board = Board::default();
+        reset::load(&mut memory, board);
+        Self { memory, owners, readers, writers, journal, board, peripherals: RefCell::new(peripherals) }
     }
 
-    pub(super) fn part(&self) -> PartRevision {
-        self.part
+    pub(super) fn board(&self) -> Board {
+        self.board
     }
 
-    pub(super) fn set_part(&mut self, part: PartRevision) {
-        self.part = part;
-        part.show(&mut self.memory);
+    pub(super) fn set_board(&mut self, board: Board) {
+        self.board = board;
+        board.show(&mut self.memory);
+        let peripherals = self.peripherals.get_mut();
+        (peripherals.pcie_link.early_lanes, peripherals.i2c.sensor) = (board.early_lanes, board.supply);
     }
 
     /// Watches registers, wire and serial port from now on; `None` ends it.
@@ -77,7 +79,7 @@ impl<F: SpiFlash> Xdata<F> {
                 self.memory.set(index, 0);
             }
         }
-        reset::load(&mut self.memory, self.part);
+        reset::load(&mut self.memory, self.board);
         self.peripherals.get_mut().reset();
     }
 

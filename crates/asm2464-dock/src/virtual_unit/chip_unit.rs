@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::{
-    BOOT_BUDGETS, BOOT_RESETS, Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, PartRevision, Speed,
+    BOOT_BUDGETS, BOOT_RESETS, Board, Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed,
 };
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
@@ -78,11 +78,11 @@ impl std::fmt::Debug for ChipUnit {
 }
 
 impl ChipUnit {
-    /// Powers on a chip of this revision with this image loaded and these devices behind it, and enumerates it. A command's status
+    /// Powers on a chip on this board with this image loaded and these devices behind it, and enumerates it. A command's status
     /// reaches the host no sooner than `command_time` after the command.
     pub(super) fn power_on(
         image: &Image,
-        part: PartRevision,
+        board: Board,
         flash: NorFlash,
         fabric: Fabric,
         speed: Speed,
@@ -90,7 +90,7 @@ impl ChipUnit {
     ) -> Self {
         let defects = flash.faults.of_chip();
         let mut chip = Chip::power_on(CodeSpace::new(image), flash, speed);
-        chip.set_part_revision(part);
+        chip.set_board(board);
         chip.set_flash_defects(defects);
         *chip.fabric_mut() = fabric;
         let mut unit = Self {

@@ -4,7 +4,9 @@
 
 use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
-use asm2464_chip::chip::{DeviceSpec, DriveSpec, Engine, Fabric, MemoryFunction, PartRevision, Speed, TreeError};
+use asm2464_chip::chip::{
+    Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, MemoryFunction, PartRevision, Speed, SupplySensor, TreeError,
+};
 use asmpatch_files::toml_file;
 use serde::Deserialize;
 
@@ -169,6 +171,10 @@ pub struct Scenario {
     pub cpu_reset: CpuReset,
     /// The chip's revision, as its firmware reads it.
     pub part_revision: PartRevision,
+    /// What the PCIe link does whose lanes are on before its training begins.
+    pub pcie_early_lanes: EarlyLanes,
+    /// What the supply's sensor measures; by default the board has none.
+    pub supply: Option<SupplySensor>,
     /// Contents of a new unit's flash.
     pub factory: Factory,
     /// Serial number of a new unit, at most 20 printable ASCII characters; by default derived from its folder's path.
@@ -223,6 +229,9 @@ pub enum ScenarioError {
     /// A count of the flash's defects can never be reached.
     #[error("`flash`: `{0}` counts from 1")]
     FlashCount(&'static str),
+    /// The supply's voltage is out of range.
+    #[error("`supply.voltage-mv` is {0}, expected at most {max}", max = SupplySensor::MAX_MV)]
+    SupplyVoltage(u16),
     /// The clock is out of range.
     #[error("`clock-mhz` is {0}, expected 1 to 1000")]
     Clock(u32),
@@ -251,6 +260,9 @@ impl Scenario {
             && (serial.is_empty() || serial.len() > 20 || !serial.bytes().all(|byte| matches!(byte, 0x20..=0x7E)))
         {
             return Err(ScenarioError::Serial(serial.clone()));
+        }
+        if let Some(supply) = scenario.supply.filter(|supply| supply.voltage_mv > SupplySensor::MAX_MV) {
+            return Err(ScenarioError::SupplyVoltage(supply.voltage_mv));
         }
         if let Some(clock) = scenario.clock_mhz.filter(|clock| !(1..=1000).contains(clock)) {
             return Err(ScenarioError::Clock(clock));
@@ -307,6 +319,11 @@ impl From<ScenarioEngine> for Engine {
 impl Scenario {
     fn specs(&self) -> Vec<DeviceSpec> {
         self.devices.iter().cloned().map(DeviceSpec::with_engine).collect()
+    }
+
+    /// The board around the chip.
+    pub(super) fn board(&self) -> Board {
+        Board { part_revision: self.part_revision, early_lanes: self.pcie_early_lanes, supply: self.supply }
     }
 
     /// Builds the devices behind the bridge, as at power-on.

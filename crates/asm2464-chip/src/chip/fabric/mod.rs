@@ -114,13 +114,15 @@ pub struct Fabric {
     functions: Vec<(Bdf, Box<dyn PcieFunction>)>,
     /// Number of requests until the link goes down; `None` if it stays up.
     link_lasts: Option<u64>,
+    /// Whether the link has trained.
+    is_trained: bool,
     /// Number of completed requests.
     round_trips: u64,
 }
 
 impl Default for Fabric {
     fn default() -> Self {
-        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, round_trips: 0 }
+        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, is_trained: true, round_trips: 0 }
     }
 }
 
@@ -154,7 +156,16 @@ impl Fabric {
 
     /// Whether a device is behind the bridge and its link is up.
     pub fn is_link_up(&self) -> bool {
+        self.has_devices() && self.is_trained
+    }
+
+    /// Whether a device is behind the bridge, and its link has not gone down for good.
+    pub(super) fn has_devices(&self) -> bool {
         self.link_lasts != Some(0) && !(self.functions.is_empty() && self.root.is_leaf())
+    }
+
+    pub(super) fn set_trained(&mut self, is_trained: bool) {
+        self.is_trained = is_trained;
     }
 
     /// Number of requests so far that were answered or whose answer was awaited.
@@ -173,7 +184,7 @@ impl Fabric {
             TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) if at.place == Bdf::ROOT => {
                 Some(Self::configure(&mut self.root, at, request))
             }
-            _ if self.link_lasts == Some(0) => None,
+            _ if !self.is_link_up() => None,
             TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) => {
                 match self.functions.iter_mut().find(|(place, _)| *place == at.place) {
                     Some((_, function)) => Some(configure_function(&mut **function, at, request)),
@@ -199,12 +210,12 @@ impl Fabric {
 
     /// Whether a device waits for a command in host memory.
     pub(super) fn awaits_command(&self) -> bool {
-        self.link_lasts != Some(0) && self.root.awaits_command()
+        self.is_link_up() && self.root.awaits_command()
     }
 
     /// Lets the devices that wait for a command check for it.
     pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
-        if self.link_lasts != Some(0) {
+        if self.is_link_up() {
             self.root.look(host);
         }
     }

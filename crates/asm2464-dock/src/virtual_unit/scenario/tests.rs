@@ -2,7 +2,7 @@
 
 use asm2464::firmware::FlashAddress;
 use asm2464_chip::chip::Speed;
-use asm2464_chip::chip::{Answers, BarSpec, LinkSpec, PartRevision};
+use asm2464_chip::chip::{Answers, BarSpec, Board, EarlyLanes, LinkSpec, PartRevision, SupplySensor};
 
 use super::*;
 use crate::virtual_unit::nor::Protection;
@@ -17,6 +17,8 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         speed-after-reset = "super"
         cpu-reset = "keeps-code"
         part-revision = "07"
+        pcie-early-lanes = "stick"
+        supply = { voltage-mv = 12000, current-ma = -5, fault = true }
         factory = "erased"
         serial = "0123456789AB"
         power-loss-after = 4096
@@ -59,7 +61,9 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
     };
     assert_eq!(scenario.flash, faults);
     assert_eq!((scenario.cpu_reset, scenario.speed_after_reset), (CpuReset::KeepsCode, Some(Speed::Super)));
-    assert_eq!(scenario.part_revision, PartRevision::R07);
+    let supply = Some(SupplySensor { voltage_mv: 12_000, current_ma: -5, fault: true });
+    let board = Board { part_revision: PartRevision::R07, early_lanes: EarlyLanes::Stick, supply };
+    assert_eq!(scenario.board(), board);
     assert_eq!(scenario.faults, [Fault { kind: FaultKind::ShortData, opcode: Some(0xE2), nth: 2, times: 3 }]);
     assert_eq!(Scenario::parse(""), Ok(Scenario::default()));
 }
@@ -115,6 +119,8 @@ fn an_invalid_scenario_is_refused_with_its_reason() {
     assert!(matches!(Scenario::parse("part-revision = '06'"), Err(ScenarioError::Toml(what)) if what.contains("`07`")));
     assert!(matches!(Scenario::parse("behind = { ssd = { byte = 1 } }"), Err(ScenarioError::Toml(_))));
     assert_eq!(Scenario::parse("behind = { ssd = { bytes = 1000 } }"), Err(ScenarioError::SsdSize(1000)));
+    let supply = "supply = { voltage-mv = 28001, current-ma = 0 }";
+    assert_eq!(Scenario::parse(supply), Err(ScenarioError::SupplyVoltage(28_001)));
     assert_eq!(Scenario::parse("serial = \"\""), Err(ScenarioError::Serial(String::new())));
     let never = "[[fault]]\nkind = \"stall\"\nnth = 0";
     assert_eq!(Scenario::parse(never), Err(ScenarioError::FaultCount(1)));

@@ -192,8 +192,8 @@ impl VirtualUnit {
             if let Some(disk) = &self.disk {
                 fabric.put_store(Box::new(disk.clone()));
             }
-            let part = self.scenario.part_revision;
-            self.connect(Box::new(ChipUnit::power_on(image, part, flash, fabric, speed, command_time)));
+            let board = self.scenario.board();
+            self.connect(Box::new(ChipUnit::power_on(image, board, flash, fabric, speed, command_time)));
             return;
         }
         if let Some(stand_in) = &mut self.stand_in {

@@ -1,0 +1,200 @@
+//! The PCIe link: the device's power, its training, and whether it is up.
+
+use serde::Deserialize;
+
+use super::register::Register;
+
+/// 0xB450: the LTSSM's state. Source: open firmware, whose register map has 00 and 01 as Detect, 10 and more as Polling,
+/// 4C as Configuration; owners of units, for 78.
+const STATE: u16 = asm2464::tlp::LTSSM.addr;
+/// 0xC656.5: the device's 3.3 V. Source: open firmware; c:0x5290, b0:0xE5CB.
+const POWER: u16 = 0xC656;
+const POWERED: u8 = 0x20;
+/// 0xC659.0: the lanes. Source: open firmware. Without it the LTSSM stays in Configuration (its pull request 81, found by
+/// leaving out one write after the other on silicon). The vendor's sets it after 0xE764 (b0:0xCC90).
+const LANES: u16 = 0xC659;
+const LANES_ON: u8 = 0x01;
+/// 0xE764.3: trains the link. Source: open firmware writes 1C to start and 00 to stop; the vendor's sets it first
+/// (b0:0xE7E0), and clears it where it gives up (b0:0xCE0C). Pull request 81 says of 1C that it tries again until a device
+/// answers, and of the vendor's 19 that it tries once: here both try again.
+const TRAINING: u16 = 0xE764;
+const TRAINS: u8 = 0x08;
+/// 0xE762.4: a device answers. Source: the vendor's gives up 1 ms after it has begun to train, unless it is set
+/// (b0:0xCDF2), and silicon's runs end with 0xE764 = 19, on the other way (pull request 81).
+const ANSWERS: u16 = 0xE762;
+const ANSWERED: u8 = 0x10;
+/// 0xE765.1: the link is up. Source: open firmware prints it as "UP"; b0:0xE2BC.
+const THERE: u16 = 0xE765;
+const IS_THERE: u8 = 0x02;
+
+pub(super) const REGISTERS: &[Register] = &[
+    Register::one(STATE, "PCIE_LINK_STATE"),
+    Register::one(POWER, "PCIE_POWER").plain_to_reads(),
+    Register::one(LANES, "PCIE_LANES").plain_to_reads(),
+    Register::one(ANSWERS, "PCIE_ANSWERS"),
+    Register::one(TRAINING, "PCIE_TRAINING").plain_to_reads(),
+    Register::one(THERE, "PCIE_THERE"),
+];
+
+const DETECT: u8 = 0x01;
+const CONFIGURATION: u8 = 0x4C;
+/// Instructions from the device's power to its first answer: 50 ms. Source: 20 to 50 ms, by pull request 81.
+const SETTLING: u64 = 2_500_000;
+
+/// What a link does whose lanes (0xC659.0) were on before its training began (0xE764.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EarlyLanes {
+    /// It trains. Source: open firmware up to July 2026 has this order, c5e2090 with it, and owners used it.
+    #[default]
+    Train,
+    /// It stays in Configuration, until the firmware stops the training and begins again. Source: a comment in open firmware
+    /// since pull request 81. Unproven: the pull request itself only speaks of lanes that are turned on too late.
+    Stick,
+}
+
+/// Whether the link trains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Training {
+    /// The firmware has left it alone. The link is up (chosen: asmpatch's practice images know nothing of it).
+    Untouched,
+    Off,
+    On {
+        /// The lanes were on before.
+        early: bool,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct PcieLink {
+    pub(super) early_lanes: EarlyLanes,
+    is_powered: bool,
+    /// When the device begins to answer, while it does not yet.
+    settles_at: Option<u64>,
+    has_lanes: bool,
+    training: Training,
+}
+
+impl PcieLink {
+    pub(super) fn new(early_lanes: EarlyLanes) -> Self {
+        Self { early_lanes, is_powered: false, settles_at: None, has_lanes: false, training: Training::Untouched }
+    }
+
+    /// Whether it has trained, if a device is there.
+    pub(super) fn is_trained(&self) -> bool {
+        self.state() == asm2464::tlp::LINK_UP
+    }
+
+    /// State of the LTSSM, if a device is there.
+    fn state(&self) -> u8 {
+        match self.training {
+            Training::Untouched => asm2464::tlp::LINK_UP,
+            Training::Off => 0,
+            Training::On { .. } if self.settles_at.is_some() => DETECT,
+            Training::On { early } if !self.has_lanes || early && self.early_lanes == EarlyLanes::Stick => CONFIGURATION,
+            Training::On { .. } => asm2464::tlp::LINK_UP,
+        }
+    }
+
+    /// Time at which the device begins to answer.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.settles_at
+    }
+
+    pub(super) fn advance(&mut self, now: u64) {
+        self.settles_at.take_if(|at| *at <= now);
+    }
+
+    /// Reads a register. A device may be behind the bridge.
+    pub(super) fn read(&self, addr: u16, stored: u8, is_there: bool) -> u8 {
+        let when = |is_so: bool, bit: u8| if is_there && is_so { stored | bit } else { stored };
+        match addr {
+            STATE if is_there => self.state(),
+            STATE => 0,
+            ANSWERS => when(self.training != Training::Off && self.settles_at.is_none(), ANSWERED),
+            THERE => when(self.is_trained(), IS_THERE),
+            _ => stored,
+        }
+    }
+
+    /// Handles a write by the CPU. Returns `true` if it did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, now: u64) -> bool {
+        let before = (self.settles_at, self.state());
+        match addr {
+            POWER => {
+                let was_powered = std::mem::replace(&mut self.is_powered, value & POWERED != 0);
+                self.settles_at = match (was_powered, self.is_powered) {
+                    (false, true) => Some(now + SETTLING),
+                    (true, true) => self.settles_at,
+                    (_, false) => None,
+                };
+            }
+            LANES => self.has_lanes = value & LANES_ON != 0,
+            TRAINING if value & TRAINS == 0 => self.training = Training::Off,
+            TRAINING if !matches!(self.training, Training::On { .. }) => {
+                self.training = Training::On { early: self.has_lanes };
+            }
+            _ => {}
+        }
+        before != (self.settles_at, self.state())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(early_lanes: EarlyLanes, writes: &[(u16, u8)]) -> PcieLink {
+        let mut link = PcieLink::new(early_lanes);
+        for (addr, value) in writes {
+            link.write(*addr, *value, 0);
+        }
+        link
+    }
+
+    fn state(link: &PcieLink) -> u8 {
+        link.read(STATE, 0, true)
+    }
+
+    #[test]
+    fn a_link_without_lanes_stays_in_configuration_until_they_are_on() {
+        let mut link = link(EarlyLanes::Train, &[(TRAINING, 0x1C)]);
+        assert_eq!((state(&link), link.is_trained()), (CONFIGURATION, false));
+        assert!(link.write(LANES, LANES_ON, 0));
+        assert_eq!((state(&link), link.is_trained()), (0x78, true));
+        assert_eq!([THERE, ANSWERS].map(|addr| link.read(addr, 0, true)), [IS_THERE, ANSWERED]);
+        assert_eq!([STATE, THERE, ANSWERS].map(|addr| link.read(addr, 0, false)), [0; 3], "nothing is behind it");
+    }
+
+    #[test]
+    fn lanes_before_the_training_do_no_harm_unless_they_are_said_to() {
+        for (early, found) in [(EarlyLanes::Train, 0x78), (EarlyLanes::Stick, CONFIGURATION)] {
+            let mut link = link(early, &[(LANES, LANES_ON), (TRAINING, 0x1C)]);
+            assert_eq!(state(&link), found);
+            for (addr, value) in [(TRAINING, 0), (LANES, 0), (TRAINING, 0x1C), (LANES, LANES_ON)] {
+                link.write(addr, value, 0);
+            }
+            assert_eq!(state(&link), 0x78, "the other order");
+        }
+    }
+
+    #[test]
+    fn a_device_answers_some_time_after_it_has_got_its_power() {
+        let mut link = link(EarlyLanes::Train, &[(POWER, POWERED), (LANES, LANES_ON), (TRAINING, 0x1C)]);
+        assert_eq!((state(&link), link.read(ANSWERS, 0, true)), (DETECT, 0));
+        link.advance(SETTLING - 1);
+        assert_eq!((state(&link), link.next()), (DETECT, Some(SETTLING)));
+        link.write(POWER, POWERED, SETTLING - 1);
+        link.advance(SETTLING);
+        assert_eq!((state(&link), link.next()), (0x78, None), "it had its power already");
+    }
+
+    #[test]
+    fn the_end_of_the_training_takes_the_link_down() {
+        let mut link = link(EarlyLanes::Train, &[(LANES, LANES_ON), (TRAINING, 0x19)]);
+        assert!(link.is_trained());
+        link.write(TRAINING, 0x10, 0);
+        assert_eq!((state(&link), link.is_trained()), (0, false));
+        assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that leaves it alone has a link");
+    }
+}

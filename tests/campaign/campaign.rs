@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Instant;
 use std::{env, fs};
 
+use crate::feature::Feature;
 use crate::history::History;
 use crate::play::{Broken, play};
 use crate::tally::Tally;
@@ -130,8 +131,16 @@ fn run(options: &Options) -> io::Result<bool> {
         let history = History::new(options.seed, *number);
         println!("history {number} ({}): {what}\n{history:#?}\n{processes}", history.class);
     }
+    let mut unreached = Vec::new();
     if let Ok(tally) = tally.into_inner() {
         println!("{tally}");
+        unreached.extend(tally.features.unreached());
+    }
+    unreached.extend(Feature::never_drawn(options.seed));
+    // What takes the newest one's place proves nothing about it.
+    unreached.retain(|feature| *feature != Feature::NewestOpen || world.has_newest_open());
+    for feature in &unreached {
+        println!("no history reaches {feature:?}");
     }
     for (number, Broken { what, .. }) in &broken {
         println!("broken: {what}\n  again: {}", options.repeat(*number));
@@ -143,5 +152,5 @@ fn run(options: &Options) -> io::Result<bool> {
         took.as_secs_f64(),
         broken.len()
     );
-    Ok(broken.is_empty())
+    Ok(broken.is_empty() && unreached.is_empty())
 }

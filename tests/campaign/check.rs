@@ -7,6 +7,7 @@ use std::path::Path;
 use asm2464::digest::Sha256Digest;
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::proof::Runs;
 
 use crate::history::{History, Output, Trouble};
 use crate::process::{End, Ended};
@@ -35,6 +36,10 @@ impl Verb {
 /// A process, with the unit's flash before and after it.
 pub struct Around<'a> {
     pub verb: Verb,
+    /// Whether the unit's CPU reset loads the code from its flash.
+    pub loads_code: bool,
+    /// Whether its hub can switch its power.
+    pub has_port_power: bool,
     /// Whether it is the history's first process.
     pub is_first: bool,
     /// Whether an earlier message printed its command.
@@ -169,8 +174,12 @@ impl Around<'_> {
             let has = (blocks[0].usb_id().to_string(), blocks[0].text(asm2464::firmware::ConfigField::Serial));
             // Open firmware has its own identity, and the former firmware may still run.
             let may_be_open = world.is_open(self.before) || world.is_open(self.after);
-            let is_own = (id, serial) == (&has.0, &has.1) || (may_be_open && id == "ADD1:0001");
+            let is_open = may_be_open && (id == "ADD1:0001" || id == "3801:0001");
+            let is_own = (id, serial) == (&has.0, &has.1) || is_open;
             claim(is_own, || format!("came back as {id} {serial}, the flash has {has:?}"))?;
+        }
+        if let Some(runs) = told.runs {
+            self.runs(runs)?;
         }
         if let Some(named) = &told.backup {
             let backup = backup_folder::load(&folder.join(named)).map_err(|error| format!("{named}: {error}"))?;
@@ -178,6 +187,21 @@ impl Around<'_> {
             claim(is_of_before, || format!("{named} is not what the unit held"))?;
         }
         Ok(())
+    }
+
+    /// Checks the judgement of what runs. Only a CPU reset that loads code and a power cycle change what runs.
+    fn runs(&self, runs: Runs) -> Result<(), String> {
+        let trouble = self.trouble;
+        let was_without_power = self.has_port_power || trouble.back_after_ms.is_some();
+        match runs {
+            Runs::Written => claim(self.loads_code || was_without_power, || {
+                "\"runs\": \"written\", but neither a CPU reset nor a power cycle loaded the code".into()
+            }),
+            Runs::Before => claim(!self.loads_code || !trouble.is_of_the_unit() || !trouble.unit_is_well(), || {
+                "\"runs\": \"before\", but the CPU reset loaded the code".into()
+            }),
+            Runs::Unknown => Ok(()),
+        }
     }
 
     /// Whether all of the process's output was read.

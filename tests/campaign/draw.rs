@@ -6,7 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use fastrand::Rng;
 
 use crate::history::{
-    Blow, Class, Companion, Config, Firmware, History, Job, Kind, Moment, Output, Signal, Start, Trouble, WireFault,
+    Blow, Build, Class, Companion, Config, Defects, Firmware, History, Job, Kind, Moment, Output, Signal, Start,
+    Trouble, WireFault,
 };
 
 /// Bytes that a flash programs: two configuration blocks and the practice image.
@@ -28,7 +29,7 @@ impl History {
         let class = class(rng);
         let (start, job) = job(rng, class);
         let json = rng.bool();
-        let first = trouble(rng, class, job, start == Start::OpenFirmware);
+        let first = trouble(rng, class, job, matches!(start, Start::Open(_)));
         let recoveries = if job.writes() { [0, 0, 0, 0, 0, 0, 0, 1, 1, 2][rng.usize(..10)] } else { 0 };
         let is_plain = job == Job::Flash { firmware: Firmware::Patched, config: Config::Own, backup: true };
         let has_companion = is_plain && first.is_of_the_unit() && rng.u8(..4) == 0;
@@ -58,12 +59,25 @@ impl History {
             // Open firmware has no SSD driver.
             has_ssd: rng.u8(..4) == 0 && !has_open_firmware(start, job),
             is_high_speed: rng.u8(..8) == 0,
+            defects: defects(rng),
         }
     }
 }
 
 fn has_open_firmware(start: Start, job: Job) -> bool {
-    start == Start::OpenFirmware || matches!(job, Job::Flash { firmware: Firmware::Open, .. })
+    matches!(start, Start::Open(_)) || matches!(job, Job::Flash { firmware: Firmware::Open(_), .. })
+}
+
+fn defects(rng: &mut Rng) -> Defects {
+    Defects {
+        bulk_out_lands: pick(rng, &[None, Some(64)]),
+        stale_first_byte: pick(rng, &[None, Some(2), Some(3), Some(7)]),
+        status_in_buffer: rng.bool(),
+    }
+}
+
+fn build(rng: &mut Rng) -> Build {
+    pick(rng, &[Build::Practice, Build::Newest])
 }
 
 fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
@@ -98,14 +112,14 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
     }
     let flash = |firmware, config, backup| Job::Flash { firmware, config, backup };
     let reads = !matches!(class, Class::PowerLoss);
+    let open = Start::Open(build(rng));
+    let open_image = Firmware::Open(build(rng));
     match rng.u8(..100) {
-        0..8 if reads => {
-            (pick(rng, &[Start::Stock, Start::Patched, Start::OpenFirmware]), Job::Backup { named: rng.bool() })
-        }
-        8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage, Start::OpenFirmware]), Job::List),
+        0..8 if reads => (pick(rng, &[Start::Stock, Start::Patched, open]), Job::Backup { named: rng.bool() }),
+        8..10 if reads => (pick(rng, &[Start::Stock, Start::NoImage, open]), Job::List),
         10..12 if reads => (Start::Patched, Job::Bench { uas: false, path: "e4-255" }),
         12..14 if reads => (Start::Stock, Job::DryRun),
-        14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched, Start::OpenFirmware]), Job::Reset),
+        14..16 if reads => (pick(rng, &[Start::Stock, Start::Patched, open]), Job::Reset),
         // The unit already holds the image.
         16..18 => (Start::Patched, flash(Firmware::Patched, Own, true)),
         0..46 => (Start::Stock, flash(Firmware::Patched, Own, true)),
@@ -117,12 +131,12 @@ fn job(rng: &mut Rng, class: Class) -> (Start, Job) {
             pick(rng, &[Start::NoImage, Start::Erased]),
             flash(Firmware::Patched, pick(rng, &[Own, Earlier, Serial]), false),
         ),
-        80..86 => (pick(rng, &[Start::Stock, Start::Patched]), flash(Firmware::Open, Own, true)),
-        86..89 => (Start::NoImage, flash(Firmware::Open, pick(rng, &[Own, Earlier, Serial]), false)),
-        89..92 => (Start::OpenFirmware, Job::Restore { backup: rng.bool() }),
+        80..86 => (pick(rng, &[Start::Stock, Start::Patched]), flash(open_image, Own, true)),
+        86..89 => (Start::NoImage, flash(open_image, pick(rng, &[Own, Earlier, Serial]), false)),
+        89..92 => (open, Job::Restore { backup: rng.bool() }),
         _ => {
-            let firmware = pick(rng, &[Firmware::Patched, Firmware::Patched, Firmware::Practice, Firmware::Open]);
-            (Start::OpenFirmware, flash(firmware, pick(rng, &[Own, Own, Earlier]), true))
+            let firmware = pick(rng, &[Firmware::Patched, Firmware::Patched, Firmware::Practice, open_image]);
+            (open, flash(firmware, pick(rng, &[Own, Own, Earlier]), true))
         }
     }
 }

@@ -82,14 +82,14 @@ pub enum Start {
     NoImage,
     /// Nothing: the boot loader starts.
     Erased,
-    /// The practice image's open sibling, which is read and written through registers.
-    OpenFirmware,
+    /// Open firmware, which is read and written through registers.
+    Open(Build),
 }
 
 impl Start {
     /// Whether the unit's flash can be read, and so backed up.
     pub const fn is_readable(self) -> bool {
-        matches!(self, Self::Stock | Self::Patched | Self::OpenFirmware)
+        matches!(self, Self::Stock | Self::Patched | Self::Open(_))
     }
 }
 
@@ -100,8 +100,17 @@ pub enum Firmware {
     Practice,
     /// The practice image with the default patches, and a receipt beside it.
     Patched,
+    /// Open firmware.
+    Open(Build),
+}
+
+/// A build of open firmware.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
     /// The practice image's open sibling.
-    Open,
+    Practice,
+    /// The newest one.
+    Newest,
 }
 
 /// Where `flash` gets configuration blocks that the unit can't give.
@@ -246,6 +255,25 @@ pub struct History {
     /// Whether an SSD is behind the bridge.
     pub has_ssd: bool,
     pub is_high_speed: bool,
+    /// Defects that the flash and its buffer have at high speed.
+    pub defects: Defects,
+}
+
+/// Defects of the flash and its buffer that are known from units at 480 Mbit/s. asmpatch works in spite of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Defects {
+    /// Number of bytes of a bulk packet that reach the buffer.
+    pub bulk_out_lands: Option<u64>,
+    /// After every so many commands the buffer's first byte is the old one.
+    pub stale_first_byte: Option<u64>,
+    /// Whether the flash's status overwrites the buffer.
+    pub status_in_buffer: bool,
+}
+
+impl Defects {
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
 }
 
 impl History {
@@ -279,7 +307,8 @@ impl Trouble {
         self.blow.is_none() && self.output == Output::Read && self.file_limit.is_none()
     }
 
-    fn unit_is_well(&self) -> bool {
+    /// Whether the unit has no fault.
+    pub fn unit_is_well(&self) -> bool {
         let Self { power_loss_after, unplug_after_micros, faults, file_limit, .. } = self;
         power_loss_after.is_none() && unplug_after_micros.is_none() && faults.is_empty() && file_limit.is_none()
     }

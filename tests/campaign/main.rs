@@ -4,7 +4,8 @@
 //!     cargo test --test campaign -- --histories 10000 --seed 1
 //!     cargo test --test campaign -- --seed 1 --only 4711
 //!
-//! `ASMPATCH_BIN` names a binary to use instead of cargo's test build.
+//! `ASMPATCH_BIN` names a binary to use instead of cargo's test build, and `ASMPATCH_OPEN_NEW_IMAGE` the newest open
+//! firmware. Without it the practice image's open sibling takes its place.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
@@ -12,6 +13,8 @@
 mod check;
 #[cfg(target_os = "linux")]
 mod draw;
+#[cfg(target_os = "linux")]
+mod feature;
 #[cfg(target_os = "linux")]
 mod history;
 #[cfg(target_os = "linux")]

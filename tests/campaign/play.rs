@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::check::{self, Around, Goals, Verb};
-use crate::history::{Config, History, Job, Output, Start, Trouble};
+use crate::feature::Done;
+use crate::history::{Config, Defects, History, Job, Output, Start, Trouble};
 use crate::process::{self, End, Ended, Place, quoted};
 use crate::schemas;
 use crate::told::Told;
@@ -53,6 +54,7 @@ pub struct Tale {
     pub ending: Ending,
     pub processes: usize,
     pub backups: usize,
+    pub done: Done,
 }
 
 /// A history in which something did not hold.
@@ -74,11 +76,27 @@ struct Player<'a> {
     seen: BTreeSet<[u8; 32]>,
     log: String,
     processes: usize,
+    done: Done,
 }
 
 /// Whether a row of `list` shows running firmware rather than the boot loader.
 fn runs_firmware(row: &Value) -> bool {
     row["state"] == "vendor" || row["state"] == "open-firmware"
+}
+
+/// The table of bridge.toml with these defects. Bulk data are lost only under open firmware, as they were seen: the
+/// vendor's firmware takes each configuration block in one packet, and could not be written at all.
+fn defects(defects: Defects, is_open: bool) -> String {
+    let mut text = String::from("[flash]\n");
+    let Defects { bulk_out_lands, stale_first_byte, status_in_buffer } = defects;
+    for (key, value) in [("bulk-out-lands", bulk_out_lands.filter(|_| is_open)), ("stale-first-byte", stale_first_byte)]
+    {
+        if let Some(value) = value {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+    }
+    let _ = writeln!(text, "status-in-buffer = {status_in_buffer}");
+    text
 }
 
 struct Next {
@@ -94,7 +112,8 @@ struct Next {
 pub fn play(world: &World, history: &History, folder: &Path, bin: &Path, watchdog: &Watchdog) -> Result<Tale, Broken> {
     let goals = Goals::of(world, history);
     let log = String::new();
-    let mut player = Player { world, history, folder, bin, watchdog, goals, seen: BTreeSet::new(), log, processes: 0 };
+    let (seen, done) = (BTreeSet::new(), Done::default());
+    let mut player = Player { world, history, folder, bin, watchdog, goals, seen, log, processes: 0, done };
     player.all().map_err(|what| Broken { what, processes: std::mem::take(&mut player.log) })
 }
 
@@ -112,6 +131,7 @@ impl Player<'_> {
         let first = self.first_command();
         let (mut ended, mut told) = self.run(&first, &self.history.first)?;
         self.companion()?;
+        self.done.wrote_companion = self.history.companion.is_some();
         let mut troubles = self.history.during_recovery.iter();
         let (mut calm, mut again) = (0, 0);
         while !self.is_over(&ended, calm) {
@@ -190,7 +210,7 @@ impl Player<'_> {
         }
         let backups = check::backups(self.folder, &self.seen)?;
         check::temporaries(self.folder)?;
-        Ok(Tale { by, ending, processes: self.processes, backups })
+        Ok(Tale { by, ending, processes: self.processes, backups, done: self.done })
     }
 
     fn unit(&self) -> PathBuf {
@@ -205,7 +225,7 @@ impl Player<'_> {
     fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Told), String> {
         let before = self.flash()?;
         self.seen.insert(world::backup_digest(&before));
-        let scenario = self.scenario(trouble);
+        let scenario = self.scenario(trouble, self.world.is_open(&before));
         fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
         self.processes += 1;
         let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
@@ -222,6 +242,8 @@ impl Player<'_> {
         let is_printed = next.by == By::Printed;
         let around = Around {
             verb: next.verb,
+            loads_code: self.history.loads_code,
+            has_port_power: self.history.has_port_power,
             is_first,
             is_printed,
             trouble,
@@ -231,7 +253,18 @@ impl Player<'_> {
             told: &told,
         };
         around.check(self.world, &self.goals, self.folder)?;
+        self.note(next, &before, &after, &ended, &told);
         Ok((ended, told))
+    }
+
+    /// Notes what a process did, for the counts of features.
+    fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, told: &Told) {
+        let is_copy = next.verb == Verb::Reads && matches!(self.history.job, Job::Backup { .. } | Job::DryRun);
+        let does_move = ended.end == End::Status(0) && (next.verb != Verb::Reads || is_copy);
+        self.done.moved |= does_move;
+        self.done.through_registers |= does_move && self.world.is_open(before);
+        let is_reset = [&ended.out, &ended.err].iter().any(|text| text.contains("CPU reset sent"));
+        self.done.judged_reset |= is_reset && before != after && told.runs.is_some();
     }
 
     fn place(&self) -> Place<'_> {
@@ -259,7 +292,7 @@ impl Player<'_> {
     }
 
     /// The unit's bridge.toml for a process with these faults.
-    fn scenario(&self, trouble: &Trouble) -> String {
+    fn scenario(&self, trouble: &Trouble, is_open: bool) -> String {
         let mut text = String::new();
         if self.history.has_ssd {
             text.push_str("behind = { ssd = { bytes = 65536 } }\n");
@@ -285,6 +318,9 @@ impl Player<'_> {
             text.push_str(
                 "[timing]\nerase-sector-ms = 1\nprogram-page-us = 30\ncommand-us = 1000\nreenumerate-ms = 5\n",
             );
+        }
+        if self.history.is_high_speed {
+            text.push_str(&defects(self.history.defects, is_open));
         }
         for fault in &trouble.faults {
             let _ =

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use crate::feature::Features;
 use crate::history::{Class, History};
 use crate::play::{By, Ending, Tale};
 
@@ -21,12 +22,17 @@ struct Counts {
 
 /// Counts by class.
 #[derive(Debug, Default)]
-pub struct Tally(BTreeMap<Class, Counts>);
+pub struct Tally {
+    classes: BTreeMap<Class, Counts>,
+    /// Counts by what the unit is like.
+    pub features: Features,
+}
 
 impl Tally {
     /// Counts a history. `tale` is its result, or `None` if it is broken.
     pub fn add(&mut self, history: &History, tale: Option<&Tale>) {
-        let counts = self.0.entry(history.class).or_default();
+        self.features.add(history, tale.map(|tale| tale.done));
+        let counts = self.classes.entry(history.class).or_default();
         counts.histories += 1;
         counts.in_recovery_too += u64::from(!history.during_recovery.is_empty());
         let Some(tale) = tale else {
@@ -61,7 +67,7 @@ impl fmt::Display for Tally {
         )?;
         writeln!(f, "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")?;
         let mut all = Counts::default();
-        for (class, counts) in &self.0 {
+        for (class, counts) in &self.classes {
             row(f, &class.to_string(), counts)?;
             all.histories += counts.histories;
             all.broken += counts.broken;
@@ -72,7 +78,8 @@ impl fmt::Display for Tally {
             all.backups += counts.backups;
             all.most = all.most.max(counts.most);
         }
-        row(f, "all", &all)
+        row(f, "all", &all)?;
+        write!(f, "\n{}", self.features)
     }
 }
 

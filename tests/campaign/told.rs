@@ -1,6 +1,7 @@
 //! Parses a command's output, JSON or text, into its claims.
 
 use asmpatch_core::flash::left::Left;
+use asmpatch_core::flash::proof::Runs;
 use serde_json::Value;
 
 use crate::process::Ended;
@@ -25,6 +26,8 @@ pub struct Told {
     pub backup: Option<String>,
     /// The reported version of the running firmware.
     pub version: Option<String>,
+    /// Whether the unit runs what was written, as the command judged it.
+    pub runs: Option<Runs>,
     /// The identity and serial number with which the unit returned.
     pub after: Option<(String, String)>,
 }
@@ -41,6 +44,9 @@ const STATES: [Left; 9] = [
     Left::OtherIdentity,
     Left::Unproven,
 ];
+
+/// Every judgement of what a unit runs.
+const RUNS: [Runs; 3] = [Runs::Written, Runs::Before, Runs::Unknown];
 
 impl Told {
     /// Parses the output, as far as it is about this unit.
@@ -71,6 +77,7 @@ impl Told {
             digests: Vec::new(),
             backup: text(&unit["backup"]),
             version: text(&unit["version"]),
+            runs: RUNS.into_iter().find(|runs| serde_json::to_value(runs).is_ok_and(|name| name == unit["runs"])),
             after: text(&unit["after"]["usb_id"]).zip(text(&unit["after"]["serial"])),
         }
     }

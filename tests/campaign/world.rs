@@ -1,6 +1,7 @@
 //! The initial state of every history, and the flash contents with which it may end.
 
 use std::collections::BTreeSet;
+use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::patch::{PatchSet, Patched, Selection};
 
-use crate::history::{Companion, Config, Firmware, History, Job, Start};
+use crate::history::{Build, Companion, Config, Firmware, History, Job, Start};
 
 /// Bytes of the flash that a write replaces.
 pub const SLOT: usize = 0x2_0000;
@@ -33,6 +34,8 @@ pub type Blocks = [ConfigBlock; 2];
 pub struct World {
     practice: Image,
     open: Image,
+    /// The newest open firmware, if a variable names it.
+    newest: Option<Image>,
     patched: Patched,
     stock: Vec<u8>,
     /// The folder of the earlier backup.
@@ -57,7 +60,11 @@ impl World {
             *cell = (at >> 8) as u8 ^ at as u8;
         }
         let earlier = folder.join(EARLIER);
-        let world = Self { practice, open: practice::open_image(), patched, stock, earlier };
+        let newest = match env::var_os("ASMPATCH_OPEN_NEW_IMAGE") {
+            Some(path) => Some(Image::parse(&fs::read(path)?).map_err(io::Error::other)?),
+            None => None,
+        };
+        let world = Self { practice, open: practice::open_image(), newest, patched, stock, earlier };
         backup_folder::save(&backup_of(&world.stock), &world.earlier).map_err(io::Error::other)?;
         Ok(world)
     }
@@ -67,7 +74,7 @@ impl World {
         let mut flash = self.stock.clone();
         match start {
             Start::Stock => {}
-            Start::OpenFirmware => flash[..SLOT].copy_from_slice(&slot(&self.stock_blocks(), &self.open)),
+            Start::Open(build) => flash[..SLOT].copy_from_slice(&slot(&self.stock_blocks(), self.open(build))),
             Start::Patched => {
                 let slot = slot(&self.edited(self.stock_blocks(), Firmware::Patched), &self.patched.image);
                 flash[..SLOT].copy_from_slice(&slot);
@@ -102,7 +109,7 @@ impl World {
                 fs::write(receipt, self.patched.receipt.to_string())?;
             }
             Job::Flash { firmware: Firmware::Practice, .. } => fs::write(&image, self.practice.to_file())?,
-            Job::Flash { firmware: Firmware::Open, .. } => fs::write(&image, self.open.to_file())?,
+            Job::Flash { firmware: Firmware::Open(build), .. } => fs::write(&image, self.open(build).to_file())?,
             _ => {}
         }
         if matches!(history.job, Job::Restore { .. } | Job::Flash { config: Config::Earlier, .. }) {
@@ -145,13 +152,25 @@ impl World {
         match firmware {
             Firmware::Practice => &self.practice,
             Firmware::Patched => &self.patched.image,
-            Firmware::Open => &self.open,
+            Firmware::Open(build) => self.open(build),
         }
+    }
+
+    fn open(&self, build: Build) -> &Image {
+        match build {
+            Build::Practice => &self.open,
+            Build::Newest => self.newest.as_ref().unwrap_or(&self.open),
+        }
+    }
+
+    /// Whether the newest open firmware is the real one.
+    pub fn has_newest_open(&self) -> bool {
+        self.newest.is_some()
     }
 
     /// Whether the flash holds open firmware, which has an identity of its own.
     pub fn is_open(&self, flash: &[u8]) -> bool {
-        image_in(flash).as_ref() == Some(&self.open)
+        image_in(flash).is_some_and(|image| image == self.open || Some(&image) == self.newest.as_ref())
     }
 
     fn edited(&self, mut blocks: Blocks, firmware: Firmware) -> Blocks {

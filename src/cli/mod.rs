@@ -64,6 +64,7 @@ pub use context::Context;
 pub use device::DeviceArgs;
 pub use flash::recovery;
 use log::LogArgs;
+pub(crate) use reset::tell_ports_left_off;
 
 pub use self::settings::ColorChoice;
 use self::settings::{ConfigFile, Settings};

@@ -70,7 +70,7 @@ pub use fabric::{
     HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
-pub use map::{Block, register_name, registers};
+pub use map::{Block, register_name, registers, unaliased};
 pub use proof_budget::ProofBudget;
 pub use register::Register;
 pub use reset::PartRevision;

@@ -34,6 +34,7 @@ pub fn install() -> Interrupt<'static> {
             if request() {
                 let _ = aside(asm2464_host::usb::release_all).recv_timeout(LAST_TIMEOUT);
                 let _ = aside(crate::cli::terminal::clear).recv_timeout(LAST_TIMEOUT);
+                let _ = aside(crate::cli::tell_ports_left_off).recv_timeout(LAST_TIMEOUT);
                 std::process::exit(INTERRUPTED);
             }
             if let Some(tell) = FIRST.get() {

@@ -64,7 +64,8 @@ impl PatchDirs {
 }
 
 /// Adds the patches that a receipt names, from the folder of the file `beside`. Those that are missing are reported when
-/// the image is verified. The user did not name these files, which came with the image: they make no image a known one.
+/// the image is verified. The user did not name these files, which came with the image: they show what was changed, and
+/// vouch for nothing.
 ///
 /// # Errors
 /// Fails if such a file can't be read or is no patch.
@@ -72,7 +73,7 @@ pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Res
     for (id, name) in &receipt.files {
         let path = beside.with_file_name(name);
         if library.get(id).is_none() && path.symlink_metadata().is_ok() {
-            library.add_for_known(&path.display().to_string(), &input::read_own_text(&path)?)?;
+            library.add_unvouched(&path.display().to_string(), &input::read_own_text(&path)?)?;
         }
     }
     Ok(())

@@ -64,6 +64,7 @@ use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
 use self::log::LogArgs;
+pub(crate) use self::reset::tell_ports_left_off;
 use self::settings::{ColorChoice, ConfigFile, Settings};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.

@@ -1,5 +1,7 @@
 //! The `asmpatch xdata` command: reads and writes XDATA on a unit, registers included.
 
+mod effects;
+
 use std::time::{Duration, Instant};
 
 use asm2464::digest::{parse_hex, to_hex};
@@ -12,9 +14,11 @@ use asmpatch_core::failure::AnyFailure;
 use serde::Serialize;
 use thiserror::Error;
 
+use self::effects::{FLASH_CONTROLLER, disruptions, reaches_flash};
 use super::context::Context;
 use super::device::DeviceArgs;
 use super::errors::Exit;
+use super::flash::ask;
 use super::{pcie, print};
 use crate::interrupt;
 
@@ -60,7 +64,9 @@ struct ReadArgs {
 /// Write XDATA, byte by byte, at once.
 ///
 /// Nothing tells whether a register takes a value. A wrong one can hang the unit until it loses power. A unit with an
-/// SSD is left alone: its firmware drives the SSD through the same registers.
+/// SSD is left alone: its firmware drives the SSD through the same registers. The flash controller's registers are
+/// refused: `flash` and `restore` write the flash, with a backup. Registers that restart the unit or switch power are
+/// named, and need your yes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch xdata write 0x5ff8 5a")]
 struct WriteArgs {
@@ -71,6 +77,10 @@ struct WriteArgs {
     /// The bytes in hexadecimal, the one at ADDRESS first, such as 00ff10; at most 256.
     #[arg(value_parser = parse_bytes)]
     bytes: Box<[u8]>,
+
+    /// Write registers that restart the unit or switch power without a question.
+    #[arg(long)]
+    yes: bool,
 
     #[command(flatten)]
     unit: UnitArgs,
@@ -150,6 +160,12 @@ enum XdataRefusal {
     /// The range leaves the page.
     #[error("{len} bytes from {from} end behind 0xFFFF")]
     PastEnd { from: XdataAddress, len: usize },
+    /// The range has registers that can erase the flash.
+    #[error(
+        "the write at {from} reaches the flash controller ({:#06X} to {:#06X}), which can erase and change the flash",
+        FLASH_CONTROLLER.0, FLASH_CONTROLLER.1
+    )]
+    FlashController { from: XdataAddress },
     /// An SSD is behind the bridge.
     #[error("{device}: an SSD is behind the bridge ({what})")]
     Ssd { device: String, what: String },
@@ -161,6 +177,7 @@ enum XdataRefusal {
 asm2464::coded!(XdataRefusal {
     NoFirmware => "asmpatch::xdata::no_firmware",
     PastEnd => "asmpatch::xdata::past_end",
+    FlashController => "asmpatch::xdata::flash_controller",
     Ssd => "asmpatch::xdata::ssd",
     CannotTell => "asmpatch::xdata::unknown_behind",
 });
@@ -374,6 +391,16 @@ fn watch(
 fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
     let bytes = &*args.bytes;
     let from = place(args.address, bytes.len(), &args.unit)?;
+    if reaches_flash(from, bytes.len()) {
+        return Err(XdataRefusal::FlashController { from }.into());
+    }
+    let disruptions = disruptions(from, bytes.len());
+    for found in &disruptions {
+        errln!("{:#06x}{}: {}", found.address, named(XdataAddress::main(found.address)), found.what);
+    }
+    if !disruptions.is_empty() && !args.yes {
+        ask::confirm("write it?", interrupt::install())?;
+    }
     with_unit(&args.unit, true, |unit, device| {
         unit.write(from, bytes)?;
         if args.unit.json {

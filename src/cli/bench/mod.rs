@@ -266,10 +266,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
     let recording = args.device.port.pcap.start()?;
-    if args.restart {
-        restart(args, recording.capture(), interrupt::install())?;
-    }
-    let chosen = args.device.port.choose(recording.capture())?;
+    let chosen = match args.restart {
+        true => restarted(args, recording.capture(), interrupt::install())?,
+        false => args.device.port.choose(recording.capture())?,
+    };
     let state = chosen.info.state;
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
@@ -337,10 +337,14 @@ fn leave(args: &Args, unit: Chosen) {
     }
 }
 
-/// Restarts the unit and waits until it is back.
-fn restart(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
+/// Restarts the unit, waits until it is back, and selects it where it is now. It may have another identity, so only its
+/// connector tells it from the others.
+fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Chosen, AnyFailure> {
     let mut port = args.device.port.port(capture)?;
-    super::reset::restart(&mut *port, interrupt)
+    super::reset::restart(&mut *port, interrupt)?;
+    let place = port.location();
+    drop(port);
+    Ok(unit::at(&args.device.port.ids.load()?, &place, capture)?)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {

@@ -5,10 +5,11 @@ use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge;
-use asm2464_host::bridge::{AnyTransport, Bridge, BusSpeed};
+use asm2464_host::bridge::{AnyTransport, Bridge, BusSpeed, Port};
 use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
+use asmpatch_core::unit;
 use thiserror::Error;
 
 use super::Args;
@@ -60,7 +61,9 @@ pub(super) fn run(
     if let Some(why) = unfit(seen) {
         return Err(Refused::Unfit { why }.into());
     }
-    let mut unit = args.port.choose(capture)?.open(Some(TransportKind::Uas))?;
+    let known = args.port.ids.load()?;
+    let mut chosen = unit::again(&known, &seen.unit, capture)?;
+    let mut unit = chosen.open(Some(TransportKind::Uas))?;
     if !unit.bridge.has_no_medium()? {
         let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
         return Err(Refused::Unfit { why }.into());
@@ -71,7 +74,11 @@ pub(super) fn run(
     let trouble = match hang {
         Some(finding) => Err(Refused::Hangs { experiment: finding.experiment }.into()),
         None if findings.iter().all(|finding| finding.answer == Answer::NotRun) || seen.unit.is_virtual() => asked,
-        None => restart(args, capture).and(asked),
+        // This very unit, not another that has taken its place.
+        None => {
+            let restart = |mut port: Box<dyn Port>| cli::reset::restart(&mut *port, Interrupt::never());
+            chosen.into_port(&known).map_err(AnyFailure::from).and_then(restart).and(asked)
+        }
     };
     Ok((findings, trouble))
 }
@@ -128,11 +135,6 @@ fn all(
         findings.push(finding);
     }
     (findings, asked)
-}
-
-fn restart(args: &Args, capture: Option<&Capture>) -> Result<(), AnyFailure> {
-    let mut port = args.port.port(capture)?;
-    cli::reset::restart(&mut *port, Interrupt::never())
 }
 
 /// Prints the findings.

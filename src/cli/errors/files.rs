@@ -221,6 +221,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::patch_missing", CheckFailed, "patch the original again with the receipt's patches";
     "asmpatch::verify::patch_set", CheckFailed, "nobody tested these patches together; patch the original again";
     "asmpatch::verify::patch_unlisted", CheckFailed, "the receipt belongs to another file";
+    "asmpatch::verify::patch_unvouched", CheckFailed,
+        "whoever made the image may have made the patch: read what it changes. If you trust it, name the folder that holds \
+         its file with `--patch-dir`";
     "asmpatch::verify::receipt_config", CheckFailed,
         "flashing would change other fields of the unit than the patches name; patch the original again";
     "asmpatch::verify::receipt_digest", CheckFailed,
@@ -231,7 +234,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `--receipt`. One that only your own patches are for needs `--patch-dir`";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch", CheckFailed,
-        "add the folder that holds its file with `--patch-dir`, or put the file beside the receipt";
+        "add the folder that holds its file with `--patch-dir`";
     "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";

@@ -110,6 +110,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          virtual` works without one";
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
+    "asmpatch::device::other", Device,
+        "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled", Device,
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
@@ -307,6 +309,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          disk driver";
     "asmpatch::usb::phase", Device,
         "host and unit disagreed about the data; the unit was reset, so run the command again";
+    "asmpatch::usb::port_left_off", Device,
+        "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
+         switches ports of a hub, such as uhubctl, can switch this one on";
     "asmpatch::usb::protocol", Device, "the unit breaks the protocol; try another cable and port, or `--transport bot`";
     "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds and plug it in again";
     "asmpatch::usb::tag", Device, "the unit was reset; run the command again";
@@ -336,6 +341,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_unit::scenario", BadInput,
         "docs/virtual-unit.md lists the keys of a scenario; without the file the defaults apply";
+    "asmpatch::xdata::flash_controller", Refused,
+        "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash \
+         IMAGE` and `asmpatch restore DIR` write the flash, after a backup and a question; `asmpatch backup` reads it";
     "asmpatch::xdata::no_firmware", Refused,
         "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
     "asmpatch::xdata::past_end", Refused, "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";

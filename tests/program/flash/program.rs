@@ -9,7 +9,7 @@ use asm2464::firmware::UsbId;
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
-use asmpatch_core::patch::{Patched, ReceiptImage};
+use asmpatch_core::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 
 #[cfg(unix)]
@@ -76,6 +76,37 @@ fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
         assert!(said.contains(refusal) && said.contains(why) && !said.contains("240417"), "{said}");
     }
     assert!(rig.cells() == before);
+}
+
+#[test]
+fn a_patch_file_beside_an_image_does_not_vouch_for_a_change_of_a_known_one() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    let before = rig.cells();
+    let practice = practice::image();
+    let sha256 = ReceiptImage::of(&practice).sha256;
+    // Free space: the image works as before, and only its digest tells.
+    let patch = format!(
+        "id = 'mine'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[[images]]\nsha256 = '{sha256}'\n\
+         name = 'practice'\n[[images.hunks]]\nat = 'file:0x16ebe'\nexpect = '0000'\nnew = '2222'\n"
+    );
+    let library = Library::of(&[("mine.toml", &patch)]).unwrap();
+    let mut patched = PatchSet::resolve(&library, &Selection::default(), &practice, sha256).unwrap().apply().unwrap();
+    patched.receipt.files = [("mine".to_owned(), "mine.toml".to_owned())].into();
+    write_image(home, &patched);
+    fs::write(home.join("mine.toml"), patch).unwrap();
+
+    let flash = ["flash", "patched.bin", "--device", "virtual:unit", "--unproven"];
+    let output = asmpatch(home, &flash);
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    assert_eq!(output.status.code(), Some(5), "{said}");
+    assert!(said.contains("the patch `mine` is known only from a file that came with the image"), "{said}");
+    assert!(rig.cells() == before);
+    // The user names the folder, and so trusts it.
+    fs::create_dir(home.join("own")).unwrap();
+    fs::rename(home.join("mine.toml"), home.join("own/mine.toml")).unwrap();
+    let trusted = asmpatch(home, &[&flash[..4], &["--patch-dir", "own"]].concat());
+    assert!(trusted.status.success(), "{}", String::from_utf8_lossy(&trusted.stderr));
 }
 
 #[test]

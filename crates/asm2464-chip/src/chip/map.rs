@@ -86,6 +86,11 @@ pub fn register_name(addr: u16) -> Option<&'static str> {
 const ALIASES: [(usize, usize); 6] =
     [(0xB3, 0xB2), (0xB5, 0xB4), (0xB6, 0xB4), (0xB7, 0xB4), (0xC7, 0xC6), (0xC9, 0xC8)];
 
+/// The own address of the register that an address of the main page shows, which may be a second address of it.
+pub fn unaliased(addr: u16) -> u16 {
+    aliased(addr.into()) as u16
+}
+
 /// The register's own index, for an index that [`Block::Alias`] owns.
 pub(super) fn aliased(index: usize) -> usize {
     let shown = ALIASES.iter().find(|(page, _)| *page == index >> 8);

@@ -73,7 +73,7 @@ pub use fabric::{
 };
 pub use flash::FlashDefects;
 pub use i2c::SupplySensor;
-pub use map::{Block, register_name, registers};
+pub use map::{Block, register_name, registers, unaliased};
 pub use pcie_link::EarlyLanes;
 pub use proof_budget::ProofBudget;
 pub use register::Register;

@@ -58,6 +58,14 @@ pub enum UsbError {
         /// The device's state.
         state: BridgeState,
     },
+    /// A hub's port was switched off, and can't be switched on again.
+    #[error("the power of the hub's port {port} was switched off, and can't be switched on again: {source}")]
+    PortLeftOff {
+        /// The port that is off.
+        port: PortPath,
+        /// libusb's error.
+        source: rusb::Error,
+    },
     /// Any other error that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]
     Failed {
@@ -78,6 +86,7 @@ asm2464::coded!(UsbError {
     Gone => "asmpatch::usb::gone",
     Descriptors => "asmpatch::usb::descriptors",
     OtherProtocol => "asmpatch::usb::other_protocol",
+    PortLeftOff => "asmpatch::usb::port_left_off",
     Failed => "asmpatch::usb::open",
 });
 

@@ -12,17 +12,19 @@ use std::time::Duration;
 use rusb::{Context, DeviceHandle};
 
 use super::awake;
+use super::port_power::SWITCHED_OFF;
+use crate::bridge::PortPath;
 
 /// Every open device with its claimed interface.
 static OPEN: Mutex<Vec<(Weak<DeviceHandle<Context>>, u8)>> = Mutex::new(Vec::new());
 /// Around every request to a device.
-static GATE: Gate = Gate::new();
+pub(super) static GATE: Gate = Gate::new();
 /// Time that requests which have begun may still take. A submission takes microseconds, a port reset about a second.
 /// It is less than a forced exit waits for the release.
 const LAST_REQUESTS: Duration = Duration::from_secs(2);
 
 /// A door that closes once and for all.
-struct Gate {
+pub(super) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
 }
@@ -33,10 +35,10 @@ struct GateState {
 }
 
 /// Somebody inside the gate, who leaves when this is dropped.
-struct Inside<'a>(&'a Gate);
+pub(super) struct Inside<'a>(&'a Gate);
 
 impl Gate {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { state: Mutex::new(GateState { inside: 0, is_closed: false }), changed: Condvar::new() }
     }
 
@@ -45,7 +47,7 @@ impl Gate {
     }
 
     /// Enters. Never returns once the gate is closed: the process is about to end.
-    fn enter(&self) -> Inside<'_> {
+    pub(super) fn enter(&self) -> Inside<'_> {
         let is_closed = |state: &mut GateState| state.is_closed;
         let waited = self.changed.wait_while(self.lock(), is_closed);
         waited.unwrap_or_else(PoisonError::into_inner).inside += 1;
@@ -53,7 +55,7 @@ impl Gate {
     }
 
     /// Closes the gate, and waits until nobody is inside, but no longer than this.
-    fn close(&self, longest: Duration) {
+    pub(super) fn close(&self, longest: Duration) {
         let mut state = self.lock();
         state.is_closed = true;
         let is_used = |state: &mut GateState| state.inside > 0;
@@ -117,18 +119,25 @@ pub(super) fn stay_away_at_the_end() {
     drop(GATE.enter());
 }
 
-/// Releases what this process has taken from the kernel: every interface, and every device that it keeps awake. For a
-/// handler that ends the process without unwinding, such as that of a second Ctrl-C; no device can be opened afterwards,
-/// and no request begins. Transfers in flight return with the release. A hanging host controller can make this hang, so
-/// bound it by a time.
+/// Releases what this process has taken from the kernel: every port that it switched off, every interface, and every
+/// device that it keeps awake. For a handler that ends the process without unwinding, such as that of a second Ctrl-C;
+/// no device can be opened afterwards, and no request begins. Transfers in flight return with the release. A hanging
+/// host controller can make this hang, so bound it by a time, and then see [`ports_left_off`].
 pub fn release_all() {
     GATE.close(LAST_REQUESTS);
+    // First: without power the unit is gone, whatever else is released.
+    SWITCHED_OFF.give_all_back();
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     for (handle, interface) in open {
         // The process ends, so there is nobody to report an error to.
         let _ = handle.upgrade().map(|handle| handle.release_interface(interface));
     }
     awake::give_all_back();
+}
+
+/// The hub ports that this process has switched off and not on again.
+pub fn ports_left_off() -> Vec<PortPath> {
+    SWITCHED_OFF.left()
 }
 
 #[cfg(test)]

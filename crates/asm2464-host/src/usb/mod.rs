@@ -28,7 +28,7 @@ pub use device::Device;
 pub use discovery::{Found, discover};
 pub use disk_guard::{DiskError, refuse_mounted};
 pub use error::UsbError;
-pub use forced_exit::release_all;
+pub use forced_exit::{ports_left_off, release_all};
 pub use free_disk::FreeDisk;
 pub use hotplug::HotplugWatch;
 pub use known_units::KnownUnits;

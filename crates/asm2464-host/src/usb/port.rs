@@ -12,6 +12,7 @@ use super::boot_loader;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::UsbError;
+use super::forced_exit::GATE;
 use super::hotplug::HotplugWatch;
 use super::lock::UnitLock;
 use super::port_power;
@@ -185,9 +186,12 @@ impl Port for UsbPort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
-        let mut connector = port_power::connector(&self.port)?;
-        let cycled = port_power::cycle(&mut connector, port_power::OFF_FOR);
-        Ok(cycled.map_err(|source| UsbError::of("switch the power of", &self.port, source))?)
+        let connector = port_power::connector(&self.port)?;
+        let cycled = port_power::cycle(&connector, port_power::OFF_FOR, &port_power::SWITCHED_OFF, &GATE);
+        Ok(cycled.map_err(|source| match port_power::SWITCHED_OFF.left().into_iter().next() {
+            Some(port) => UsbError::PortLeftOff { port, source },
+            None => UsbError::of("switch the power of", &self.port, source),
+        })?)
     }
 
     fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError> {

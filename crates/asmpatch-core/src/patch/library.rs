@@ -12,6 +12,8 @@ use super::definition::{DefinitionError, Patch};
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     patches: Vec<Patch>,
+    /// The ids of the patches that nobody vouches for.
+    unvouched: BTreeSet<String>,
     images: BTreeMap<Sha256Digest, String>,
     versions: BTreeSet<FirmwareVersion>,
 }
@@ -67,19 +69,30 @@ impl Library {
     /// # Errors
     /// [`LibraryError`].
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
-        self.add_for_known(origin, text)?;
+        self.add_patch(origin, text)?;
         for image in self.patches.last().into_iter().flat_map(|patch| &patch.images) {
             self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
         }
         Ok(())
     }
 
-    /// Adds one patch as [`Library::add`] does, but only for images that are known without it: its author vouches for
-    /// the patch, and nobody for the author.
+    /// Adds one patch that nobody vouches for, because its file came with an image. It makes no image a known one, and
+    /// an image that contains it does not [verify](super::verify()).
     ///
     /// # Errors
     /// [`LibraryError`].
-    pub fn add_for_known(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+    pub fn add_unvouched(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+        self.add_patch(origin, text)?;
+        self.unvouched.extend(self.patches.last().map(|patch| patch.id.clone()));
+        Ok(())
+    }
+
+    /// Whether the patch with this id comes from asmpatch or from a folder that the user named.
+    pub fn vouches_for(&self, id: &str) -> bool {
+        !self.unvouched.contains(id)
+    }
+
+    fn add_patch(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
         let patch = Patch::parse(origin, text)?;
         if let Some(first) = self.get(&patch.id) {
             return Err(LibraryError::DuplicateId {

@@ -1,5 +1,7 @@
 //! Verifies a file: container, base image, patches, receipt.
 
+use std::collections::BTreeSet;
+
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
 use thiserror::Error;
@@ -109,6 +111,9 @@ pub enum Finding {
     /// The file has a patch, with this id, that the receipt does not name.
     #[error("the patch `{0}` is in the file, but not in the receipt")]
     PatchUnlisted(String),
+    /// A patch in the file or in the receipt, with this id, comes from a file that lay beside the image.
+    #[error("the patch `{0}` is known only from a file that came with the image")]
+    PatchUnvouched(String),
     /// A patch's definition has changed since the receipt was written.
     #[error("the patch `{id}` has changed since the receipt was written: digest {found}, was {receipt}")]
     PatchDigest {
@@ -143,6 +148,7 @@ asm2464::coded!(Finding {
     UnknownPatch => "asmpatch::verify::unknown_patch",
     PatchMissing => "asmpatch::verify::patch_missing",
     PatchUnlisted => "asmpatch::verify::patch_unlisted",
+    PatchUnvouched => "asmpatch::verify::patch_unvouched",
     PatchDigest => "asmpatch::verify::patch_digest",
     ReceiptConfig => "asmpatch::verify::receipt_config",
     PatchSet => "asmpatch::verify::patch_set",
@@ -194,6 +200,10 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     if let Some(receipt) = expect.receipt {
         check_receipt(library, receipt, &mut verification);
     }
+    let listed = expect.receipt.iter().flat_map(|receipt| receipt.patches.iter().map(|listed| listed.id.as_str()));
+    let ids: BTreeSet<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).chain(listed).collect();
+    let unvouched = ids.into_iter().filter(|id| !library.vouches_for(id));
+    verification.findings.extend(unvouched.map(|id| Finding::PatchUnvouched(id.to_owned())));
     // An identified file without a finding is its original with its patches, byte for byte.
     if !verification.findings.is_empty() {
         compare(library, file, expect, &mut verification);

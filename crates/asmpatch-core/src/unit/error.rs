@@ -44,6 +44,17 @@ pub enum OpenError {
         /// The units that match.
         found: Vec<UnitInfo>,
     },
+    /// Another unit has taken the place of the selected one.
+    #[error(
+        "another unit is at {} now: {} {}",
+        found.location,
+        found.id,
+        found.serial.as_ref().map_or("without a serial number".to_owned(), |serial| format!("with serial number {serial}"))
+    )]
+    Other {
+        /// The unit that is there.
+        found: Box<UnitInfo>,
+    },
     /// The unit's disk is in use, or may be.
     #[error(transparent)]
     Disk(#[from] DiskError),
@@ -84,6 +95,7 @@ asm2464::coded!(OpenError {
     Several => "asmpatch::device::several",
     NoMatch => "asmpatch::device::no_match",
     Ambiguous => "asmpatch::device::ambiguous",
+    Other => "asmpatch::device::other",
     Disk(cause) => cause,
     NoUas => "asmpatch::device::no_uas",
     NoStreams => "asmpatch::device::no_streams",

@@ -161,6 +161,32 @@ pub fn choose(
     })
 }
 
+/// Selects the unit at this place, whatever else is connected. `capture` is as for [`choose`].
+///
+/// # Errors
+/// [`OpenError`].
+pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> Result<Chosen, OpenError> {
+    let selector = match place {
+        Location::Port(port) => Selector::Port(port.clone()),
+        Location::Virtual(folder) => Selector::Virtual(Some(folder.clone())),
+    };
+    choose(known, Some(&selector), capture)
+}
+
+/// Selects this very unit again, at its place. `capture` is as for [`choose`].
+///
+/// # Errors
+/// [`OpenError::Other`] if another unit is there now; any other [`OpenError`].
+pub fn again(known: &Arc<Devices>, unit: &UnitInfo, capture: Option<&Capture>) -> Result<Chosen, OpenError> {
+    let chosen = at(known, &unit.location, capture)?;
+    same(unit, &chosen.info)?;
+    Ok(chosen)
+}
+
+fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), OpenError> {
+    if is_same(expected, found) { Ok(()) } else { Err(OpenError::Other { found: found.clone().into() }) }
+}
+
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
 /// as for [`choose`].
 ///
@@ -257,4 +283,66 @@ fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTranspo
         return Err(OpenError::NoStreams { location: location() });
     }
     Ok(transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464::Coded as _;
+    use asm2464::firmware::{BridgeState, UsbId};
+    use asm2464_host::bridge::BusSpeed;
+
+    use super::*;
+
+    fn unit(port: &str, serial: Option<&str>) -> UnitInfo {
+        UnitInfo {
+            location: Location::Port(port.parse().unwrap()),
+            id: UsbId { vendor: 0xADD1, product: 1 },
+            state: BridgeState::Vendor,
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: serial.map(str::to_owned),
+            speed: BusSpeed::Super,
+            driver: None,
+        }
+    }
+
+    fn found(lost: &UnitInfo, has_twin: bool, now: &[UnitInfo]) -> Option<String> {
+        position_of(lost, has_twin, now.iter()).map(|index| now[index].location.to_string())
+    }
+
+    #[test]
+    fn a_unit_that_comes_back_is_found_at_its_port_or_by_a_serial_number_that_it_alone_has() {
+        let lost = unit("2-1", Some("A"));
+        let here = || unit("2-1", Some("A"));
+        let moved = || unit("1-1", Some("A"));
+        assert_eq!(found(&lost, false, &[unit("2-2", Some("B")), here()]).as_deref(), Some("2-1"));
+        assert_eq!(found(&lost, false, &[unit("2-2", Some("B")), moved()]).as_deref(), Some("1-1"));
+        // Both of a pair are back: its own port decides.
+        assert_eq!(found(&lost, true, &[moved(), here()]).as_deref(), Some("2-1"));
+    }
+
+    #[test]
+    fn no_other_unit_is_taken_for_one_that_has_left_the_bus() {
+        let lost = unit("2-1", Some("A"));
+        assert_eq!(found(&lost, false, &[]), None);
+        // Another dock at its port, or another ID.
+        assert_eq!(found(&lost, false, &[unit("2-1", Some("B"))]), None);
+        let other_id = UnitInfo { id: UsbId { vendor: 0x174C, product: 0x2464 }, ..unit("2-1", Some("A")) };
+        assert_eq!(found(&lost, false, &[other_id]), None);
+        // Its twin, or one of two twins, at other ports: nobody knows whether it has moved.
+        assert_eq!(found(&lost, true, &[unit("1-1", Some("A"))]), None);
+        assert_eq!(found(&lost, false, &[unit("1-1", Some("A")), unit("1-2", Some("A"))]), None);
+        // Without a serial number only the port tells.
+        assert_eq!(found(&unit("2-1", None), false, &[unit("1-1", None)]), None);
+        assert_eq!(found(&unit("2-1", None), false, &[unit("2-1", None)]).as_deref(), Some("2-1"));
+    }
+
+    #[test]
+    fn another_unit_at_the_same_port_is_not_the_one_that_was_examined() {
+        let examined = unit("2-1", Some("A"));
+        assert!(same(&examined, &unit("2-1", Some("A"))).is_ok());
+        let refused = same(&examined, &unit("2-1", Some("B"))).unwrap_err();
+        assert_eq!(refused.code(), "asmpatch::device::other");
+        assert_eq!(refused.to_string(), "another unit is at 2-1 now: ADD1:0001 with serial number B");
+    }
 }

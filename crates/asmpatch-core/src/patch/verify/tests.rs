@@ -112,3 +112,38 @@ proptest::proptest! {
         proptest::prop_assert!(!verify(&library, &file[..cut], &expect).holds());
     }
 }
+
+#[test]
+fn a_patch_that_came_with_an_image_explains_what_was_changed_and_vouches_for_nothing() {
+    let image = practice::image();
+    let mark = format!(
+        "id = 'mark'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[[images]]\nsha256 = '{}'\nname = 'practice'\n\
+         [[images.hunks]]\nat = 'file:0x16ebe'\nexpect = '0000'\nnew = '2222'\n",
+        Sha256Digest(image.sha256())
+    );
+    let setting =
+        "id = 'setting'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[config]\nflags = 'ffffffff'\n";
+    let library = |is_vouched: bool| {
+        let mut library = Library::of_repository().unwrap();
+        for (origin, text) in [("mark.toml", mark.as_str()), ("setting.toml", setting)] {
+            if is_vouched { library.add(origin, text) } else { library.add_unvouched(origin, text) }.unwrap();
+        }
+        library.know(Sha256Digest(image.sha256()), "practice", image.version());
+        library
+    };
+    let own = library(true);
+    let digest = Sha256Digest(image.sha256());
+    let patched = PatchSet::resolve(&own, &Selection::default(), &image, digest).unwrap().apply().unwrap();
+    let file = patched.image.to_file();
+    let expect = Expectations { receipt: Some(&patched.receipt), ..Default::default() };
+    assert!(verify(&own, &file, &expect).holds());
+
+    let beside = library(false);
+    let found = verify(&beside, &file, &expect);
+    // One changes code, the other only the configuration, which the receipt brings.
+    let unvouched = ["mark", "setting"].map(|id| Finding::PatchUnvouched(id.to_owned()));
+    assert_eq!((&found.findings[..], found.base), (&unvouched[..], Some(digest)));
+    assert!(!found.holds() && !found.is_unknown_alone());
+    assert_eq!(verify(&beside, &file, &Expectations::default()).findings, unvouched[..1]);
+    assert!(verify(&beside, &image.to_file(), &Expectations::default()).holds());
+}

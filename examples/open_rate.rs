@@ -84,11 +84,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err("usage: open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH".into());
     };
     let (bytes, piece, depth): (usize, usize, usize) = (bytes.parse()?, piece.parse()?, depth.parse()?);
-    if bytes == 0
-        || !bytes.is_multiple_of(SECTOR_LEN)
-        || bytes > SRAM_LEN
-        || !piece.is_multiple_of(SECTOR_LEN)
-    {
+    if bytes == 0 || !bytes.is_multiple_of(SECTOR_LEN) || bytes > SRAM_LEN || !piece.is_multiple_of(SECTOR_LEN) {
         return Err("BYTES and PIECE: multiples of 512, BYTES from 512 to 524,288".into());
     }
     let selector: Selector = port.parse()?;

@@ -2,8 +2,8 @@
 //! image's open sibling, which has no streams, the open image that `ASMPATCH_OPEN_IMAGE` names, and a newer one if
 //! `ASMPATCH_OPEN_NEW_IMAGE` names it.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use asm2464::Coded as _;
@@ -13,7 +13,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
 use asm2464::tlp::Tlp;
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_dock::virtual_bridge::{Scenario, SharedBridge, VirtualBridge, VirtualPipes};
+use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};
 use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use asm2464_host::pcie::{Bar, NoTime, Pcie, Scope, SramReadError};
@@ -22,8 +22,8 @@ use asm2464_host::pcie::{Bar, NoTime, Pcie, Scope, SramReadError};
 struct Cut {
     pipes: VirtualPipes,
     left: Arc<AtomicUsize>,
-    happens: fn(&SharedBridge, &mut Reaped),
-    unit: SharedBridge,
+    happens: fn(&SharedUnit, &mut Reaped),
+    unit: SharedUnit,
 }
 
 impl Pipes for Cut {
@@ -87,18 +87,18 @@ fn images() -> Vec<Image> {
 }
 
 struct Dock {
-    unit: SharedBridge,
+    unit: SharedUnit,
     bridge: OpenBridge,
     /// Set to n, something happens when the nth transfer comes back.
     left: Arc<AtomicUsize>,
 }
 
 impl Dock {
-    fn new(image: Option<&Image>, scenario: &str, happens: fn(&SharedBridge, &mut Reaped)) -> Self {
+    fn new(image: Option<&Image>, scenario: &str, happens: fn(&SharedUnit, &mut Reaped)) -> Self {
         let scenario = Scenario::parse(scenario).unwrap();
         let file = image.map(Image::to_file);
-        let unit = VirtualBridge::in_memory(scenario, b"runtime", file.as_deref()).unwrap();
-        let unit = SharedBridge::new(unit);
+        let unit = VirtualUnit::in_memory(scenario, b"runtime", file.as_deref()).unwrap();
+        let unit = SharedUnit::new(unit);
         unit.lock().reset_by_host(0).unwrap();
         let pipes = VirtualPipes::open(&unit, None).unwrap();
         let left = Arc::default();

@@ -91,7 +91,9 @@ impl PcieLink {
             Training::Untouched => asm2464::tlp::LINK_UP,
             Training::Off => 0,
             Training::On { .. } if self.settles_at.is_some() => DETECT,
-            Training::On { early } if !self.has_lanes || early && self.early_lanes == EarlyLanes::Stick => CONFIGURATION,
+            Training::On { early } if !self.has_lanes || early && self.early_lanes == EarlyLanes::Stick => {
+                CONFIGURATION
+            }
             Training::On { .. } => asm2464::tlp::LINK_UP,
         }
     }

@@ -115,9 +115,7 @@ impl From<ControlError> for Halt {
             ControlError::Stalled { .. }
             | ControlError::Malformed { .. }
             | ControlError::Completion { .. }
-            | ControlError::LinkDown { .. } => {
-                Outcome::Refused { reason: error.to_string() }.into()
-            }
+            | ControlError::LinkDown { .. } => Outcome::Refused { reason: error.to_string() }.into(),
             ControlError::Disconnected { .. }
             | ControlError::Length { .. }
             | ControlError::Interrupted(_)

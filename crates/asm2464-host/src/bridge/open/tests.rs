@@ -450,8 +450,7 @@ fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_betw
     let (mut unit, log) = unit(vec![]);
     unit.memory_write(0x13, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10]).unwrap();
     let middle = Sent::Out(vec![2, 3, 4, 5, 6, 7, 8, 9]);
-    let expected =
-        [f0(0x60, 8, 0, 0x10, 0x0100_0000), f0(0x60, 15, 1, 0x14, 2), middle, f0(0x60, 1, 0, 0x1C, 10)];
+    let expected = [f0(0x60, 8, 0, 0x10, 0x0100_0000), f0(0x60, 15, 1, 0x14, 2), middle, f0(0x60, 1, 0, 0x1C, 10)];
     assert_eq!(sent(&log), expected);
     unit.memory_write(0x11, &[1, 2]).unwrap();
     unit.memory_write(0x20, &[1, 2, 3, 4]).unwrap();

@@ -40,7 +40,9 @@ impl Sysfs {
         let Ok(inode) = file.metadata().map(|metadata| metadata.ino()) else { return Vec::new() };
         let holder = |line: &str| {
             // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
-            let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else { return None };
+            let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
+                return None;
+            };
             let is_it = place.rsplit(':').next()?.parse() == Ok(inode);
             let pid = pid.parse().ok().filter(|_| is_it)?;
             Some(Process { pid, command: read(&self.proc.join(pid.to_string()).join("comm")) })

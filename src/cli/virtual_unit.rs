@@ -8,6 +8,7 @@ use asm2464_chip::practice;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};
+use asm2464_host::bridge::Location;
 use asmpatch_core::failure::AnyFailure;
 use owo_colors::OwoColorize;
 use thiserror::Error;
@@ -69,8 +70,10 @@ struct ServeArgs {
 
 /// Parses a `virtual:DIR` argument. No `PathBuf`, because shells would complete it without the prefix.
 fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
-    let dir = text.strip_prefix("virtual:").filter(|dir| !dir.is_empty());
-    dir.map(|dir| Path::new(dir).into()).ok_or("expected `virtual:DIR`; only virtual units are served")
+    match text.parse() {
+        Ok(Location::Virtual(dir)) if !dir.as_os_str().is_empty() => Ok(dir.into()),
+        _ => Err("expected `virtual:DIR`; only virtual units are served"),
+    }
 }
 
 /// The numbers of sockets and units differ.

@@ -3,7 +3,6 @@
 
 mod mirror;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
@@ -25,7 +24,7 @@ use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
 use asm2464_dock::virtual_unit::{Counts, VirtualPort};
 use asm2464_host::bridge::{Attached, Bridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use asmpatch_core::bench::{self, measure::Effort};
+use asmpatch_core::bench::{self, Effort};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::fetch::{Acquired, Cache, Fetcher, Limits};
 use asmpatch_core::flash::access::Access;
@@ -248,16 +247,7 @@ impl<'a> Demo<'a> {
             repetitions: 3,
             timeout: Duration::from_millis(300),
         };
-        let plan = bench::BenchPlan {
-            paths: BTreeSet::from(bench::Path::SCSI),
-            sizes: Vec::new(),
-            depths: Vec::new(),
-            sweep: false,
-            reads_without_ssd: false,
-            effort,
-            model: None,
-            seed: 1,
-        };
+        let plan = bench::BenchPlan::new(bench::Path::SCSI, effort, 1);
         let report = bench::run(&mut uas(port)?, unit, &plan, self.interrupt, &mut |_| ())?;
         if report.integrity.is_none() || report.is_corrupt() {
             return Err(check_failed("bytes came back from the bridge changed"));

@@ -19,6 +19,7 @@ mod machine;
 mod open_chip;
 mod practice_chip;
 mod practice_e4;
+mod registers;
 mod vendor_boot;
 mod vendor_chip;
 mod vendor_chip_dma;

@@ -10,8 +10,7 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
-use asmpatch_core::bench::measure::Effort;
-use asmpatch_core::bench::{self, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Skip};
+use asmpatch_core::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
 const BAR: u64 = 0x1000_0000;
 
@@ -151,21 +150,12 @@ fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
 fn benched_on(model: Option<SharedUnit>, bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
-    let plan = BenchPlan {
-        paths: paths.iter().copied().collect(),
-        sizes: Vec::new(),
-        depths: Vec::new(),
-        sweep: false,
-        reads_without_ssd: false,
-        effort,
-        model,
-        seed: 7,
-    };
+    let plan = BenchPlan { model, ..BenchPlan::new(paths.iter().copied(), effort, 7) };
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
     let who =
         BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
-    bench::run_open(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
+    bench::run(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
 
 fn outcome(report: &BenchReport, path: Path) -> &Outcome {

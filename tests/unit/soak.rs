@@ -9,7 +9,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, Port as _};
-use asmpatch_core::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak, soak_open};
+use asmpatch_core::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
 use asmpatch_core::bench::{BenchEvent, BenchUnit, Path};
 use asmpatch_core::patch::{PatchSet, Selection};
 
@@ -59,7 +59,7 @@ fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
     let report = if port.attached().unwrap().state == BridgeState::OpenFirmware {
         let bridge = port.control().unwrap();
         let mut reopen = || reopened(|| port.control().ok());
-        soak_open(bridge, who, plan, &mut reopen, interrupt, &mut progress)
+        soak(bridge, who, plan, &mut reopen, interrupt, &mut progress)
     } else {
         let bridge = Bridge::new(port.uas().unwrap().unwrap());
         let mut reopen = || reopened(|| port.uas().ok().flatten().map(Bridge::new));

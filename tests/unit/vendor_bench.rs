@@ -13,9 +13,8 @@ use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use asmpatch_core::bench::measure::Effort;
 use asmpatch_core::bench::{
-    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Outcome, Path, Prediction, Skip,
+    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Prediction, Skip,
 };
 
 fn vendor() -> Image {
@@ -44,9 +43,8 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
     let moment = Duration::from_millis(50);
     // The model times out as soon as nothing more can happen.
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
-    let paths: std::collections::BTreeSet<Path> = paths.iter().copied().collect();
-    let reads_without_ssd = paths.len() == 1 && paths.contains(&Path::Read16);
-    BenchPlan { paths, sizes: Vec::new(), depths: depth, sweep: false, reads_without_ssd, effort, model: None, seed: 7 }
+    let reads_without_ssd = *paths == [Path::Read16];
+    BenchPlan { depths: depth, reads_without_ssd, ..BenchPlan::new(paths.iter().copied(), effort, 7) }
 }
 
 /// A plan that also predicts, from the work of the unit at this port.
@@ -220,7 +218,7 @@ fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured
     let mut port = port(&image, Speed::Super);
     let plan = predicting(&port, &[Path::F0Write, Path::F0Read], vec![32]);
     let mut bridge = port.open_control().unwrap();
-    let report = bench::run_open(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
+    let report = bench::run(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
     for (path, published, most) in [(Path::F0Write, 3.6, 0.2), (Path::F0Read, 1.8, 0.05)] {
         let found = predicted(&report, path).mb_per_s;
         assert!((found / published - 1.0).abs() < most, "{path}: {found} of {published}");

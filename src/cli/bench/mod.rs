@@ -12,8 +12,9 @@ use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::SharedUnit;
 use asmpatch_core::bench::baseline::{self, Change};
-use asmpatch_core::bench::measure::{Effort, Point};
-use asmpatch_core::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Integrity, Path};
+use asmpatch_core::bench::{
+    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point,
+};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::{self, Chosen};
 use asmpatch_files::atomic;
@@ -227,14 +228,12 @@ impl Args {
             BridgeState::Vendor | BridgeState::BootLoader => Path::VENDOR.to_vec(),
         };
         BenchPlan {
-            paths: paths.into_iter().collect(),
             sizes: self.sizes.clone(),
             depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
             sweep: self.sweep,
             reads_without_ssd: self.paths.contains(&Path::Read16),
-            effort: self.effort(),
             model,
-            seed: seed(),
+            ..BenchPlan::new(paths, self.effort(), seed())
         }
     }
 
@@ -270,18 +269,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         true => restarted(args, recording.capture(), interrupt::install())?,
         false => args.device.port.choose(recording.capture())?,
     };
-    let state = chosen.info.state;
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
     bar.enable_steady_tick(Duration::from_millis(120));
     if let Some(duration) = args.soak {
         return soak::run(args, duration, chosen, &bar);
     }
-    let report = match state {
-        BridgeState::OpenFirmware => open_firmware(args, chosen, &bar),
-        BridgeState::Vendor => vendor_firmware(args, chosen, &bar),
-        // It takes only the commands that write the flash. Source: the reference's table of states.
-        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }.into()),
-    };
+    let report = measured(args, chosen, &bar);
     bar.finish_and_clear();
     let report = report?;
 
@@ -299,28 +292,31 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn open_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
-    let model = chosen.model().filter(|_| args.predict);
-    let mut unit = chosen.open_control()?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::OpenFirmware, model));
-    Ok(bench::run_open(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress| {
-        show(bar, plan.effort, progress)
-    })?)
-}
-
-fn vendor_firmware(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
-    let model = chosen.model().filter(|_| args.predict);
-    let mut unit = chosen.open(args.device.transport.into())?;
-    let (who, plan) = (BenchUnit::from(&unit.info), args.plan(BridgeState::Vendor, model));
+/// Measures the unit, and restarts it if it was initialised.
+fn measured(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
+    let state = chosen.info.state;
+    let plan = args.plan(state, chosen.model().filter(|_| args.predict));
     let mut is_initialised = false;
-    let report = bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut |progress: BenchEvent| {
-        is_initialised |= progress == BenchEvent::Initialising;
-        show(bar, plan.effort, progress);
-    });
+    let mut progress = |event: BenchEvent| {
+        is_initialised |= event == BenchEvent::Initialising;
+        show(bar, plan.effort, event);
+    };
+    let report = match state {
+        BridgeState::OpenFirmware => {
+            let mut unit = chosen.open_control()?;
+            let who = BenchUnit::from(&unit.info);
+            bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut progress)
+        }
+        BridgeState::Vendor => {
+            let mut unit = chosen.open(args.device.transport.into())?;
+            let who = BenchUnit::from(&unit.info);
+            bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut progress)
+        }
+        // It takes only the commands that write the flash. Source: the reference's table of states.
+        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
+    };
     // A virtual unit loses its power when this process ends.
-    let is_left_initialised = is_initialised && !unit.info.is_virtual();
-    drop(unit);
-    if is_left_initialised {
+    if is_initialised && !chosen.info.is_virtual() {
         leave(args, chosen);
     }
     Ok(report?)

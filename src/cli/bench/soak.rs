@@ -91,7 +91,7 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
                 wait_for(interrupt, &mut open).map(|unit| unit.bridge)
             };
             let who = BenchUnit::from(&unit.info);
-            soak::soak_open(unit.bridge, who, plan, &mut reopen, interrupt, &mut progress)
+            soak::soak(unit.bridge, who, plan, &mut reopen, interrupt, &mut progress)
         }
         BridgeState::Vendor => {
             let transport = args.device.transport.into();

@@ -233,6 +233,14 @@ impl ChipUnit {
         outcome == Outcome::Attention
     }
 
+    /// The answer of an endpoint that can't move data now.
+    fn obstacle(&mut self, endpoint: Endpoint) -> Option<Reply> {
+        if !self.endpoints.contains(&endpoint.address()) {
+            return Some(Reply::Stall);
+        }
+        (!self.is_ready()).then_some(Reply::Silent)
+    }
+
     fn is_ready(&mut self) -> bool {
         self.flash_ready_at = self.flash_ready_at.filter(|at| *at > Instant::now());
         self.flash_ready_at.is_none()
@@ -336,11 +344,8 @@ impl Responder for ChipUnit {
     }
 
     fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
-        if !self.endpoints.contains(&endpoint.address()) {
-            return Reply::Stall;
-        }
-        if !self.is_ready() {
-            return Reply::Silent;
+        if let Some(reply) = self.obstacle(endpoint) {
+            return reply;
         }
         let most = self.speed.bulk_packet();
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
@@ -368,11 +373,8 @@ impl Responder for ChipUnit {
     }
 
     fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
-        if !self.endpoints.contains(&endpoint.address()) {
-            return Reply::Stall;
-        }
-        if !self.is_ready() {
-            return Reply::Silent;
+        if let Some(reply) = self.obstacle(endpoint) {
+            return reply;
         }
         let most = self.speed.bulk_packet();
         let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);

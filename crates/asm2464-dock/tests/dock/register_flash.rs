@@ -141,27 +141,38 @@ fn a_short_answer_is_read_again_and_one_that_stays_short_is_an_error() {
     assert!(matches!(error, RegisterError::Access(ControlError::Disconnected { .. })), "{error:?}");
 }
 
-/// A unit that is slow on each request, with its own clock.
+/// A unit whose accesses are counted. It may be slow, with its own clock, and broken.
 #[derive(Debug)]
-struct Slow {
+struct Watched {
     unit: OpenBridge,
-    a_request: Duration,
-    clock: Rc<Cell<Duration>>,
+    /// What each request costs, and the clock that it costs.
+    slow: Option<(Duration, Rc<Cell<Duration>>)>,
+    pipe_hangs: bool,
+    has_flash: bool,
     requests: usize,
+    /// The bytes of each transfer on the bulk pipe.
+    sent: Vec<usize>,
 }
 
-impl Slow {
-    fn open(port: &mut VirtualPort, a_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
-        Self { unit: port.open_control().unwrap(), a_request, clock: Rc::clone(clock), requests: 0 }
+impl Watched {
+    fn open(port: &mut VirtualPort) -> Self {
+        let unit = port.open_control().unwrap();
+        Self { unit, slow: None, pipe_hangs: false, has_flash: true, requests: 0, sent: Vec::new() }
+    }
+
+    fn slow(port: &mut VirtualPort, a_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
+        Self { slow: Some((a_request, Rc::clone(clock))), ..Self::open(port) }
     }
 
     fn take(&mut self, requests: usize) {
         self.requests += requests;
-        self.clock.set(self.clock.get() + self.a_request * requests as u32);
+        if let Some((a_request, clock)) = &self.slow {
+            clock.set(clock.get() + *a_request * requests as u32);
+        }
     }
 }
 
-impl RegisterAccess for Slow {
+impl RegisterAccess for Watched {
     type Error = ControlError;
 
     fn exchange(
@@ -171,7 +182,11 @@ impl RegisterAccess for Slow {
         into: &mut [u8],
     ) -> Result<(), ControlError> {
         self.take(writes.len() + into.len().div_ceil(255));
-        self.unit.exchange(writes, from, into)
+        self.unit.exchange(writes, from, into)?;
+        if !self.has_flash && from == BUFFER {
+            into.fill(0xFF);
+        }
+        Ok(())
     }
 
     fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
@@ -181,6 +196,11 @@ impl RegisterAccess for Slow {
 
     fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
         self.take(1);
+        self.sent.push(bytes.len());
+        if self.pipe_hangs {
+            let request = OpenRequest::Bulk(Endpoint::DataOut);
+            return Err(ControlError::BulkTimeout { request, deadline: Duration::ZERO, answers: true });
+        }
         self.unit.send(bytes)
     }
 
@@ -193,11 +213,14 @@ impl RegisterAccess for Slow {
     }
 
     fn now(&mut self) -> Duration {
-        self.clock.get()
+        self.slow.as_ref().map_or_else(|| self.unit.now(), |(_, clock)| clock.get())
     }
 
     fn pause(&mut self, time: Duration) {
-        self.clock.set(self.clock.get() + time);
+        match &self.slow {
+            Some((_, clock)) => clock.set(clock.get() + time),
+            None => self.unit.pause(time),
+        }
     }
 }
 
@@ -206,13 +229,13 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
     let clock = Rc::default();
-    let mut flash = RegisterFlash::new(Slow::open(&mut port, Duration::from_secs(4), &clock)).unwrap();
+    let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::from_secs(4), &clock)).unwrap();
     let mut outcome = Ok(());
     for at in sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
     }
     assert_eq!(outcome, Err(RegisterError::OutOfTime(BUDGET)));
-    let Slow { requests, .. } = flash.into_registers();
+    let Watched { requests, .. } = flash.into_registers();
     // What was in progress at the deadline ended first: a transaction and its data.
     assert!(clock.get() < BUDGET + Duration::from_secs(4 * 40), "{requests}");
     assert!(requests < 200, "{requests}");
@@ -222,7 +245,7 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
 fn the_time_goes_on_over_a_new_connection() {
     let mut port = port("");
     let clock = Rc::default();
-    let mut open = || Slow::open(&mut port, Duration::ZERO, &clock);
+    let mut open = || Watched::slow(&mut port, Duration::ZERO, &clock);
     let session = RegisterFlash::new(open()).unwrap().session();
     clock.set(BUDGET / 2);
     let mut flash = RegisterFlash::resume(open(), session).unwrap();
@@ -238,7 +261,7 @@ fn the_time_goes_on_over_a_new_connection() {
 fn once_progress_is_expected_only_its_lack_ends_the_work() {
     let mut port = port("");
     let clock: Rc<Cell<Duration>> = Rc::default();
-    let mut flash = RegisterFlash::new(Slow::open(&mut port, Duration::from_secs(1), &clock)).unwrap();
+    let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::from_secs(1), &clock)).unwrap();
     let begun = clock.get();
     flash.expect_progress();
     for at in sectors() {
@@ -253,57 +276,11 @@ fn once_progress_is_expected_only_its_lack_ends_the_work() {
     assert_eq!(outcome, Err(RegisterError::NoProgress(BUDGET)));
 }
 
-/// A unit that counts how many bytes it gets over its bulk pipe at once.
-#[derive(Debug)]
-struct Counted {
-    unit: OpenBridge,
-    sent: Vec<usize>,
-}
-
-impl RegisterAccess for Counted {
-    type Error = ControlError;
-
-    fn exchange(
-        &mut self,
-        writes: &[(XdataAddress, u8)],
-        from: XdataAddress,
-        into: &mut [u8],
-    ) -> Result<(), ControlError> {
-        self.unit.exchange(writes, from, into)
-    }
-
-    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
-        self.unit.write(writes)
-    }
-
-    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
-        self.sent.push(bytes.len());
-        self.unit.send(bytes)
-    }
-
-    fn is_gone(error: &ControlError) -> bool {
-        OpenBridge::is_gone(error)
-    }
-
-    fn is_super_speed(&self) -> bool {
-        self.unit.is_super_speed()
-    }
-
-    fn now(&mut self) -> Duration {
-        self.unit.now()
-    }
-
-    fn pause(&mut self, time: Duration) {
-        self.unit.pause(time);
-    }
-}
-
 #[test]
 fn pages_are_as_long_as_what_lands_at_the_speed_of_the_link() {
     for (speed, sent) in [("super", vec![128; 2]), ("high", vec![64; 4])] {
         let mut port = port(&format!("speed = \"{speed}\"\n[flash]\nbulk-out-lands = 64\n"));
-        let unit = port.open_control().unwrap();
-        let mut flash = RegisterFlash::new(Counted { unit, sent: Vec::new() }).unwrap();
+        let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
         flash.erase(SECTOR).unwrap();
         flash.program(SECTOR, &page(5)).unwrap();
         flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
@@ -315,15 +292,13 @@ fn pages_are_as_long_as_what_lands_at_the_speed_of_the_link() {
 #[test]
 fn from_the_first_difference_on_pages_go_byte_by_byte() {
     let mut port = port("speed = \"high\"\n[flash]\nbulk-out-lands = 20\n");
-    let unit = port.open_control().unwrap();
-    let mut flash = RegisterFlash::new(Counted { unit, sent: Vec::new() }).unwrap();
+    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
     flash.erase(SECTOR).unwrap();
     flash.program(SECTOR, &page(5)).unwrap();
     assert_eq!(cells(&port, SECTOR, LEN), page(5), "no byte of it was ever wrong");
     let session = flash.session();
     assert_eq!(flash.into_registers().sent, [64]);
-    let unit = port.open_control().unwrap();
-    let mut flash = RegisterFlash::resume(Counted { unit, sent: Vec::new() }, session).unwrap();
+    let mut flash = RegisterFlash::resume(Watched::open(&mut port), session).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
     assert_eq!(flash.into_registers().sent, [0; 0], "not tried again over a new connection");
 }
@@ -369,74 +344,20 @@ fn clearing_the_protection_keeps_the_status_registers_other_bits_and_it_is_put_b
     assert_eq!(port.unit().lock().flash().status(), 0x2C);
 }
 
-/// A unit whose bulk pipe hangs, or whose flash is missing.
-#[derive(Debug)]
-struct Broken {
-    unit: OpenBridge,
-    has_flash: bool,
-    sent: usize,
-}
-
-impl RegisterAccess for Broken {
-    type Error = ControlError;
-
-    fn exchange(
-        &mut self,
-        writes: &[(XdataAddress, u8)],
-        from: XdataAddress,
-        into: &mut [u8],
-    ) -> Result<(), ControlError> {
-        self.unit.exchange(writes, from, into)?;
-        if !self.has_flash && from == BUFFER {
-            into.fill(0xFF);
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
-        self.unit.write(writes)
-    }
-
-    fn send(&mut self, _: &[u8]) -> Result<(), ControlError> {
-        self.sent += 1;
-        Err(ControlError::BulkTimeout {
-            request: OpenRequest::Bulk(Endpoint::DataOut),
-            deadline: Duration::ZERO,
-            answers: true,
-        })
-    }
-
-    fn is_gone(error: &ControlError) -> bool {
-        OpenBridge::is_gone(error)
-    }
-
-    fn is_super_speed(&self) -> bool {
-        self.unit.is_super_speed()
-    }
-
-    fn now(&mut self) -> Duration {
-        self.unit.now()
-    }
-
-    fn pause(&mut self, time: Duration) {
-        self.unit.pause(time);
-    }
-}
-
 #[test]
 fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
     let mut port = port("");
-    let unit = port.open_control().unwrap();
-    let mut flash = RegisterFlash::new(Broken { unit, has_flash: true, sent: 0 }).unwrap();
+    let hanging = Watched { pipe_hangs: true, ..Watched::open(&mut port) };
+    let mut flash = RegisterFlash::new(hanging).unwrap();
     flash.program(SECTOR, &page(1)).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(2)).unwrap();
     assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(1), page(2)].concat());
-    assert_eq!(flash.into_registers().sent, 1, "it is not tried again");
+    assert_eq!(flash.into_registers().sent.len(), 1, "it is not tried again");
 }
 
 #[test]
 fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash() {
-    let unit = port("").open_control().unwrap();
-    let error = RegisterFlash::new(Broken { unit, has_flash: false, sent: 0 }).unwrap_err();
+    let missing = Watched { has_flash: false, ..Watched::open(&mut port("")) };
+    let error = RegisterFlash::new(missing).unwrap_err();
     assert_eq!(error, RegisterError::NoFlash([0xFF; 3]));
 }

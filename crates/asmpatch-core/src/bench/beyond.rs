@@ -16,7 +16,7 @@ const MEMORY_MIN: u64 = super::pattern::PATTERN_LEN as u64;
 
 /// A range of memory behind the bridge that may be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
+pub struct Memory {
     /// PCIe address of its start.
     pub(super) address: u64,
     /// Length in bytes.

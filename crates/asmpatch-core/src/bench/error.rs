@@ -88,7 +88,7 @@ impl BenchError {
 
 /// Reasons a path's measurement or check ends early.
 #[derive(Debug, From)]
-pub(super) enum Halt {
+pub enum Halt {
     /// The path has this result.
     Outcome(Outcome),
     /// Nothing more can be measured.

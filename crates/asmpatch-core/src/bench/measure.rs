@@ -14,7 +14,7 @@ use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
-pub use super::plan::{Effort, Point};
+use super::plan::Point;
 use super::report::Outcome;
 use super::subject::Task;
 use super::tally::{Tally, repeat};

@@ -1,15 +1,20 @@
 //! Measures a bridge, after a check that it works correctly.
 //!
-//! [`run()`] measures the vendor's firmware and [`run_open`] the open one. Both find out what is behind the bridge,
-//! write a pattern and read it back, measure each path at each size and depth, and return a [`BenchReport`].
-//! Nothing here prints.
+//! [`run()`] finds out what is behind the bridge, writes a pattern and reads it back, measures each path at each size and
+//! depth, and returns a [`BenchReport`]. Nothing here prints.
+//!
+//! It measures a `Bridge`, which runs the vendor's firmware, or an `OpenBridge`. If [`BenchEvent::Initialising`] was
+//! reported, the vendor's firmware is initialised as by a GPU runtime when the bench ends, successfully or not. On open
+//! firmware, if the plan writes or a GPU has to complete reads, PCIe's power is switched on, and missing bus numbers and
+//! BAR addresses are assigned; these changes stay. The contents of a GPU's memory are restored, also after an error or
+//! Ctrl-C, as long as the unit answers.
 
 pub mod baseline;
 mod beyond;
 mod error;
 mod event;
 mod integrity;
-pub mod measure;
+mod measure;
 mod open;
 mod path;
 mod pattern;
@@ -29,10 +34,9 @@ mod tests;
 
 pub use error::BenchError;
 pub use event::BenchEvent;
-pub use open::run_open;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
-pub use plan::BenchPlan;
+pub use plan::{BenchPlan, Effort, Point};
 pub use predict::{Limit, Prediction, ROUND_TRIP_US};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
-pub use vendor::run;
+pub use run::run;

@@ -4,7 +4,6 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464::progress::Progress;
 use asm2464::scsi::XdataAddress;
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
@@ -12,36 +11,15 @@ use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
 use super::beyond::Memory;
 use super::error::{BenchError, Halt};
-use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, WINDOW_LEN};
 use super::plan::{BenchPlan, Point};
-use super::report::{BenchReport, BenchUnit, Outcome, Skip};
-use super::run::{self};
+use super::report::{Outcome, Skip};
 use super::subject::{Known, Subject, Task};
 use super::tally::{Tally, repeat};
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
-
-/// Runs the plan on a unit that runs open firmware. `unit` is as for [`run`](super::run()).
-///
-/// If the plan writes, or a GPU has to complete reads, this switches on PCIe's power if it is off, and assigns missing
-/// bus numbers and BAR addresses. These changes stay. The contents of the GPU's memory are restored.
-///
-/// # Errors
-/// [`BenchError`]: the wire failed, Ctrl-C.
-pub fn run_open(
-    bridge: &mut OpenBridge,
-    unit: BenchUnit,
-    plan: &BenchPlan,
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
-    let outcome = run::run(bridge, unit, plan, interrupt, progress);
-    bridge.set_depth(MAX_DEPTH);
-    outcome
-}
 
 impl Subject for OpenBridge {
     const STATE: BridgeState = BridgeState::OpenFirmware;
@@ -83,7 +61,6 @@ impl Subject for OpenBridge {
     }
 
     fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R {
-        self.set_depth(MAX_DEPTH);
         work(self)
     }
 
@@ -117,7 +94,7 @@ impl Subject for OpenBridge {
         self.set_depth(depth);
         let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
-        repeat(self, task.model, effort, interrupt, |bridge, tally, until| {
+        let outcome = repeat(self, task.model, effort, interrupt, |bridge, tally, until| {
             if path == Path::E4Stock {
                 let window = task.window_holds.then(|| &pattern.bytes()[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);
@@ -145,7 +122,9 @@ impl Subject for OpenBridge {
                 }
             }
             Ok(())
-        })
+        });
+        self.set_depth(MAX_DEPTH);
+        outcome
     }
 
     /// The queue has cancelled its transfers and cleared its halts when it reported the failure.

@@ -55,6 +55,20 @@ pub struct BenchPlan {
 }
 
 impl BenchPlan {
+    /// Measures these paths, each at its largest size and at the transport's depth.
+    pub fn new(paths: impl IntoIterator<Item = Path>, effort: Effort, seed: u64) -> Self {
+        Self {
+            paths: paths.into_iter().collect(),
+            sizes: Vec::new(),
+            depths: Vec::new(),
+            sweep: false,
+            reads_without_ssd: false,
+            effort,
+            model: None,
+            seed,
+        }
+    }
+
     /// Whether any of these paths is selected that changes the bridge's SRAM, or memory behind the bridge.
     pub(super) fn writes(&self, paths: &[Path]) -> bool {
         paths.iter().any(|path| path.writes() && self.paths.contains(path))

@@ -269,7 +269,7 @@ impl Row {
 }
 
 /// Figures over all repetitions. MB are 10^6 bytes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Figures {
     /// Throughput of the repetitions.
@@ -296,7 +296,7 @@ pub struct Figures {
 }
 
 /// Median and range over the repetitions.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Spread {
     /// The median.

@@ -19,8 +19,8 @@ use super::{integrity, tlp, verdict};
 /// Runs the plan. `unit` identifies the unit; `firmware`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
-/// [`BenchError`].
-pub(super) fn run<S: Subject>(
+/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
+pub fn run<S: Subject>(
     subject: &mut S,
     mut unit: BenchUnit,
     plan: &BenchPlan,

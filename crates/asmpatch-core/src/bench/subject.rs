@@ -18,8 +18,8 @@ use super::pattern::Pattern;
 use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 
-/// What a bench needs of a unit: the part that depends on its firmware.
-pub(super) trait Subject {
+/// What a bench needs of a unit: the part that depends on its firmware. A crate that measures can't name it.
+pub trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
     /// Its paths in the order of measurement.
@@ -93,7 +93,7 @@ pub(super) trait Subject {
 
 /// What is known of a unit before its rows are measured.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Known {
+pub struct Known {
     /// What SCSI commands say about what is behind the bridge.
     pub(super) behind: Option<String>,
     /// Whether an SSD is there.
@@ -134,7 +134,7 @@ impl Known {
 }
 
 /// What a row's measurement needs beside its point.
-pub(super) struct Task<'a> {
+pub struct Task<'a> {
     pub(super) known: &'a Known,
     pub(super) pattern: &'a Pattern,
     /// Whether the window shows the pattern's first 4 KiB.

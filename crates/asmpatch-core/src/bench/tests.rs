@@ -1,6 +1,6 @@
-//! The bench against a small bridge whose every property a test can set.
+//! The bench against a small unit whose every property a test can set.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -10,10 +10,9 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::measure::Effort;
 use super::*;
 
-/// A bridge that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
+/// A unit that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
 /// WRITE(16) takes the next free slot.
 #[derive(Debug)]
 struct Unit0 {
@@ -193,17 +192,7 @@ impl Transport for Unit0 {
 fn plan(paths: &[Path]) -> BenchPlan {
     let millisecond = Duration::from_millis(1);
     let effort = Effort { warm_up: millisecond, repetition: millisecond, repetitions: 3, timeout: millisecond };
-    let paths: BTreeSet<Path> = paths.iter().copied().collect();
-    BenchPlan {
-        paths,
-        sizes: vec![],
-        depths: vec![],
-        sweep: false,
-        reads_without_ssd: false,
-        effort,
-        model: None,
-        seed: 42,
-    }
+    BenchPlan::new(paths.iter().copied(), effort, 42)
 }
 
 fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {
@@ -222,7 +211,7 @@ fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Uni
 }
 
 #[test]
-fn a_good_bridge_gives_a_row_for_each_path_and_every_byte_compared() {
+fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
     let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
     assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
@@ -326,7 +315,7 @@ fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_r
 }
 
 #[test]
-fn an_unpatched_bridge_that_never_answers_writes_says_so() {
+fn an_unpatched_unit_that_never_answers_writes_says_so() {
     let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));

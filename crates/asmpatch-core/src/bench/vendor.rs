@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use asm2464::firmware::BridgeState;
-use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
@@ -19,8 +18,7 @@ use super::measure::{complete, measure, measure_completed};
 use super::path::Path;
 use super::pattern::PATTERN_LEN;
 use super::plan::{BenchPlan, Point};
-use super::report::{BenchReport, BenchUnit, Outcome, Skip};
-use super::run::{self};
+use super::report::{Outcome, Skip};
 use super::subject::{Known, Subject, Task};
 use super::tlp;
 
@@ -28,25 +26,6 @@ use super::tlp;
 const READ16_SRAM_MAX: usize = 0x8000;
 /// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
-
-/// Runs the plan on a unit that runs the vendor's firmware. `unit` identifies it; `firmware`, `transport` and `behind`
-/// are filled in here.
-///
-/// If [`BenchEvent::Initialising`] was reported, the unit is initialised as by a GPU runtime when this ends,
-/// successfully or not. The contents of the GPU's memory are restored, also after an error or Ctrl-C, as long as the
-/// unit answers.
-///
-/// # Errors
-/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
-pub fn run<T: Transport>(
-    bridge: &mut Bridge<T>,
-    unit: BenchUnit,
-    plan: &BenchPlan,
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
-    run::run(bridge, unit, plan, interrupt, progress)
-}
 
 impl<T: Transport> Subject for Bridge<T> {
     const STATE: BridgeState = BridgeState::Vendor;

@@ -58,18 +58,7 @@ mod tests {
 
     fn row(path: Path, mb_per_s: f64) -> Row {
         let spread = Spread { median: mb_per_s, min: mb_per_s, max: mb_per_s };
-        let figures = Figures {
-            mb_per_s: spread,
-            commands_per_s: spread,
-            p50_us: 1.0,
-            p99_us: 1.0,
-            p99_9_us: 1.0,
-            max_us: 1.0,
-            commands: 1,
-            mismatches: 0,
-            compared: false,
-            predicted: None,
-        };
+        let figures = Figures { mb_per_s: spread, ..Figures::default() };
         Row { path, size: path.max_len(), depth: 1, outcome: Outcome::Measured(figures.into()) }
     }
 

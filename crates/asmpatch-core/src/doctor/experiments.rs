@@ -177,7 +177,7 @@ impl Experiment {
         };
         match outcome {
             Ok((answer, saw)) => self.found(answer, saw),
-            Err(error) if bridge_is_gone(bridge, &error) => self.found(Answer::Hang, error.to_string()),
+            Err(error) if unit_is_gone(bridge, &error) => self.found(Answer::Hang, error.to_string()),
             Err(error) => self.found(Answer::Unclear, error.to_string()),
         }
     }
@@ -186,7 +186,7 @@ impl Experiment {
 type ExperimentAnswer = (Answer, String);
 
 /// Whether the unit answers nothing any more after an error.
-fn bridge_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) -> bool {
+fn unit_is_gone<T: Transport>(bridge: &mut Bridge<T>, error: &CommandError) -> bool {
     matches!(error, CommandError::Transport(_)) && matches!(bridge.is_ready(), Err(CommandError::Transport(_)))
 }
 
@@ -264,7 +264,7 @@ fn dma<T: Transport>(
         Ok(()) => (Answer::Unclear, format!("512 bytes, not the SRAM's first: {:02x?}", &data[..16])),
         Err(SramReadError::NoCompletion { .. }) => (Answer::No, format!("no byte within {TIMEOUT:?}")),
         Err(error @ SramReadError::Power { .. }) => (Answer::Hang, error.to_string()),
-        Err(SramReadError::Command(error)) if bridge_is_gone(bridge, &error) => (Answer::Hang, error.to_string()),
+        Err(SramReadError::Command(error)) if unit_is_gone(bridge, &error) => (Answer::Hang, error.to_string()),
         Err(error) => (Answer::Unclear, error.to_string()),
     }
 }

@@ -182,10 +182,7 @@ impl fmt::Display for Receipt {
             }
         }
         if !self.config.is_empty() {
-            writeln!(
-                f,
-                "\n# Fields of configuration block 0 that `asmpatch flash` changes in the unit's own block.\n[config]"
-            )?;
+            writeln!(f, "\n# Fields of configuration block 0 that a flash changes in the unit's own block.\n[config]")?;
             for (field, value) in self.config.iter() {
                 writeln!(f, "{} = {value}", field.name())?;
             }

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_host::bridge::{Bridge, OpenBridge, Transport};
 use asm2464_host::pcie::PcieError;
 pub use report::{
     Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
@@ -44,42 +43,16 @@ pub struct SoakPlan {
 }
 
 /// Opens the unit again after it has left the bus; `None` if it has not come back in time.
-pub type Reopen<'a, B> = &'a mut dyn FnMut() -> Option<B>;
+pub type Reopen<'a, S> = &'a mut dyn FnMut() -> Option<S>;
 
-/// Soaks a unit that runs the vendor's firmware. The unit is initialised and left as by [`run`](super::run()).
+/// Soaks a unit. It is prepared and left as by [`run`](super::run()). F0's streams move 16 KiB each, far less than the
+/// 1 MiB that a stream may have.
 ///
 /// Every error of a transfer is counted, and the unit recovered; if it has left the bus, `reopen` opens it again.
 ///
 /// # Errors
 /// As for [`run`](super::run()), before the soak has begun.
-pub fn soak<T: Transport>(
-    bridge: Bridge<T>,
-    unit: BenchUnit,
-    plan: SoakPlan,
-    reopen: Reopen<'_, Bridge<T>>,
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-) -> Result<SoakReport, BenchError> {
-    soak_any(bridge, unit, plan, reopen, interrupt, progress)
-}
-
-/// Soaks a unit that runs open firmware, as [`soak`] does. F0's streams move 16 KiB each, far less than
-/// the 1 MiB that a stream may have.
-///
-/// # Errors
-/// As for [`run_open`](super::run_open), before the soak has begun.
-pub fn soak_open(
-    bridge: OpenBridge,
-    unit: BenchUnit,
-    plan: SoakPlan,
-    reopen: Reopen<'_, OpenBridge>,
-    interrupt: Interrupt<'_>,
-    progress: &mut dyn Progress<BenchEvent>,
-) -> Result<SoakReport, BenchError> {
-    soak_any(bridge, unit, plan, reopen, interrupt, progress)
-}
-
-fn soak_any<S: Subject>(
+pub fn soak<S: Subject>(
     mut subject: S,
     mut unit: BenchUnit,
     plan: SoakPlan,
@@ -139,16 +112,7 @@ impl Soak<'_> {
     fn prepare<S: Subject>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
-        let plan = BenchPlan {
-            paths: S::PATHS.into_iter().collect(),
-            sizes: Vec::new(),
-            depths: Vec::new(),
-            sweep: false,
-            reads_without_ssd: false,
-            effort,
-            model: None,
-            seed,
-        };
+        let plan = BenchPlan::new(S::PATHS, effort, seed);
         run::prepare(subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
     }
 

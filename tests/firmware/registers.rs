@@ -2,14 +2,8 @@
 //! knows. Each that the vendor's firmware reads powers on with 00, FF and every single bit: the unit must boot, answer and
 //! take a flash as before. docs/chip.md lists the values that change an answer.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a panic is how a test fails, and the nightly run prints its figures"
-)]
+#![allow(clippy::print_stdout, reason = "the nightly run prints its figures")]
 
-#[path = "../chip_images/mod.rs"]
-mod chip_images;
 mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +14,8 @@ use asm2464::firmware::Image;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::practice;
 
-use session::Session;
+use self::session::Session;
+use crate::chip_images;
 
 /// Runs at the same time.
 const THREADS: usize = 2;

@@ -4,11 +4,12 @@ use std::io;
 use std::path::PathBuf;
 
 use asm2464::firmware::{ConfigField, FieldKind};
+use asmpatch_core::bench::Path;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::atomic;
 use asmpatch_files::file;
-use clap::Command;
 use clap::builder::PossibleValuesParser;
+use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
 use thiserror::Error;
 
@@ -43,9 +44,7 @@ asm2464::coded!(FolderError => "asmpatch::completions::folder");
 /// # Errors
 /// Fails if the folder can't be created or written.
 pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut with_values(command)?, "asmpatch", &mut script);
-    let script = with_units(args.shell, &String::from_utf8_lossy(&script));
+    let script = script(args.shell, command)?;
     match &args.dir {
         Some(dir) => {
             file::make_folder(dir).map_err(|source| FolderError { dir: dir.clone(), source })?;
@@ -56,55 +55,121 @@ pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// Adds what the scripts offer for patches and for the fields of `config`. The commands themselves take others, too.
-fn with_values(command: Command) -> Result<Command, AnyFailure> {
-    let patches: Vec<String> = crate::embedded::patches()?.iter().map(|patch| patch.id.clone()).collect();
-    let fields: Vec<&str> = ConfigField::ALL.iter().map(|field| field.name()).collect();
-    let texts = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
-    let edits: Vec<String> = texts.map(|field| format!("{}=", field.name())).collect();
-    Ok(command
-        .mut_subcommand("patch", |patch| {
-            patch.mut_arg("add", |arg| arg.value_parser(PossibleValuesParser::new(patches)))
+/// What the scripts offer beside options and files. The commands themselves take others, too.
+struct Offers {
+    images: Vec<String>,
+    known_images: Vec<String>,
+    patches: Vec<String>,
+    fields: Vec<String>,
+    edits: Vec<String>,
+    paths: Vec<String>,
+}
+
+impl Offers {
+    fn load() -> Result<Self, AnyFailure> {
+        let (manifests, patches) = (crate::embedded::manifests(&[])?, crate::embedded::patches()?);
+        let names = |fields: &mut dyn Iterator<Item = &ConfigField>, end: &str| {
+            fields.map(|field| format!("{}{end}", field.name())).collect()
+        };
+        Ok(Self {
+            images: manifests.iter().map(|manifest| manifest.id.clone()).collect(),
+            known_images: patches.images().values().cloned().collect(),
+            patches: patches.iter().map(|patch| patch.id.clone()).collect(),
+            fields: names(&mut ConfigField::ALL.iter(), ""),
+            edits: names(&mut ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text), "="),
+            paths: Path::ALL.iter().map(|path| path.name().to_owned()).collect(),
         })
-        .mut_subcommand("config", |config| {
-            config
-                .mut_subcommand("get", |get| {
-                    get.mut_arg("field", |arg| arg.value_parser(PossibleValuesParser::new(fields)))
-                })
-                .mut_subcommand("set", |set| {
-                    set.mut_arg("edits", |arg| arg.value_parser(PossibleValuesParser::new(edits)))
-                })
-        }))
+    }
+
+    /// Makes the values known to clap's generators.
+    fn add_to(&self, command: Command) -> Command {
+        let offer = |command: Command, arg: &'static str, values: &[String]| {
+            let values = PossibleValuesParser::new(values.to_vec());
+            command.mut_arg(arg, |arg| arg.value_parser(values))
+        };
+        command
+            .mut_subcommand("bench", |bench| offer(bench, "paths", &self.paths))
+            .mut_subcommand("download", |download| offer(download, "image", &self.images))
+            .mut_subcommand("patch", |patch| offer(patch, "add", &self.patches))
+            .mut_subcommand("verify", |verify| offer(verify, "image", &self.known_images))
+            .mut_subcommand("config", |config| {
+                config
+                    .mut_subcommand("get", |get| offer(get, "field", &self.fields))
+                    .mut_subcommand("set", |set| offer(set, "edits", &self.edits))
+            })
+    }
+
+    /// Lines for fish: clap's script offers nothing for arguments without a name.
+    fn fish_lines(&self) -> String {
+        let line = |condition: &str, values: &[String]| {
+            format!("complete -c asmpatch -n \"{condition}\" -f -a \"{}\"\n", values.join(" "))
+        };
+        let of = |command: &str| format!("__fish_asmpatch_using_subcommand {command}");
+        let config = |action: &str| format!("{}; and __fish_seen_subcommand_from {action}", of("config"));
+        line(&of("download"), &self.images) + &line(&config("get"), &self.fields) + &line(&config("set"), &self.edits)
+    }
+}
+
+/// Returns the completion script.
+fn script(shell: Shell, command: Command) -> Result<String, AnyFailure> {
+    let offers = Offers::load()?;
+    let mut command = offers.add_to(command);
+    if shell == Shell::Zsh {
+        command = with_escaped_names(command);
+    }
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut command, "asmpatch", &mut script);
+    let script = with_units(shell, &String::from_utf8_lossy(&script));
+    Ok(if shell == Shell::Fish { script + &offers.fish_lines() } else { script })
+}
+
+/// Escapes the colons in the names of values, such as `VID:PID`: to zsh an unescaped one ends the name.
+fn with_escaped_names(command: Command) -> Command {
+    let escaped = |arg: Arg| match arg.get_value_names() {
+        Some([name, ..]) if name.contains(':') => {
+            let name = name.replace(':', "\\:");
+            arg.value_name(name)
+        }
+        _ => arg,
+    };
+    command.mut_args(escaped).mut_subcommands(with_escaped_names)
 }
 
 /// The shell command that prints the connected units' ports.
 const UNITS: &str = r#"asmpatch list --json 2>/dev/null | sed -n 's/^ *"device": "\(.*\)",*$/\1/p'"#;
 
-/// Makes a script offer the connected units for `--device`, where the shell can: clap's scripts offer files.
+/// Makes a script offer the connected units for `--device`, if the shell can: clap's scripts offer files. `virtual` takes
+/// no connected unit.
 fn with_units(shell: Shell, script: &str) -> String {
-    let replaced = |line: &str, mark: &str, from: &str, to: &str| {
-        if line.contains(mark) { line.replace(from, to) } else { line.to_owned() }
-    };
-    let lines = |edit: &dyn Fn(&str) -> String| script.lines().map(|line| edit(line) + "\n").collect::<String>();
+    let lines = |edit: &mut dyn FnMut(&str) -> String| script.lines().map(|line| edit(line) + "\n").collect::<String>();
     match shell {
         Shell::Bash => {
-            let files = "--device)\n                    COMPREPLY=($(compgen -f \"${cur}\"))";
-            let units =
-                "--device)\n                    COMPREPLY=($(compgen -W \"$(_asmpatch_units) virtual\" -- \"${cur}\"))";
-            format!("_asmpatch_units() {{\n    {UNITS}\n}}\n\n{}", script.replace(files, units))
+            const FILES: &str = r#"COMPREPLY=($(compgen -f "${cur}"))"#;
+            const CONNECTED: &str = r#"COMPREPLY=($(compgen -W "$(_asmpatch_units) virtual" -- "${cur}"))"#;
+            let (mut is_virtual, mut is_device) = (false, false);
+            let edited = lines(&mut |line| {
+                // A command's part begins with its name.
+                if line.starts_with("        asmpatch__") {
+                    is_virtual = line.contains("subcmd__virtual");
+                }
+                let offers_units = is_device && !is_virtual;
+                is_device = line.trim() == "--device)";
+                if offers_units { line.replace(FILES, CONNECTED) } else { line.to_owned() }
+            });
+            format!("_asmpatch_units() {{\n    {UNITS}\n}}\n\n{edited}")
         }
         Shell::Zsh => {
-            let edited = lines(&|line| replaced(line, "--device=[", ":_default'", ":_asmpatch_units'"));
+            let edited = lines(&mut |line| {
+                let offers_units = line.contains("--device=[") && line.contains(":PORT|SERIAL");
+                if offers_units { line.replace(":_default'", ":_asmpatch_units'") } else { line.to_owned() }
+            });
             let units = format!("\n_asmpatch_units() {{\n    compadd -- ${{(f)\"$({UNITS})\"}} virtual\n}}\n");
             edited.replacen('\n', &format!("\n{units}"), 1)
         }
         Shell::Fish => {
-            let edited = lines(&|line| {
-                if line.contains(" -l device ") {
-                    format!("{line} -f -a '(__asmpatch_units)'")
-                } else {
-                    line.to_owned()
-                }
+            let edited = lines(&mut |line| {
+                let offers_units = line.contains(" -l device ") && !line.contains("using_subcommand virtual");
+                if offers_units { format!("{line} -f -a '(__asmpatch_units)'") } else { line.to_owned() }
             });
             format!("function __asmpatch_units\n    {UNITS}\n    echo virtual\nend\n\n{edited}")
         }
@@ -116,21 +181,23 @@ fn with_units(shell: Shell, script: &str) -> String {
 mod tests {
     use super::*;
 
-    fn script(shell: Shell) -> String {
-        let mut script = Vec::new();
-        clap_complete::generate(shell, &mut with_values(super::super::command()).unwrap(), "asmpatch", &mut script);
-        with_units(shell, &String::from_utf8(script).unwrap())
-    }
-
     #[test]
-    fn each_script_offers_patches_fields_and_connected_units() {
+    fn each_script_offers_patches_images_fields_paths_and_connected_units() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            let script = script(shell);
-            assert!(script.contains("e4-length-16") && script.contains("asmpatch list --json"), "{shell}");
-            // clap's scripts for fish offer nothing for arguments without a name.
-            assert!(script.contains("serial=") || shell == Shell::Fish, "{shell}");
+            let script = script(shell, crate::cli::command()).unwrap();
+            for offered in ["e4-length-16", "240417", "serial=", "t10-vendor", "config-read", "asmpatch list --json"] {
+                assert!(script.contains(offered), "{shell}: {offered}");
+            }
             let uses = script.matches("asmpatch_units").count();
             assert!(uses > 5, "{shell}: {uses}");
         }
+    }
+
+    #[test]
+    fn no_colon_ends_the_name_of_a_value_in_zsh() {
+        let script = script(Shell::Zsh, crate::cli::command()).unwrap();
+        assert!(script.contains(r"]:PORT|SERIAL|virtual[\:DIR]:_asmpatch_units'"), "--device");
+        assert!(script.contains(r"]:VID\:PID:"), "--usb-id");
+        assert!(script.contains(r"]:virtual\:DIR:"), "virtual serve --device");
     }
 }

@@ -41,6 +41,11 @@ const PCIE_STATE: u16 = asm2464::tlp::LTSSM.addr;
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
 const RESET: u16 = 0xCC31;
+/// 0xC656.5: the power of what is behind the bridge. Without the bit they keep their power until the firmware has once
+/// given it (chosen: firmware that never touches the register has devices behind it, too). Source: F3 of open firmware;
+/// E8 with mode 0x51.
+pub(super) const DEVICE_POWER: u16 = 0xC656;
+pub(super) const DEVICE_IS_ON: u8 = 0x20;
 /// 0xE712.1:0: the wait at b0:0x9C7D ends with both.
 const PHY_READY: u16 = 0xE712;
 /// 0xE765.1: a PCIe device is there. Source: open firmware prints it as "UP".
@@ -58,6 +63,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(PCIE_STATE, "PCIE_LINK_STATE"),
     Register::one(START_UP, "START_UP"),
+    Register::one(DEVICE_POWER, "DEVICE_POWER"),
     Register::one(RESET, "CHIP_RESET"),
     Register::one(PHY_READY, "PHY_READY"),
     Register::one(PCIE_THERE, "PCIE_THERE"),

@@ -244,6 +244,13 @@ impl<F: SpiFlash> Peripherals<F> {
                 did || Nvme::is_command(addr) && self.command_is_due()
             }
             Block::Tlp => self.tlp_write(addr, value, memory),
+            Block::Link if addr == link::DEVICE_POWER => {
+                let did = (before ^ value) & link::DEVICE_IS_ON != 0;
+                if did {
+                    self.fabric.switch_power(value & link::DEVICE_IS_ON != 0);
+                }
+                did
+            }
             Block::Link => {
                 let was_off_bus = self.link.is_off_bus();
                 let did = self.link.write(addr, value, self.now);

@@ -77,6 +77,9 @@ pub trait PcieFunction: fmt::Debug + Send {
 
     /// Writes to a dword of memory. Returns `false` if none of its BARs decodes the address.
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
+
+    /// Loses its power: configuration and memory are as at power-on.
+    fn lose_power(&mut self);
 }
 
 /// Memory that a device's own requests reach as bus master.
@@ -114,13 +117,15 @@ pub struct Fabric {
     functions: Vec<(Bdf, Box<dyn PcieFunction>)>,
     /// Number of requests until the link goes down; `None` if it stays up.
     link_lasts: Option<u64>,
+    /// Whether the firmware has switched off what is behind the bridge.
+    is_off: bool,
     /// Number of completed requests.
     round_trips: u64,
 }
 
 impl Default for Fabric {
     fn default() -> Self {
-        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, round_trips: 0 }
+        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, is_off: false, round_trips: 0 }
     }
 }
 
@@ -152,9 +157,25 @@ impl Fabric {
         self.link_lasts = Some(requests);
     }
 
+    /// Switches the power of everything behind the bridge. Without power the ports and devices lose their registers; a
+    /// link that went down comes up again with the power.
+    pub fn switch_power(&mut self, on: bool) {
+        self.is_off = !on;
+        if !on {
+            self.root.reset();
+            self.functions.iter_mut().for_each(|(_, function)| function.lose_power());
+            self.link_lasts = self.link_lasts.filter(|left| *left > 0);
+        }
+    }
+
+    /// Whether requests reach what is behind the bridge.
+    fn carries(&self) -> bool {
+        self.link_lasts != Some(0) && !self.is_off
+    }
+
     /// Whether a device is behind the bridge and its link is up.
     pub fn is_link_up(&self) -> bool {
-        self.link_lasts != Some(0) && !(self.functions.is_empty() && self.root.is_leaf())
+        self.carries() && !(self.functions.is_empty() && self.root.is_leaf())
     }
 
     /// Number of requests so far that were answered or whose answer was awaited.
@@ -173,7 +194,7 @@ impl Fabric {
             TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) if at.place == Bdf::ROOT => {
                 Some(Self::configure(&mut self.root, at, request))
             }
-            _ if self.link_lasts == Some(0) => None,
+            _ if !self.carries() => None,
             TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) => {
                 match self.functions.iter_mut().find(|(place, _)| *place == at.place) {
                     Some((_, function)) => Some(configure_function(&mut **function, at, request)),
@@ -199,12 +220,12 @@ impl Fabric {
 
     /// Whether a device waits for a command in host memory.
     pub(super) fn awaits_command(&self) -> bool {
-        self.link_lasts != Some(0) && self.root.awaits_command()
+        self.carries() && self.root.awaits_command()
     }
 
     /// Lets the devices that wait for a command check for it.
     pub(super) fn look(&mut self, host: &mut dyn HostMemory) {
-        if self.link_lasts != Some(0) {
+        if self.carries() {
             self.root.look(host);
         }
     }
@@ -383,6 +404,10 @@ mod tests {
         assert_eq!(read(&mut fabric, place(1), 0), TlpCompletion::UnsupportedRequest);
         assert_eq!((read(&mut fabric, place(0), 0), fabric.is_link_up()), (TlpCompletion::Data(0x2463_1B21), false));
         assert!(!Fabric::default().is_link_up(), "nothing is behind it");
+        fabric.switch_power(false);
+        assert!(!fabric.is_link_up(), "off");
+        fabric.switch_power(true);
+        assert!(fabric.is_link_up(), "a power cycle brings it back");
     }
 
     #[test]

@@ -229,7 +229,12 @@ impl Player<'_> {
         fs::write(self.unit().join("bridge.toml"), &scenario).map_err(|error| error.to_string())?;
         self.processes += 1;
         let _ = writeln!(self.log, "--- {} ({:?})\n{trouble:?}", next.line.to_string_lossy(), next.by);
-        let ended = process::run(&self.answered(next, trouble), self.place(), trouble, self.watchdog);
+        let ended = process::run(
+            &self.answered(next, trouble, self.world.is_open(&before)),
+            self.place(),
+            trouble,
+            self.watchdog,
+        );
         let ended = ended.map_err(|error| error.to_string())?;
         let _ = writeln!(self.log, "{:?}, sent {:?}\n{}{}", ended.end, ended.sent, ended.out, ended.err);
         // A process that is killed, or whose output is lost, may print an incomplete document.
@@ -273,15 +278,17 @@ impl Player<'_> {
     }
 
     /// The command line with `--yes` if no terminal can answer the question, and `--json` if the history uses it. Most
-    /// commands log everything: lost output then loses the log as well, and nothing else.
-    fn answered(&self, next: &Next, trouble: &Trouble) -> OsString {
+    /// commands log everything: lost output then loses the log as well, and nothing else. Through registers everything
+    /// would be 100,000 requests, so there they log only steps.
+    fn answered(&self, next: &Next, trouble: &Trouble, is_open: bool) -> OsString {
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
         let mut line = next.line.as_bytes().to_vec();
         if next.verb != Verb::Reads {
+            let log = if is_open { " -v" } else { " -vv" };
             let options = match (is_asked, self.history.json) {
-                (true, _) => " -vv",
-                (false, true) => " --yes --json -vv",
-                (false, false) => " --yes",
+                (true, _) => log.to_owned(),
+                (false, true) => format!(" --yes --json{log}"),
+                (false, false) => " --yes".to_owned(),
             };
             // After the subcommand, because only operands may follow.
             let name = "asmpatch ".len();

@@ -145,7 +145,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
     let sent = trouble.blow.map_or_else(Vec::new, |blow| strike(&child, blow, &counted));
     let status = child.wait()?;
     if guard.has_bitten() {
-        return Err(io::Error::other("it hangs: killed after a minute"));
+        return Err(io::Error::other("it hangs: killed after five minutes"));
     }
     let mut texts = readers.into_iter().map(|reader| reader.join().unwrap_or_default());
     let mut text = || texts.next().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();

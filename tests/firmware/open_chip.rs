@@ -19,6 +19,8 @@ const CONFIG_WRITE_1: u8 = 0x45;
 const MEMORY_READ: u8 = 0x20;
 const MEMORY_WRITE: u8 = 0x60;
 const BAR: u32 = 0x1000_0000;
+/// The address of the GPU's configuration space in a request.
+const GPU_CONFIG: u32 = 1 << 24;
 
 fn unit(speed: Speed) -> Driver<MemoryFlash> {
     unit_with(&open(), speed)
@@ -195,6 +197,34 @@ fn open_firmware_loses_the_first_sectors_where_an_armed_f2_survives_a_port_reset
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
     assert_eq!(data_after_a_reset(&new_open()), (true, true));
+}
+
+/// F3 switches 0xC656.5. What it brings back has no address any more.
+fn f3_takes_the_gpus_power_and_gives_it_back(image: &Image) {
+    let mut unit = unit_with(image, Speed::Super);
+    let link = |unit: &Driver<MemoryFlash>| unit.chip.peek(XdataAddress::main(0xB450));
+    let bar = GPU_CONFIG + 0x10;
+    send_tlp(&mut unit, CONFIG_WRITE_1, 0, bar, BAR).unwrap();
+    send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
+    assert_eq!((completion(&mut unit).0 & !0xF, link(&unit)), (BAR, 0x78));
+    unit.control([0x40, 0xF3, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+    assert_eq!(link(&unit), 0);
+    unit.control([0x40, 0xF3, 1, 0, 0, 0, 0, 0], &[]).unwrap();
+    assert_eq!(link(&unit), 0x78);
+    send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
+    assert_eq!(completion(&mut unit).0 & !0xF, 0);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
+    f3_takes_the_gpus_power_and_gives_it_back(&open());
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn new_open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
+    f3_takes_the_gpus_power_and_gives_it_back(&new_open());
 }
 
 /// C0's fifth byte is 1 while GPIO 1 is low.

@@ -17,7 +17,12 @@ plug_chip() {
   until_true 20 has_no_medium "$1"
 }
 # Without a medium the kernel makes a removable disk of no blocks.
-has_no_medium() { [ "$(cat "/sys/block/$(basename "$(disk_of "$1")")/size")" = 0 ]; }
+has_no_medium() {
+  local port device size
+  locate "$1"
+  set -- "$device"/*:1.0/host*/target*/*/block/sd*
+  read -r size <"$1/size" && [ "$size" = 0 ]
+}
 
 # quietly COMMAND...: checks that the kernel logs nothing about the unit during a command.
 quietly() {
@@ -129,15 +134,15 @@ asmpatch_lists_backs_up_and_benches_each_image_over_both_transports() {
 }
 
 at_high_speed_the_firmware_answers_over_uas_and_over_bulk_only() {
-  local port transport
+  local slow transport
   chip_unit slow extended 'speed = "high"'
-  port=$(high_speed_port_of 1)
-  device_of() { printf '/sys/bus/usb/devices/%s' "$port"; }
+  slow=$(high_speed_port_of 1)
+  locate() { port=$slow device=/sys/bus/usb/devices/$slow; }
   plug_chip 1 slow uas
   answers_sg 1 slow extended
   answers_a_long_e4 1
   for transport in bot uas; do
-    "$asmpatch" bench --device "$port" --transport "$transport" --path e4-255,e4-4096 --seconds 0.1 --repetitions 1 --json >bench.json
+    "$asmpatch" bench --device "$slow" --transport "$transport" --path e4-255,e4-4096 --seconds 0.1 --repetitions 1 --json >bench.json
     cat bench.json
     [ "$(grep -c '"outcome": "measured"' bench.json)" = 2 ]
     until_true 10 is_bound 1 uas

@@ -181,6 +181,7 @@ unplugging_leaves_no_device_behind() {
 . "$vm/cases-clients.sh"
 . "$vm/cases-open.sh"
 . "$vm/cases-ids.sh"
+. "$vm/cases-reset.sh"
 
 for case in \
   the_kernels_uas_driver_binds_and_sees_the_disk \
@@ -222,7 +223,8 @@ for case in \
   "${chip_cases[@]}" \
   "${client_cases[@]}" \
   "${open_cases[@]}" \
-  "${ids_cases[@]}"
+  "${ids_cases[@]}" \
+  "${reset_cases[@]}"
 do
   run_case "$case"
 done

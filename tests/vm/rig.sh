@@ -127,6 +127,7 @@ prepare_images() {
     "$asmpatch" patch "$images/stock.bin" --patch e4-length-16 -o "$images/extended.bin" >/dev/null
   fi
   if [ -n "${ASMPATCH_OPEN_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_IMAGE" "$images/open.bin"; fi
+  if [ -n "${ASMPATCH_OPEN_NEW_IMAGE:-}" ]; then cp "$ASMPATCH_OPEN_NEW_IMAGE" "$images/newest.bin"; fi
   # Compiled as in docs/firmware-authors.md.
   (cd "$images" && sdcc -mmcs51 --debug --xram-loc 0x1000 --xram-size 0x1000 -Wl-bGSINIT0=0x0220 "$root/examples/firmware/sample.c")
 }
@@ -147,17 +148,23 @@ boot() {
   done
   devices+=(-chardev "socket,id=cn,path=$work/portn.sock,reconnect=1"
     -device "usb-redir,id=rn,chardev=cn,bus=nostreams.0,port=1")
+  # A hub that switches its port's power, which QEMU's root hubs don't, at a port of its own. See full-speed.
+  devices+=(-device "usb-hub,id=hub,bus=xhci.0,port=$((ports + 1)),ports=1,port-power=on"
+    -chardev "socket,id=ch,path=$work/porth.sock,reconnect=1"
+    -device "usb-redir,id=rh,chardev=ch,bus=xhci.0,port=$((ports + 1)).1")
   for ((port = 0; port < own_controllers; port++)); do
     controllers+=(-device "qemu-xhci,id=own$port,p2=1,p3=1")
     devices+=(-chardev "socket,id=co$port,path=$work/porto$port.sock,reconnect=1"
       -device "usb-redir,id=ro$port,chardev=co$port,bus=own$port.0,port=1")
   done
   mkfifo "$work/talk.in" "$work/talk.out"
+  # no_timer_check: on a busy host the kernel takes the timer for broken, and panics. mitigations=off: they cost much
+  # under emulation.
   qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 -nographic -no-reboot -net none \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$work/initramfs.gz" \
-    -append "console=ttyS0 quiet panic=-1 asmpatch.main=$work/guest-main.sh" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off asmpatch.main=$work/guest-main.sh" \
     -virtfs local,path=/,mount_tag=host,security_model=none,readonly=on,multidevs=remap \
-    -device qemu-xhci,id=xhci,p2=$ports,p3=$ports -device qemu-xhci,id=nostreams,streams=off,p2=1,p3=1 \
+    -device "qemu-xhci,id=xhci,p2=$((ports + 1)),p3=$ports" -device qemu-xhci,id=nostreams,streams=off,p2=1,p3=1 \
     "${controllers[@]}" "${devices[@]}" -serial "file:$work/console.log" -serial "pipe:$work/talk" -monitor none \
     </dev/null >"$work/qemu.log" 2>&1 &
   qemu=$!
@@ -217,10 +224,13 @@ host_image() {
 
 # plug PORT UNIT [OPTION...]: starts a server for the unit at the port. QEMU connects within a second.
 host_plug() {
-  local port=$1 unit=$2
+  local port=$1 unit=$2 socket=$work/port$1.sock
   shift 2
+  [ "$port" != h ] || socket=$work/unith.sock
+  rm -f "$socket"
   serve "$port" "$work/units/$unit.server.log" \
-    "$asmpatch" virtual serve --listen "unix:$work/port$port.sock" --device "virtual:$work/units/$unit" "$@"
+    "$asmpatch" virtual serve --listen "unix:$socket" --device "virtual:$work/units/$unit" "$@"
+  if [ "$port" = h ]; then connect_hub; fi
 }
 
 # plain PORT [COMMAND_US]: starts the plain responder at the port.
@@ -241,13 +251,32 @@ serve() {
   printf '%s' $! >"$work/port$port.pid"
 }
 
+# power off|on: cuts the power of the unit at the hub's port, or gives it back, as its server does with each
+# connection.
+host_power() {
+  if [ "$1" = off ]; then
+    kill "$(cat "$work/porth.cable.pid")" 2>/dev/null || true
+    rm "$work/porth.cable.pid"
+  else
+    connect_hub
+  fi
+}
+
+# Connects the unit at the hub's port.
+connect_hub() {
+  rm -f "$work/porth.sock"
+  "$vm/full-speed" "$work/porth.sock" "$work/unith.sock" </dev/null >"$work/full-speed.log" 2>&1 9>&- 8>&- &
+  printf '%s' $! >"$work/porth.cable.pid"
+}
+
 # unplug PORT: ends the server as Ctrl-C does, and prints its exit status.
 host_unplug() {
   local pid
   pid=$(cat "$work/port$1.pid")
   rm "$work/port$1.pid"
   kill -INT "$pid"
-  tail --pid="$pid" -f /dev/null
+  tail --pid="$pid" -s 0.05 -f /dev/null
+  [ "$1" != h ] || host_power off
 }
 
 # replug UNIT: cycles the power of a served unit.

@@ -7,9 +7,10 @@ use super::register::Register;
 /// 0xB450: the LTSSM's state. Source: open firmware, whose register map has 00 and 01 as Detect, 10 and more as Polling,
 /// 4C as Configuration; owners of units, for 78.
 const STATE: u16 = asm2464::tlp::LTSSM.addr;
-/// 0xC656.5: the device's 3.3 V. Source: open firmware; c:0x5290, b0:0xE5CB.
-const POWER: u16 = 0xC656;
-const POWERED: u8 = 0x20;
+/// 0xC656.5: the device's 3.3 V. A device has power until the firmware has once given it (chosen: firmware that never
+/// touches the register has devices behind it, too). Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with mode 0x51.
+pub(super) const POWER: u16 = 0xC656;
+pub(super) const POWERED: u8 = 0x20;
 /// 0xC659.0: the lanes. Source: open firmware. Without it the LTSSM stays in Configuration (its pull request 81, found by
 /// leaving out one write after the other on silicon). The vendor's sets it after 0xE764 (b0:0xCC90).
 const LANES: u16 = 0xC659;

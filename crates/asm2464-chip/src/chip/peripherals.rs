@@ -13,7 +13,7 @@ use super::link::{self, LinkBlock};
 use super::map::Block;
 use super::msc::{self, Effect, Msc};
 use super::nvme::Nvme;
-use super::pcie_link::PcieLink;
+use super::pcie_link::{self, PcieLink};
 use super::reset::Board;
 use super::sram::{self, Sram};
 use super::timers::Timers;
@@ -262,7 +262,12 @@ impl<F: SpiFlash> Peripherals<F> {
                 self.attention |= self.link.is_reset() || self.link.is_off_bus() && !was_off_bus;
                 did
             }
-            Block::PcieLink => self.pcie_link.write(addr, value, self.now),
+            Block::PcieLink => {
+                if addr == pcie_link::POWER && (before ^ value) & pcie_link::POWERED != 0 {
+                    self.fabric.switch_power(value & pcie_link::POWERED != 0);
+                }
+                self.pcie_link.write(addr, value, self.now)
+            }
             Block::I2c => self.i2c.write(addr, value, memory),
         };
         if did {

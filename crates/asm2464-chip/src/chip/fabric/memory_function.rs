@@ -13,6 +13,7 @@ const WIDE_PREFETCHABLE: u8 = 0x0C;
 #[derive(Debug)]
 pub struct MemoryFunction {
     config: Box<[u8; CONFIG_LEN]>,
+    initial: Box<[u8; CONFIG_LEN]>,
     memory: Vec<u8>,
 }
 
@@ -29,7 +30,7 @@ impl MemoryFunction {
         let len = if len == 0 { 0 } else { len.max(16).next_power_of_two() };
         // Memory, and nothing but memory.
         config[BAR0] = if len == 0 { 0 } else { WIDE_PREFETCHABLE };
-        Self { config, memory: vec![0; len] }
+        Self { initial: config.clone(), config, memory: vec![0; len] }
     }
 
     fn dword(&self, at: usize) -> u32 {
@@ -76,5 +77,10 @@ impl PcieFunction for MemoryFunction {
             self.memory[at + byte] = value.to_le_bytes()[byte];
         }
         true
+    }
+
+    fn lose_power(&mut self) {
+        self.config.clone_from(&self.initial);
+        self.memory.fill(0);
     }
 }

@@ -77,6 +77,9 @@ pub trait PcieFunction: fmt::Debug + Send {
 
     /// Writes to a dword of memory. Returns `false` if none of its BARs decodes the address.
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
+
+    /// Loses its power: configuration and memory are as at power-on.
+    fn lose_power(&mut self);
 }
 
 /// Memory that a device's own requests reach as bus master.
@@ -116,13 +119,22 @@ pub struct Fabric {
     link_lasts: Option<u64>,
     /// Whether the link has trained.
     is_trained: bool,
+    /// Whether the firmware has switched off what is behind the bridge.
+    is_off: bool,
     /// Number of completed requests.
     round_trips: u64,
 }
 
 impl Default for Fabric {
     fn default() -> Self {
-        Self { root: Node::lone_root(), functions: Vec::new(), link_lasts: None, is_trained: true, round_trips: 0 }
+        Self {
+            root: Node::lone_root(),
+            functions: Vec::new(),
+            link_lasts: None,
+            is_trained: true,
+            is_off: false,
+            round_trips: 0,
+        }
     }
 }
 
@@ -154,14 +166,30 @@ impl Fabric {
         self.link_lasts = Some(requests);
     }
 
+    /// Switches the power of everything behind the bridge. Without power the ports and devices lose their registers; a
+    /// link that went down comes up again with the power.
+    pub fn switch_power(&mut self, on: bool) {
+        self.is_off = !on;
+        if !on {
+            self.root.reset();
+            self.functions.iter_mut().for_each(|(_, function)| function.lose_power());
+            self.link_lasts = self.link_lasts.filter(|left| *left > 0);
+        }
+    }
+
+    /// Whether what is behind the bridge has power, and its link has not gone down for good.
+    fn carries(&self) -> bool {
+        self.link_lasts != Some(0) && !self.is_off
+    }
+
     /// Whether a device is behind the bridge and its link is up.
     pub fn is_link_up(&self) -> bool {
         self.has_devices() && self.is_trained
     }
 
-    /// Whether a device is behind the bridge, and its link has not gone down for good.
+    /// Whether a device with power is behind the bridge, and its link has not gone down for good.
     pub(super) fn has_devices(&self) -> bool {
-        self.link_lasts != Some(0) && !(self.functions.is_empty() && self.root.is_leaf())
+        self.carries() && !(self.functions.is_empty() && self.root.is_leaf())
     }
 
     pub(super) fn set_trained(&mut self, is_trained: bool) {
@@ -394,6 +422,10 @@ mod tests {
         assert_eq!(read(&mut fabric, place(1), 0), TlpCompletion::UnsupportedRequest);
         assert_eq!((read(&mut fabric, place(0), 0), fabric.is_link_up()), (TlpCompletion::Data(0x2463_1B21), false));
         assert!(!Fabric::default().is_link_up(), "nothing is behind it");
+        fabric.switch_power(false);
+        assert!(!fabric.is_link_up(), "off");
+        fabric.switch_power(true);
+        assert!(fabric.is_link_up(), "a power cycle brings it back");
     }
 
     #[test]

@@ -137,7 +137,8 @@ impl Node {
         itself.drive().or_else(|| behind.iter_mut().find_map(Self::first_drive))
     }
 
-    fn reset(&mut self) {
+    /// Resets this device and everything behind it: configuration and memory are as at power-on.
+    pub(super) fn reset(&mut self) {
         self.itself.reset();
         self.behind.iter_mut().for_each(Self::reset);
     }

@@ -84,8 +84,8 @@ asm2464::coded!(ServeError => "asmpatch::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///
-/// Records the traffic on `bus`. Each guest finds the unit just powered on, as after plugging it in. When the
-/// connection ends for any reason, the cable is pulled.
+/// Records the traffic on `bus`. The first guest finds the unit as it was opened, and each later one as after plugging it
+/// in. When the connection ends for any reason, the cable is pulled.
 ///
 /// # Errors
 /// [`ServeError`]. An error of a connection only ends that connection.
@@ -98,16 +98,17 @@ pub fn serve(
     progress: &mut dyn Progress<ServerEvent>,
 ) -> Result<(), ServeError> {
     let failed = |source| ServeError { address: listener.address().clone(), source };
+    let mut was_served = false;
     while !interrupt.is_requested() {
         wait(&listener.socket, PollFlags::IN, LOOK_UP).map_err(failed)?;
         // Without a guest the unit has no power to lose.
         let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
         progress.event(ServerEvent::Connected);
-        if unit.scenario().state != PowerOnState::Absent {
-            unit.unplug();
+        if was_served && unit.scenario().state != PowerOnState::Absent {
             unit.plug_in();
         }
+        was_served = true;
         let ended = Connection::new(peer, unit, bus).run(interrupt, progress);
         unit.unplug();
         match ended {

@@ -54,8 +54,9 @@ options:
   recover:
     description:
       - Whether a unit that an earlier run left in its boot loader gets the image and the configuration blocks of its own backup.
-      - The backup is the newest in O(backup_dir) with the unit's serial number and a complete image. If backups under one
-        serial number have different USB4 identities, they may belong to different units, and none of them is used.
+      - The backup is the newest in O(backup_dir) with the unit's serial number, or the one taken at its port before an earlier
+        run gave it the serial number that it shows. If such backups have different USB4 identities, they may belong to
+        different units, and none of them is used.
     type: bool
     default: true
   allow:
@@ -124,7 +125,6 @@ asmpatch_version:
 
 import json
 import os
-import re
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -178,11 +178,11 @@ class Flasher:
         seen, error = unit.get("before") or {}, unit.get("error") or {}
         if error.get("code") != NO_BACKUP:
             return unit
-        backup, folder = None, self.module.params["backup_dir"]
+        backup = None
         if seen.get("state") == BOOT_LOADER and self.module.params["recover"]:
-            backup = own_backup(folder, unit["device"], seen.get("serial") or "", serial)
+            backup = sure_backup(error)
             if backup is None:
-                error["message"] += "; %s holds no backup that is surely this unit's" % folder
+                error["message"] += "; %s holds no backup that is surely this unit's" % self.module.params["backup_dir"]
         if backup is None and "no-backup" not in self.module.params["allow"]:
             return unit
         more = ["--config-from", backup] if backup else []
@@ -195,37 +195,10 @@ class Flasher:
         return dict(written, recovered_from=backup) if backup else written
 
 
-def own_backup(folder: str, device: str, shown: str, asked: str | None) -> str | None:
-    """Finds a unit's newest backup with a complete image. Returns None if the backup may be another unit's.
-
-    A boot loader shows the serial number that was written last. If that is the requested one, the earlier backup has
-    another, and the port identifies the unit.
-    """
-    try:
-        found = [os.path.join(folder, name) for name in os.listdir(folder) if name.startswith("asmpatch-backup-")]
-        whole = [path for path in found if os.path.exists(os.path.join(path, "firmware.bin"))]
-        own = []
-        for path in whole:
-            unit = dict(re.findall(rb'^(device|serial) = (".*")$', read(path, "backup.toml"), re.MULTILINE))
-            if unit.get(b"serial") == quoted(shown) or (shown == asked and unit.get(b"device") == quoted(device)):
-                own.append(path)
-        # Block 1 is the USB4 identity, which flashing never changes.
-        if not shown or len({read(path, "config-1.bin") for path in own}) != 1:
-            return None
-        return max(own, key=lambda path: os.path.getmtime(os.path.join(path, "backup.toml")))
-    except OSError:
-        return None
-
-
-def read(folder: str, name: str) -> bytes:
-    """Reads a small file of a backup."""
-    with open(os.path.join(folder, name), "rb") as file:
-        return file.read(65536)
-
-
-def quoted(text: str) -> bytes:
-    """Quotes text as backup.toml does."""
-    return json.dumps(text, ensure_ascii=False).encode()
+def sure_backup(error: dict) -> str | None:
+    """Returns the earlier backup that asmpatch takes for this unit's own without asking, if there is one."""
+    sure = [step for step in error.get("recovery") or [] if "backup" in step and "question" not in step]
+    return sure[0]["backup"] if sure else None
 
 
 def sentence(error: dict) -> str:

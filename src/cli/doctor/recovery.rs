@@ -58,7 +58,7 @@ impl Recovery {
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let mut actions = offers(&fitting(traces, &filed), &origin, &[], &unit.location, library);
+        let mut actions = offers(&fitting(traces, None, &filed), &origin, &[], &unit.location, library);
         // What the unit was comes first: its image needs no choice.
         let is_restore = |action: &Action| action.command.as_ref().is_some_and(|it| it.starts_with("asmpatch restore"));
         for pair in actions.chunk_by_mut(|one, other| !is_restore(one) && is_restore(other)) {

@@ -51,6 +51,8 @@ pub fn offers(
                 purpose,
                 question: question.clone(),
                 command: Some(command),
+                // The command names a folder that is no Unicode, too.
+                backup: found.folder.to_str().map(str::to_owned),
             })
         })
         .collect()
@@ -83,7 +85,7 @@ fn restoring(backup: &Backup, location: &Location, library: &Library) -> Option<
 pub fn lines(actions: &[Action]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut asked: Option<&str> = None;
-    for Action { purpose, question, command } in actions {
+    for Action { purpose, question, command, .. } in actions {
         let question = question.as_deref();
         if question != asked {
             lines.extend(question.map(|question| format!("{question}:")));

@@ -57,10 +57,17 @@ pub struct Action {
     /// The command, ready for a shell; `None` for something to do by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// The folder of the earlier backup that the command takes from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
 }
 
-const REPLUG: Action =
-    Action { purpose: "unplug the unit, wait five seconds, plug it in again", question: None, command: None };
+const REPLUG: Action = Action {
+    purpose: "unplug the unit, wait five seconds, plug it in again",
+    question: None,
+    command: None,
+    backup: None,
+};
 
 /// Purpose of restoring the backup when it is the second choice.
 const OR_BACK: &str = "or go back to what it was";
@@ -71,6 +78,7 @@ const FLASH: Action = Action {
               identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md",
     question: None,
     command: None,
+    backup: None,
 };
 
 /// Returns the steps that recover a unit left in this state. `backup` is the one that the stopped run took, `offers` are
@@ -84,7 +92,7 @@ pub fn actions(
     offers: &[Action],
     gone: bool,
 ) -> Vec<Action> {
-    let command = |purpose, command| Action { purpose, question: None, command: Some(command) };
+    let command = |purpose, command| Action { purpose, question: None, command: Some(command), backup: None };
     // A virtual unit is listed only if it is named.
     let named =
         if location.is_virtual() { format!(" --device {}", shell::word(location.to_string())) } else { String::new() };
@@ -358,6 +366,7 @@ mod tests {
             purpose: "p",
             question: question.map(str::to_owned),
             command: Some("asmpatch restore earlier".to_owned()),
+            backup: None,
         };
         let config = invoked(WritingCommand::Config, "product=GPU dock");
         let told = |origin: &InvokedCommand, question| {

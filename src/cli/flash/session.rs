@@ -113,7 +113,7 @@ impl<'a> WritingSession<'a> {
     /// # Errors
     /// As for [`WritingSession::run`].
     pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
-        self.find_backups(&mut units)?;
+        self.find_backups(&mut units, job)?;
         self.decide(&mut units, job);
         // Nobody who says --quiet and --yes is going to read it.
         let is_read = !(self.context.is_quiet && self.args.yes && !self.args.dry_run);
@@ -174,7 +174,7 @@ impl<'a> WritingSession<'a> {
     }
 
     /// Finds the earlier backups of units that can't be backed up, or would get the known blocks.
-    fn find_backups(&self, units: &mut [PreparedUnit]) -> Result<(), AnyFailure> {
+    fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
         let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
             self.args.no_backup
                 || !is_readable(seen.attached.state)
@@ -187,8 +187,9 @@ impl<'a> WritingSession<'a> {
         let Some(folder) = folder.filter(|_| !at_stake.is_empty()) else { return Ok(()) };
         let filed = backup_folder::filed(&folder)?;
         for unit in at_stake {
-            let Some((seen, _)) = &unit.seen else { continue };
-            unit.backups = fitting(seen.traces(), &filed);
+            let Some((seen, plan)) = &unit.seen else { continue };
+            let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
+            unit.backups = fitting(seen.traces(), given.as_deref(), &filed);
         }
         Ok(())
     }
@@ -201,7 +202,7 @@ impl<'a> WritingSession<'a> {
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
             let command = again(origin, permissions, location, None, true);
-            vec![Action { purpose: "write it without a backup", question: None, command: Some(command) }]
+            vec![Action { purpose: "write it without a backup", question: None, command: Some(command), backup: None }]
         } else {
             own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
         };

@@ -139,3 +139,25 @@ fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
     assert!(run(&rig, first).status.success());
     assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
 }
+
+#[test]
+fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
+    let rig = Rig::new("serial = 'DOCK7'\n");
+    rig.cells();
+    write_image(rig.home.path(), &patched());
+    backup(&rig);
+    rig.tell("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
+    let stopped = flash(&rig, &["--serial=NEW7", "--no-backup"]);
+    assert_eq!(stopped["error"]["left"], "incomplete", "{stopped:#}");
+    rig.tell("serial = 'DOCK7'\n");
+    // Nothing but the port agrees.
+    let unsure = flash(&rig, &[]);
+    assert!(unsure["error"]["recovery"][0]["question"].is_string(), "{unsure:#}");
+    let refused = flash(&rig, &["--serial=NEW7"]);
+    assert_eq!(refused["before"]["serial"], "NEW7", "{refused:#}");
+    let first = &refused["error"]["recovery"][0];
+    assert!(first.get("question").is_none(), "{refused:#}");
+    assert!(first["backup"].as_str().unwrap().starts_with("backups/asmpatch-backup-DOCK7-"), "{refused:#}");
+    assert!(run(&rig, first["command"].as_str().unwrap()).status.success(), "{refused:#}");
+    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "NEW7");
+}

@@ -299,7 +299,7 @@ impl Candidate<'_> {
 
     /// The identity that the unit would get.
     fn planned(&self) -> UnitIdentity {
-        UnitIdentity::of(self.plan.blocks.each_ref().map(|block| Some(&block.new)))
+        self.plan.planned_identity()
     }
 
     fn decide(&self, subject: &Subject, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {

@@ -68,8 +68,9 @@ pub struct FittingBackup {
     pub has_identity: bool,
 }
 
-/// Returns the backups that fit a unit: the best first, and of equals the newest.
-pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
+/// Returns the backups that fit a unit: the best first, and of equals the newest. `given` is the serial number that this
+/// run gives the unit.
+pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(unit.blocks.each_ref().map(Option::as_ref)).own();
     // What a unit runs may be older than its flash, so both serial numbers count.
@@ -77,10 +78,18 @@ pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup
     let shown = UnitIdentity { serial: shown.map(str::to_owned), usb4: None }.own().serial;
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
+    let is_given = shown.is_some() && shown.as_deref() == given;
+    let is_from_here = |backup: &FiledBackup| backup.unit.device == device;
     let identities: Vec<UnitIdentity> = filed.iter().map(FiledBackup::identity).collect();
     let mut usb4 = identities.iter().filter(|theirs| has_serial(theirs)).filter_map(|theirs| theirs.usb4);
     let first = usb4.next();
     let is_shared = usb4.any(|other| Some(other) != first);
+    // A unit that shows the number that it is about to get was stopped in an earlier run: its backup has another one.
+    let unit_of = |theirs: &UnitIdentity| theirs.usb4.ok_or_else(|| theirs.serial.clone());
+    let mut here = filed.iter().zip(&identities).filter(|(backup, _)| is_from_here(backup));
+    let first = here.next().map(|(_, theirs)| unit_of(theirs));
+    let is_one = here.all(|(_, theirs)| Some(unit_of(theirs)) == first);
+    let was_stopped = is_given && is_one && !identities.iter().any(has_serial);
 
     let fit = |backup: &FiledBackup, theirs: &UnitIdentity| match (own.usb4, theirs.usb4) {
         (Some(own), Some(theirs)) if own == theirs => Some(Fit::Certain),
@@ -88,7 +97,9 @@ pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup
         (Some(_), Some(_)) => None,
         _ if has_serial(theirs) => Some(if is_shared { Fit::SharedSerial } else { Fit::Certain }),
         // Another serial number excludes nothing: a flash may have given the unit a new one.
-        _ => (backup.unit.device == device).then_some(Fit::PortOnly),
+        _ if !is_from_here(backup) => None,
+        _ if was_stopped => Some(Fit::Certain),
+        _ => Some(Fit::PortOnly),
     };
     let mut found: Vec<(&FiledBackup, &UnitIdentity, Fit)> = filed
         .iter()
@@ -96,7 +107,7 @@ pub fn fitting(unit: UnitTraces<'_>, filed: &[FiledBackup]) -> Vec<FittingBackup
         .filter_map(|(backup, theirs)| Some((backup, theirs, fit(backup, theirs)?)))
         .collect();
     found.sort_by_key(|(backup, _, fit)| {
-        (*fit, backup.unit.device != device, std::cmp::Reverse(backup.written), backup.folder.clone())
+        (*fit, !is_from_here(backup), std::cmp::Reverse(backup.written), backup.folder.clone())
     });
     let told = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
         folder: backup.folder.clone(),
@@ -145,7 +156,11 @@ mod tests {
     }
 
     fn fits(unit: UnitTraces<'_>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
-        fitting(unit, all).into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
+        fits_giving(unit, None, all)
+    }
+
+    fn fits_giving(unit: UnitTraces<'_>, given: Option<&str>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
+        fitting(unit, given, all).into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
     }
 
     #[test]
@@ -175,7 +190,7 @@ mod tests {
     fn a_serial_number_that_every_unit_gets_identifies_none() {
         let known = known_blocks().map(|block| *block.bytes());
         let all = [filed("known", "5-4", known), filed("port", "3-1", known)];
-        let found = fitting(boot_loader(&at("3-1"), "AAAABBBB0060"), &all);
+        let found = fitting(boot_loader(&at("3-1"), "AAAABBBB0060"), None, &all);
         assert_eq!(found.len(), 1);
         let FittingBackup { folder, fit, has_identity, .. } = &found[0];
         assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
@@ -192,6 +207,30 @@ mod tests {
         // Two backups of one unit are no conflict.
         let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
         assert!(fits(boot_loader(&at("3-1"), "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
+    }
+
+    #[test]
+    fn a_serial_number_that_an_earlier_run_gave_finds_the_backup_of_the_port() {
+        let before = filed("before", "3-1", [block_zero("FACTORY"), block_one(1)]);
+        let elsewhere = filed("elsewhere", "5-4", [block_zero("OTHER"), block_one(2)]);
+        let all = [before.clone(), elsewhere];
+        let shown = |serial: &str, given, all: &[FiledBackup]| fits_giving(boot_loader(&at("3-1"), serial), given, all);
+        assert_eq!(shown("NEW", Some("NEW"), &all), [("before".to_owned(), Fit::Certain)]);
+        for given in [None, Some("ANOTHER")] {
+            assert_eq!(shown("NEW", given, &all), [("before".to_owned(), Fit::PortOnly)], "{given:?}");
+        }
+        assert_eq!(shown("000000000000", Some("000000000000"), &all)[0].1, Fit::PortOnly, "a ROM's number is nobody's");
+        // Two units were at this port. Those without a USB4 identity have a serial number.
+        let known = |serial| [block_zero(serial), *known_blocks()[1].bytes()];
+        let all = [before, filed("another", "3-1", [block_zero("B"), block_one(2)])];
+        assert!(shown("NEW", Some("NEW"), &all).iter().all(|(_, fit)| *fit == Fit::PortOnly));
+        let all = [filed("a", "3-1", known("A")), filed("b", "3-1", known("B"))];
+        assert!(shown("NEW", Some("NEW"), &all).iter().all(|(_, fit)| *fit == Fit::PortOnly));
+        // Its own serial number says more than that.
+        let another = filed("another", "3-1", [block_zero("B"), block_one(2)]);
+        let all = [another, filed("own", "5-4", [block_zero("NEW"), block_one(3)])];
+        let expected = [("own".to_owned(), Fit::Certain), ("another".to_owned(), Fit::PortOnly)];
+        assert_eq!(shown("NEW", Some("NEW"), &all), expected);
     }
 
     #[test]

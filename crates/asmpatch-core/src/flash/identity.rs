@@ -4,7 +4,6 @@ use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
 use derive_more::Display;
 
 use super::blocks::BlockBytes;
-use super::proof::differing;
 
 /// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
 const USB4: std::ops::Range<usize> = 0x54..0x7E;
@@ -53,6 +52,11 @@ impl UnitIdentity {
     pub fn shares_usb4_with(&self, other: &Self) -> bool {
         self.own().usb4.is_some_and(|usb4| other.usb4 == Some(usb4))
     }
+}
+
+/// Both values, if they are known and differ.
+pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
+    one.zip(other).filter(|(one, other)| one != other)
 }
 
 /// Whether a serial number identifies no unit: it is empty, or the boot loader's zeros.

@@ -12,7 +12,7 @@ use super::blocks::{UnitBlocks, is_readable};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::fitting::UnitTraces;
-use super::proof::differing;
+use super::identity::differing;
 use crate::failure::AnyFailure;
 use crate::patch::Library;
 

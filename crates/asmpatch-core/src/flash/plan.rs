@@ -10,6 +10,7 @@ use derive_more::Display;
 
 use super::backup::Backup;
 use super::blocks::{BlockBytes, UnitBlocks, is_readable};
+use super::identity::UnitIdentity;
 use super::open_image::OpenImage;
 
 /// Source of a planned configuration block, before the edits.
@@ -171,6 +172,11 @@ impl FlashPlan {
     /// The USB ID in the new block 0, under which the vendor's firmware comes up.
     pub fn configured_id(&self) -> Option<UsbId> {
         ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0].new).ok().map(|block| block.usb_id())
+    }
+
+    /// The identity that the new blocks give the unit.
+    pub fn planned_identity(&self) -> UnitIdentity {
+        UnitIdentity::of(self.blocks.each_ref().map(|block| Some(&block.new)))
     }
 
     /// Whether the unit will have its own serial number, as far as is known. With the known block 0 it will not.

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::access::Access;
 use super::error::FlashError;
+use super::identity::differing;
 use super::plan::FlashPlan;
 
 /// Observable behaviour of a firmware.
@@ -83,11 +84,6 @@ impl Behaviour {
                 Some(FlashError::Behaviour(expected))
             })
     }
-}
-
-/// Both values, if they are known and differ.
-pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
-    one.zip(other).filter(|(one, other)| one != other)
 }
 
 /// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.

@@ -1,10 +1,10 @@
-//! Reads a unit's memory, lists the devices behind it, and moves 1 MiB into its SRAM.
+//! Brings a unit's PCIe link up, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
 //! Takes the first unit with open firmware on this machine's buses, or with `virtual IMAGE` one in software.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
-use std::{env, error::Error, fs};
+use std::{env, error::Error, fs, time::Duration};
 
-use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
+use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN};
 use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
 use asm2464_host::bridge::OpenBridge;
 use asm2464_host::pcie::{Pcie, Scope};
@@ -16,10 +16,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => connected()?,
     };
 
-    let mut state = [0];
-    unit.xdata_read(LTSSM, &mut state)?;
-    println!("PCIe link: {:#04x}", state[0]);
-
+    unit.bring_link_up(Duration::from_secs(10), Interrupt::never())?;
     for function in Pcie::new(&mut unit, &mut Interrupt::never()).survey(Scope::USUAL)?.functions {
         println!("{function}");
     }

@@ -276,10 +276,10 @@ fn another_attempt_after_a_broken_transfer_moves_every_byte() {
                 reaped.end = TransferEnd::Failed(PipeError::Other("the wire".to_owned()));
             });
             let (_, bar) = dock.card();
-            let data = pattern(0x1_0000, transfers);
+            let data = pattern(0x3_0000, transfers);
             let pause = Duration::from_millis(1);
             dock.left.store(transfers, Ordering::Relaxed);
-            assert!(dock.bridge.memory_write(bar.address, &pattern(0x1_0000, 99)).is_err());
+            assert!(dock.bridge.memory_write(bar.address, &pattern(0x3_0000, 99)).is_err());
             dock.left.store(transfers, Ordering::Relaxed);
             dock.bridge.attempt(3, pause, |bridge| bridge.memory_write(bar.address, &data)).unwrap();
             let mut found = vec![0; data.len()];
@@ -291,5 +291,20 @@ fn another_attempt_after_a_broken_transfer_moves_every_byte() {
             let first = dock.bridge.attempt(3, pause, read).unwrap();
             assert_eq!(first.to_le_bytes(), data[..4]);
         }
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn where_no_device_answers_a_single_read_says_so_and_a_stream_reads_ff() {
+    const NOBODY: u64 = 0x7000_0000;
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let _ = dock.card();
+        let error = dock.bridge.dword(&Tlp::memory_read(NOBODY)).unwrap_err();
+        assert_eq!(error.code(), "asmpatch::pcie::unsupported");
+        let mut found = [0x5A; 64];
+        dock.bridge.stream_read(NOBODY, &mut found).unwrap();
+        assert_eq!(found, [0xFF; 64]);
     }
 }

@@ -1,8 +1,8 @@
-//! Reads a unit's memory, lists the devices behind it, and moves 1 MiB into its SRAM.
+//! Brings a unit's PCIe link up, reads its state from XDATA, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
 //! Takes the first unit with open firmware on this machine's buses, or with `virtual IMAGE` one in software.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
-use std::{env, error::Error, fs};
+use std::{env, error::Error, fs, time::Duration};
 
 use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
@@ -16,10 +16,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         None => connected()?,
     };
 
+    unit.bring_link_up(Duration::from_secs(10), Interrupt::never())?;
     let mut state = [0];
     unit.xdata_read(LTSSM, &mut state)?;
     println!("PCIe link: {:#04x}", state[0]);
-
     for function in Pcie::new(&mut unit, &mut Interrupt::never()).survey(Scope::USUAL)?.functions {
         println!("{function}");
     }

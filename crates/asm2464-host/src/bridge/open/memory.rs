@@ -80,7 +80,7 @@ impl OpenBridge {
     /// [may pass](ControlError::may_pass). GPU runtimes allow a TLP 10 attempts with 1 ms in between.
     ///
     /// A request that failed may have reached the device: repeat only what the device may see twice. A stream begins
-    /// again at its first dword.
+    /// again at its first dword; F0 ends one that is still in progress. Source: the open firmware's `main.c`.
     ///
     /// # Errors
     /// That of the last attempt.

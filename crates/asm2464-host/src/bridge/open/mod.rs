@@ -38,8 +38,8 @@ use super::workload::DataPhase;
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of one F0 stream. Longer ones go as several. Source: a defect of the open firmware, which
-/// loses count of longer streams.
+/// Maximum number of bytes of one F0 stream. Longer ones go as several. This is a precaution: the open firmware counts
+/// dwords in 32 bits, but nobody reports a longer stream on silicon.
 const STREAM_MAX: usize = 1 << 20;
 
 /// Time limit of C0. Builds that know the request answer within milliseconds. Some that don't never answer, and every
@@ -206,7 +206,7 @@ impl OpenBridge {
     /// F0, mode 2: reads memory on the PCIe side, at most 1 MiB a stream. Address and length are multiples of 4.
     ///
     /// # Errors
-    /// [`ControlError`]. A stream has no status: what no device answers reads as the firmware pleases.
+    /// [`ControlError`]. A stream has no status: what no device answers reads as FF, which both open images do.
     pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
         whole_dwords("F0 (stream of memory reads)", address, buffer.len())?;
         for (address, piece) in addresses(address).zip(buffer.chunks_mut(STREAM_MAX)) {

@@ -173,3 +173,21 @@ fn swap_counts() {
     fs::write(root.path().join("proc/swaps"), swaps).unwrap();
     assert_eq!(sysfs.uses(&"3-1.2".parse().unwrap()), [DiskUse { device: "sda2".to_owned(), by: Use::Swap }]);
 }
+
+#[test]
+fn the_process_that_holds_a_files_lock_is_named_and_none_that_waits_or_holds_another() {
+    use std::os::unix::fs::MetadataExt as _;
+    let (root, sysfs) = tree();
+    let file = File::create(root.path().join("unit.lock")).unwrap();
+    let inode = file.metadata().unwrap().ino();
+    fs::create_dir_all(root.path().join("proc/41")).unwrap();
+    fs::write(root.path().join("proc/41/comm"), "python3\n").unwrap();
+    let locks = format!(
+        "1: FLOCK  ADVISORY  WRITE 41 00:13:{inode} 0 EOF\n1: -> FLOCK  ADVISORY  WRITE 42 00:13:{inode} 0 EOF\n\
+         2: POSIX  ADVISORY  WRITE 43 00:13:{inode} 0 EOF\n3: FLOCK  ADVISORY  READ 44 00:13:{} 0 EOF\n4: FLOCK\n",
+        inode + 1
+    );
+    assert_eq!(sysfs.lock_holders(&file), []);
+    fs::write(root.path().join("proc/locks"), locks).unwrap();
+    assert_eq!(sysfs.lock_holders(&file), [Process { pid: 41, command: "python3".to_owned() }]);
+}

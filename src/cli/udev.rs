@@ -5,7 +5,7 @@ use asmpatch_core::udev_rules::udev_rules;
 use super::known::DeviceIds;
 use super::{AnyFailure, Context, Exit, print};
 
-/// Print the udev rules that let a Linux user open a bridge.
+/// Print the udev rules that let a Linux user open a dock.
 ///
 /// The rules cover every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
 ///

@@ -182,7 +182,7 @@ class Flasher:
         if seen.get("state") == BOOT_LOADER and self.module.params["recover"]:
             backup = own_backup(folder, unit["device"], seen.get("serial") or "", serial)
             if backup is None:
-                error["message"] += "; %s holds no backup that is surely this unit's" % folder
+                error["message"] += "; no backup in %s is certain to be this unit's" % folder
         if backup is None and "no-backup" not in self.module.params["allow"]:
             return unit
         more = ["--config-from", backup] if backup else []

@@ -99,10 +99,10 @@ def problems(document: dict[str, Any]) -> list[Problem]:
     boot = document.get("booted") or {"ok": True, "checks": []}
     failed = [check for check in boot["checks"] if not check["ok"]]
     for check in failed:
-        found.append(Problem("verify --boot", f"{check['what']} over {check['wire']}: {check['found']}"))
+        found.append(Problem("verify --boot", f"{check['what']} over {check['transport']}: {check['found']}"))
     if not boot["ok"] and not failed and not document["findings"]:
         found.append(Problem("verify --boot", "nothing could be checked"))
-    return found or [Problem("asmpatch", "the image does not hold")]
+    return found or [Problem("asmpatch", "the image fails, and asmpatch doesn't say why")]
 
 
 def annotation(problem: Problem, file: str | None = None) -> str:
@@ -124,7 +124,7 @@ def cell(text: str) -> str:
 def summary(all_images: list[Image]) -> str:
     """Formats the job summary."""
     failed = sum(1 for image in all_images if image.status)
-    lines = [f"### asmpatch: {len(all_images) - failed} of {len(all_images)} images hold", ""]
+    lines = [f"### asmpatch: {len(all_images) - failed} of {len(all_images)} images are valid", ""]
     lines += ["| image | made from | patches | receipt | booted | result |", "| --- | --- | --- | --- | --- | --- |"]
     for image in all_images:
         document = image.document or {}

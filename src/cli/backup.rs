@@ -55,7 +55,7 @@ asm2464::coded!(NotRestorable => "asmpatch::backup::unusable");
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct BackupJson {
     /// The backup's folder.
-    folder: PathBuf,
+    backup: PathBuf,
     /// Whether this run created the folder; `false` if a backup with the same content was already there.
     new: bool,
     /// The unit's port, as `--device` takes it.
@@ -65,12 +65,14 @@ pub(super) struct BackupJson {
     /// Its serial number.
     serial: String,
     /// The version that it reports, if it can report one.
-    firmware_version: Option<String>,
-    /// Whether its firmware passes the chip's checks, so that the backup can be restored.
-    firmware_holds: bool,
+    version: Option<String>,
+    /// Whether the backup can be restored: its firmware passes the chip's checks.
+    restorable: bool,
 }
 
-impl print::Document for BackupJson {}
+impl print::Document for BackupJson {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///
@@ -88,13 +90,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let firmware = backup.firmware();
     if args.json {
         let json = BackupJson {
-            folder: saved.folder,
+            backup: saved.folder,
             new: saved.is_new,
             device: backup.unit.device,
             usb_id: backup.unit.usb_id,
             serial: backup.unit.serial,
-            firmware_version: backup.unit.firmware_version,
-            firmware_holds: firmware.is_ok(),
+            version: backup.unit.firmware_version,
+            restorable: firmware.is_ok(),
         };
         print::json(&json);
     } else {

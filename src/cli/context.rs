@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
+use asm2464::interrupt::Interrupted;
 use asmpatch_core::failure::AnyFailure;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
@@ -33,7 +34,9 @@ pub(super) struct FailureJson {
     error: ErrorJson,
 }
 
-impl print::Document for FailureJson {}
+impl print::Document for FailureJson {
+    const VERSION: u32 = 2;
+}
 
 /// An error as `--json` prints it.
 #[derive(Serialize)]
@@ -46,7 +49,7 @@ pub struct ErrorJson {
     /// What to do.
     help: Option<String>,
     /// The port of the unit that failed, if the error is about one unit.
-    unit: Option<String>,
+    device: Option<String>,
 }
 
 impl ErrorJson {
@@ -56,13 +59,13 @@ impl ErrorJson {
             code: error.code().to_owned(),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
             help: Some(errors::help(error)),
-            unit: None,
+            device: None,
         }
     }
 
     /// Adds the unit's port.
     pub fn at(self, device: &str) -> Self {
-        Self { unit: Some(device.to_owned()), ..self }
+        Self { device: Some(device.to_owned()), ..self }
     }
 
     /// Replaces the help.
@@ -113,6 +116,10 @@ impl Context {
     /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
+            if failure.coded().code() == Interrupted.code() && std::io::stderr().is_terminal() {
+                // The terminal's echo of Ctrl-C begins the line.
+                err!("\n");
+            }
             return self.report(failure.coded());
         }
         print::json(&FailureJson { error: ErrorJson::of(failure.coded()) });

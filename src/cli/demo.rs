@@ -54,10 +54,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let demo = Demo::new(folder, interrupt::install());
     let library = crate::embedded::patches()?;
 
-    outln!(
-        "{} The whole trip on a virtual unit: nothing is attached, nothing leaves this machine.",
-        "asmpatch demo.".bold()
-    );
+    outln!("{} Nothing is attached, and nothing leaves this machine.", "The whole trip on a virtual unit.".bold());
     begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
     outln!("  {}", "as `asmpatch download` does, here from a server that ends with the demo".dimmed());
     let stock = demo.download()?;
@@ -161,7 +158,7 @@ fn folder_of(report: &flash_run::FlashReport) -> String {
 
 fn measured(report: &bench::BenchReport) {
     if let Some(integrity) = &report.integrity {
-        done("initialised as a GPU runtime does, after READ CAPACITY and E6 both said: no medium");
+        done("initialised as a GPU runtime does, after READ CAPACITY and E6 both said: no SSD");
         if integrity.e4 == Some(Outcome::Same) {
             done("written through WRITE(16), read through E4 at 0xF000: every byte the same");
         }
@@ -211,11 +208,11 @@ fn next(kept: Option<&Path>) {
         ("download -o stock.bin", "the vendor's image 240417"),
         ("patch stock.bin -o patched.bin", "and a receipt"),
         ("verify patched.bin", "no device needed so far"),
-        ("list", "finds it; `asmpatch udev` prints the rule for access"),
-        ("flash patched.bin", "shows its plan, asks, and keeps a backup"),
-        ("bench", "what the bridge does, in MB/s"),
+        ("list", "finds it; access: `asmpatch udev`"),
+        ("flash patched.bin", "shows its plan, asks, backs up"),
+        ("bench", "measures the dock, in MB/s"),
     ] {
-        outln!("  {:<42} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
+        outln!("  {:<41} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
     }
     outln!("A stopped flash can be finished or undone: docs/recovery.md");
 }

@@ -70,7 +70,9 @@ pub(super) struct DisasmReport<'a> {
     lines: &'a [Line],
 }
 
-impl print::Document for DisasmReport<'_> {}
+impl print::Document for DisasmReport<'_> {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///

@@ -31,8 +31,8 @@ use crate::interrupt;
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
-/// Checks USB speed, permissions, firmware, PCIe link, supply, GPU, and a short bench: a line each, with what to do.
-/// Reads only, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
+/// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what to
+/// do. Only reads, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -53,8 +53,8 @@ pub struct Args {
     force: bool,
 
     /// Also run experiments on the SRAM's DMA, to learn what only silicon can tell. They need the vendor's patched
-    /// firmware and a GPU behind it. Each says what it tests and what could happen, up to a hang until the power goes,
-    /// and asks first. The unit is restarted afterwards.
+    /// firmware, a SuperSpeed link, and no SSD behind the bridge. Each says what it tests and what could happen, up to a
+    /// hang until the power goes, and asks first. The unit is restarted afterwards.
     #[arg(long)]
     experiments: bool,
 
@@ -137,7 +137,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
-                "wrote {}: please send it to the project, since nobody here has met silicon",
+                "wrote {}: please send it to the project, because asmpatch has never run on silicon",
                 shell::path(path).shown()
             );
         }

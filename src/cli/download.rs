@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
 
-    /// Replace OUT if it holds something else.
+    /// Replace OUT if it is another file.
     #[arg(long, requires = "output")]
     force: bool,
 

@@ -9,6 +9,7 @@ use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
 use asmpatch_core::devices::{Devices, KnownDevice};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::access::Access;
+use asmpatch_core::flash::firmware_kind::RunningFirmware;
 use asmpatch_core::flash::identity::shared_serials;
 use asmpatch_core::flash::observe::Running;
 use asmpatch_core::patch::Library;
@@ -65,22 +66,22 @@ pub(super) struct ListedUnit {
     unit: UnitInfo,
     /// What is sold under its USB ID; nothing if only the user has named the ID.
     known_as: Option<KnownAs>,
-    /// The version, if it could be read.
-    firmware: Option<String>,
+    /// The version that it reports, if it could be asked.
+    version: Option<String>,
     /// The build that open firmware reports.
     open_build: Option<String>,
-    /// What runs on it, as far as it can be told: the identity says nothing about it.
-    runs: String,
+    /// The firmware that it runs, as far as it can be told: the identity says nothing about it.
+    firmware: String,
     /// What is behind the bridge, if the unit could be asked.
     behind: Option<String>,
     /// Why the firmware and what is behind the bridge could not be read.
-    firmware_unread: Option<String>,
+    unread: Option<String>,
     /// What the user should know.
     notes: Vec<String>,
 }
 
 impl print::Document for ListedUnit {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 impl print::Document for &KnownDevice {
@@ -152,11 +153,11 @@ impl Look<'_> {
         let known_as = |known: &KnownDevice| KnownAs { product: known.product.clone(), maker: known.maker.clone() };
         let mut row = ListedUnit {
             known_as: self.known.get(unit.id).map(known_as),
-            firmware: None,
+            version: None,
             open_build: None,
-            runs: unit.state.to_string(),
+            firmware: unit.state.to_string(),
             behind: None,
-            firmware_unread: None,
+            unread: None,
             notes: slow_link(&unit, &reset).into_iter().collect(),
             unit,
         };
@@ -165,17 +166,18 @@ impl Look<'_> {
             BridgeState::OpenFirmware => {
                 row.notes.extend(open_build_lacks(&row.unit.product).map(str::to_owned));
                 row.open_build = open_build(&row.unit.product).filter(|build| !build.is_empty()).map(str::to_owned);
-                row.runs += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
+                row.firmware += &row.open_build.as_ref().map(|build| format!(", build {build}")).unwrap_or_default();
             }
             BridgeState::BootLoader => {}
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
-                    row.notes.extend(notes_on(&running.behind, &reset));
-                    row.firmware = running.version.map(|version| version.to_string());
+                    let runs = running.runs(&self.library);
+                    row.notes.extend(notes_on(&running.behind, &runs, &reset));
+                    row.version = running.version.map(|version| version.to_string());
                     row.behind = Some(running.behind.to_string());
-                    row.runs = running.runs(&self.library).to_string();
+                    row.firmware = runs.to_string();
                 }
-                Err(reason) => row.firmware_unread = Some(reason),
+                Err(reason) => row.unread = Some(reason),
             },
         }
         row
@@ -198,14 +200,22 @@ impl Look<'_> {
 /// Returns what the user can do about a link below 5 Gbit/s.
 fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
     let speed = unit.speed;
+    const OTHERWISE: &str = "try another cable, another port, no hub; 5 Gbit/s and more are usual";
     matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
-        BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it"),
-        _ => format!("the link is at {speed}: try another port and cable, and no hub; 5 Gbit/s and more are usual"),
+        BridgeState::Vendor | BridgeState::OpenFirmware => {
+            format!("the link is at {speed}: {reset} retrains it; if it stays slow, {OTHERWISE}")
+        }
+        // It has no firmware that could be restarted.
+        BridgeState::BootLoader => format!("the link is at {speed}: {OTHERWISE}"),
     })
 }
 
-fn notes_on(behind: &Behind, reset: &str) -> impl Iterator<Item = String> {
-    let ssd = matches!(behind, Behind::Ssd(_)).then(|| format!("the SSD {SSD_LOST}"));
+fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterator<Item = String> {
+    let answers_writes = match runs {
+        RunningFirmware::Flashed(firmware) | RunningFirmware::OtherThanFlashed(firmware) => firmware.answers_writes(),
+        RunningFirmware::Vendor(_) | RunningFirmware::Other(_) => false,
+    };
+    let ssd = (answers_writes && matches!(behind, Behind::Ssd(_))).then(|| format!("the SSD {SSD_LOST}"));
     let initialised = behind.is_initialised().then(|| {
         format!(
             "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
@@ -244,9 +254,10 @@ fn show(row: &ListedUnit) {
     };
     outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());
     let line = |name: &str, text: &str| outln!("  {name:<9} {}", text.shown());
-    let version = row.firmware.as_ref().filter(|version| !row.runs.contains(*version));
-    line("runs", &version.map_or_else(|| row.runs.clone(), |version| format!("{}, version {version}", row.runs)));
-    if let Some(reason) = &row.firmware_unread {
+    let version = row.version.as_ref().filter(|version| !row.firmware.contains(*version));
+    let firmware = || row.firmware.clone();
+    line("runs", &version.map_or_else(firmware, |version| format!("{}, version {version}", row.firmware)));
+    if let Some(reason) = &row.unread {
         line("unread", reason);
     }
     if let Some(behind) = &row.behind {
@@ -306,11 +317,11 @@ mod tests {
         ListedUnit {
             unit,
             known_as: None,
-            firmware: None,
+            version: None,
             open_build: None,
-            runs: String::new(),
+            firmware: String::new(),
             behind: None,
-            firmware_unread: None,
+            unread: None,
             notes: Vec::new(),
         }
     }

@@ -55,9 +55,11 @@ mod virtual_unit;
 mod wrap;
 mod xdata;
 
+use std::env;
 use std::process::ExitCode;
 
 use asmpatch_core::failure::AnyFailure;
+use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::context::Context;
@@ -70,7 +72,7 @@ use self::settings::{ColorChoice, ConfigFile, Settings};
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
 /// The whole trip: download the vendor's image and verify it, patch it, flash it over USB with a backup and a
-/// readback, and measure that the bridge does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
+/// readback, and measure whether the dock does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
 /// unit, with nothing attached.
 #[derive(Debug, Parser)]
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
@@ -166,8 +168,15 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let exit = run_reported().map_or_else(
         |error| {
-            // clap prints help and version to stdout with status 0, and errors to stderr with status 2.
-            let _ = error.print();
+            if error.kind() == ErrorKind::MissingSubcommand && env::args_os().len() == 1 {
+                // ASMPATCH_CONFIG counts as an argument, so clap took the command line for an incomplete one.
+                err!("{}", command().render_help().ansi());
+            } else if error.use_stderr() {
+                err!("{}", error.render().ansi());
+            } else {
+                // Help and version, on stdout and with status 0.
+                let _ = error.print();
+            }
             u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8)
         },
         |exit| exit as u8,

@@ -31,7 +31,7 @@ pub(in crate::cli) struct SymbolsReport {
     /// The file.
     pub(in crate::cli) file: String,
     /// Its format.
-    pub(in crate::cli) form: String,
+    pub(in crate::cli) format: String,
     /// How many functions it names.
     pub(in crate::cli) functions: usize,
     /// How many line records it has.
@@ -42,8 +42,8 @@ pub(in crate::cli) struct SymbolsReport {
 
 impl fmt::Display for SymbolsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, form, functions, lines, ignored } = self;
-        write!(f, "{}: {form}, {functions} functions, {lines} lines", file.shown())?;
+        let Self { file, format, functions, lines, ignored } = self;
+        write!(f, "{}: {format}, {functions} functions, {lines} lines", file.shown())?;
         if *ignored > 0 { write!(f, ", {ignored} left out") } else { Ok(()) }
     }
 }
@@ -73,7 +73,7 @@ impl LoadedSymbols {
             }
             names.files.push(SymbolsReport {
                 file: path.display().to_string(),
-                form: form.to_string(),
+                format: form.to_string(),
                 functions: symbols.functions(),
                 lines,
                 ignored: symbols.ignored,

@@ -276,7 +276,7 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
         if let Readiness::Variables { state, sectors } = readiness {
             outln!(
                 "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does \
-                 not know this image gets 2/3A (no medium) for each WRITE(16). The chip model set XDATA {state:#06x} to 4 \
+                 not know this image gets 2/3A (medium not present) for each WRITE(16). The chip model set XDATA {state:#06x} to 4 \
                  and {sectors:#06x} to 0x20"
             );
         }
@@ -286,7 +286,9 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
         outln!(
             "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does"
         );
-        outln!("  not know this image gets 2/3A (no medium) for each WRITE(16): docs/firmware.md, \"Other versions\"");
+        outln!(
+            "  not know this image gets 2/3A (medium not present) for each WRITE(16): docs/firmware.md, \"Other versions\""
+        );
     }
     if dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);

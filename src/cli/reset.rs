@@ -1,4 +1,4 @@
-//! The `asmpatch reset` command: restarts a bridge, by the mildest level that helps.
+//! The `asmpatch reset` command: restarts a unit, by the mildest level that helps.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, BusSpeed, Port};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::restart::{
-    Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+    Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
 use clap::ValueEnum;
 use serde::Serialize;
@@ -22,22 +22,22 @@ use super::errors::Exit;
 use super::print;
 use crate::interrupt::{self};
 
-/// Restart a bridge that hangs or came up slow, by the mildest means that helps.
+/// Restart a unit that hangs or came up slow, by the mildest level that helps.
 ///
-/// Looks what is wrong, and begins with the mildest level that can help against it; where nothing is wrong, with the
-/// CPU. Then looks again, goes on to the next level while something stays wrong, and says which one helped. Writes
-/// nothing to the flash, and leaves a unit alone while its disk is in use.
+/// Checks what is wrong, and begins with the mildest level that can help; if nothing is wrong, resets the CPU. Checks
+/// again after each level, goes on while something is wrong, and says which level helped. Writes nothing to the flash,
+/// and leaves a unit alone while its disk is in use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Levels, mildest first:\n  \
-engines      strobe the transfer engines, for bulk pipes that hang (open firmware)\n  \
+engines      restart the transfer engines, for bulk data that hangs (open firmware)\n  \
 pcie-power   switch PCIe off and on, for a GPU that hangs (open firmware)\n  \
-cpu          reset the CPU and train the link anew; the unit is back within 3 s\n  \
+cpu          reset the CPU and retrain the USB link; the unit is back within 3 s\n  \
 port-power   have the unit's hub switch its power off and on\n  \
 cable        ask you to unplug it\n\n\
 Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\n\n\
 What each level keeps, and where it comes from: docs/recovery.md, \"Without the cable\".")]
 pub struct Args {
-    /// Do only this.
+    /// Do only this level.
     #[arg(long, value_enum, value_name = "LEVEL")]
     level: Option<LevelArg>,
 
@@ -79,7 +79,7 @@ enum ResetError {
     #[error("{device}: the unit runs its {state}, which has no CPU reset")]
     NoFirmware { device: String, state: BridgeState },
     /// What it runs does not know the level.
-    #[error("{device}: the unit runs its {state}, which knows no level {level}")]
+    #[error("{device}: the unit runs its {state}, which has no level `{level}`")]
     NoSuchLevel { device: String, state: BridgeState, level: Level },
     /// The level that was asked for could not be carried out.
     #[error("{device}: {}: {}", .tried.level, .tried.result)]
@@ -88,7 +88,7 @@ enum ResetError {
     #[error("{device}: the unit has not come back within {deadline:?}")]
     NotBack { device: String, deadline: Duration },
     /// It is still faulty after all levels.
-    #[error("{device}: it has not helped: {}", words(.faults))]
+    #[error("{device}: the restart didn't help: {}", words(.faults))]
     NotHelped { device: String, faults: Vec<Fault> },
     /// Its flash holds no firmware.
     #[error("{device}: the unit came back in its boot loader: its flash has no firmware that passes the chip's checks")]
@@ -124,7 +124,7 @@ struct Seen<'a> {
     speed: BusSpeed,
     /// The devices that answer behind it on PCIe, as VENDOR:DEVICE and place; left out if they were not looked for.
     #[serde(skip_serializing_if = "Option::is_none")]
-    behind: Option<&'a [String]>,
+    devices: Option<&'a [String]>,
     /// What is wrong with it.
     faults: &'a [Fault],
 }
@@ -133,14 +133,14 @@ impl<'a> Seen<'a> {
     /// `None` off the bus.
     fn of(found: &'a Condition) -> Option<Self> {
         let Attached { usb_id, state, serial, product, .. } = found.attached.as_ref()?;
-        let behind = found.behind.as_deref();
+        let devices = found.behind.as_deref();
         Some(Self {
             usb_id: usb_id.to_string(),
             state: *state,
             serial,
             product,
             speed: found.speed,
-            behind,
+            devices,
             faults: &found.faults,
         })
     }
@@ -162,7 +162,7 @@ pub(super) struct ResetJson<'a> {
 }
 
 impl print::Document for ResetJson<'_> {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 /// Runs the subcommand.
@@ -215,18 +215,33 @@ fn show(device: &str, report: &RestartReport) {
     for Tried { level, helped, result, .. } in tried {
         outln!("  {:<10}  {}{}", level.to_string(), result.shown(), if *helped { ": helped" } else { "" });
     }
-    for fault in after.faults.iter().filter(|fault| !before.faults.contains(fault)) {
-        outln!("  now         {}", fault.found.shown());
+    for fault in &after.faults {
+        match before.faults.contains(fault) {
+            // The error of a restart that failed says it.
+            true if !report.is_success() => {}
+            true => outln!("  still       {}", fault.found.shown()),
+            false => outln!("  now         {}", fault.found.shown()),
+        }
     }
     if let Some(behind) = after.behind.as_ref().filter(|behind| !behind.is_empty()) {
         outln!("  behind      {}", behind.join(", "));
     }
     if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
-        let was = before.speed;
-        outln!("{}: back as {} ({}) at {}, was {was}", device.shown(), now.usb_id, now.state, after.speed);
-        if matches!(after.speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High) {
-            outln!("  still slow: try another cable, another port, no hub");
-        }
+        let was = if after.speed == before.speed { String::new() } else { format!(", was {}", before.speed) };
+        outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.usb_id, now.state, after.speed);
+        after.faults.iter().filter_map(|fault| advice(fault.kind)).for_each(|advice| outln!("  next: {advice}"));
+    }
+}
+
+/// What to do about a fault with which the unit can be used, but which no restart has ended.
+const fn advice(fault: FaultKind) -> Option<&'static str> {
+    match fault {
+        FaultKind::Slow => Some("try another cable, another port, no hub"),
+        FaultKind::PcieLink => Some(
+            "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
+        ),
+        FaultKind::PcieSilent => Some("`asmpatch pcie` shows which devices answer"),
+        FaultKind::Away | FaultKind::Silent | FaultKind::Bulk => None,
     }
 }
 

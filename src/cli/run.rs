@@ -196,7 +196,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let chip = &mut driver.chip;
     let mut eyes = eyes.borrow_mut();
     let InstructionObserver { symbols, observers, .. } = &mut *eyes;
-    let wrote = args.author.write(symbols, observers)?;
+    let written = args.author.write(symbols, observers)?;
     let report = RunReport {
         at: stopped.is_some().then(|| place(chip.pc())),
         function: chip.at().filter(|_| stopped.is_some()).and_then(|at| symbols.names.label(at)),
@@ -208,7 +208,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         unknown_registers: chip.unknown_registers().iter().map(unknown).collect(),
         functions: observers.profile.as_ref().map(Profile::functions).unwrap_or_default(),
         symbols: std::mem::take(&mut symbols.files),
-        wrote,
+        written,
         not_reached: args.until.iter().filter(|_| hit.is_none()).map(ToString::to_string).collect(),
         ..report
     };

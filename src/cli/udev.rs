@@ -8,7 +8,7 @@ use super::errors::Exit;
 use super::known::DeviceIds;
 use super::print;
 
-/// Print the udev rules that let a Linux user open a bridge.
+/// Print the udev rules that let a Linux user open a dock.
 ///
 /// The rules cover every USB ID that `asmpatch list --known` shows, and those that you add with --usb-id.
 ///

@@ -58,11 +58,13 @@ pub(super) struct UnpatchJson<'a> {
     output_sha256: Sha256Digest,
     /// The ids of the patches that were removed.
     undone: Vec<&'a str>,
-    /// The file that was written.
-    written: String,
+    /// The files that were written: the original.
+    written: [String; 1],
 }
 
-impl print::Document for UnpatchJson<'_> {}
+impl print::Document for UnpatchJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///
@@ -83,7 +85,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
     let image = library.image_words(&undone.base, undone.original.version());
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();
-    let written = args.output.display().to_string();
+    let written = [args.output.display().to_string()];
     if args.json {
         let json =
             UnpatchJson { image: &image, input_sha256: input.sha256, output_sha256: undone.base, undone: ids, written };

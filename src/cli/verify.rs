@@ -110,13 +110,13 @@ pub(super) struct VerifyJson<'a> {
     /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<Booting>,
-    /// With --device: whether the unit's flash holds it.
+    /// With --device: whether the unit's flash has it.
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<Comparison>,
 }
 
 impl print::Document for VerifyJson<'_> {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 #[derive(Serialize)]
@@ -188,7 +188,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
         let ok = (verification.holds() || open.is_some())
             && booted.as_ref().is_none_or(|booted| booted.ok)
-            && unit.as_ref().is_none_or(|unit| unit.holds);
+            && unit.as_ref().is_none_or(|unit| unit.ok);
         if !ok {
             exit = exit.max(Exit::CheckFailed);
         }

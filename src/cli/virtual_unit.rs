@@ -45,8 +45,8 @@ enum VirtualCommand {
 ///
 /// The unit is served over usbredir: QEMU's `usb-redir` device connects to the socket, and the guest's own USB stack
 /// enumerates a SuperSpeed device with Bulk-Only, UAS and bulk streams. It is the same virtual unit as
-/// `--device virtual:DIR` in the other commands, and lives in the same folder; the scenario there says what sits behind
-/// it and what goes wrong.
+/// `--device virtual:DIR` in the other commands, and lives in the same folder; the bridge.toml there says what is
+/// behind it and what goes wrong.
 ///
 /// qemu-system-x86_64 ... -device qemu-xhci -chardev socket,id=bridge,path=PATH -device usb-redir,chardev=bridge
 #[derive(Debug, clap::Args)]

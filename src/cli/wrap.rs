@@ -48,8 +48,8 @@ pub struct Args {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct WrapJson {
-    /// The image that was written.
-    file: String,
+    /// The files that were written: the image.
+    written: [String; 1],
     /// The format of the code file.
     format: CodeFormat,
     /// Bytes of the image.
@@ -60,7 +60,9 @@ pub(super) struct WrapJson {
     sha256: Sha256Digest,
 }
 
-impl print::Document for WrapJson {}
+impl print::Document for WrapJson {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///
@@ -76,7 +78,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();
     if args.json {
-        print::json(&WrapJson { file: args.output.display().to_string(), format, size: file.len(), parts, sha256 });
+        let written = [args.output.display().to_string()];
+        print::json(&WrapJson { written, format, size: file.len(), parts, sha256 });
         return Ok(Exit::Done);
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());

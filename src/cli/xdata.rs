@@ -11,6 +11,7 @@ use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::chip::{register_name, registers};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, survey};
 use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::suggest;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -22,9 +23,10 @@ use super::flash::ask;
 use super::{pcie, print};
 use crate::interrupt;
 
-/// Read and write XDATA on a unit: the 8051's memory and the chip's registers.
+/// Read and write XDATA on a unit: the memory of the chip's CPU, and the chip's registers.
 ///
-/// Works on the vendor's firmware (E4 and E5 as commands) and on open firmware (as control requests).
+/// The CPU is an 8051. Works on the vendor's firmware, by the vendor commands E4 (read) and E5 (write), and on open
+/// firmware, by control requests of the same numbers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch xdata read 0xB450\n  asmpatch xdata write 0x5ff8 5a")]
 pub struct Args {
@@ -89,7 +91,7 @@ struct WriteArgs {
 /// Options of both actions.
 #[derive(Debug, clap::Args)]
 struct UnitArgs {
-    /// Take the other page (0x51), which holds settings of PHY and link.
+    /// Take the other page (0x51), with the settings of PHY and link.
     #[arg(long)]
     other_page: bool,
 
@@ -130,7 +132,11 @@ fn parse_address(text: &str) -> Result<u16, String> {
     match (named.next(), named.next()) {
         (Some(found), None) => Ok(found.first),
         (Some(_), Some(_)) => Err("several registers have this name: give an address".to_owned()),
-        (None, _) => Err("expected an address, as 0xC450, or a register's name in docs/chip.md".to_owned()),
+        (None, _) => {
+            let names = registers().map(|(_, register)| register.name);
+            let meant = suggest::question(suggest::nearest(text, names));
+            Err(format!("expected an address, as 0xC450, or a register's name in docs/chip.md{meant}"))
+        }
     }
 }
 
@@ -158,7 +164,7 @@ enum XdataRefusal {
     #[error("{device}: the unit runs its {state}, which gives no access to XDATA")]
     NoFirmware { device: String, state: BridgeState },
     /// The range leaves the page.
-    #[error("{len} bytes from {from} end behind 0xFFFF")]
+    #[error("{len} bytes from {from} go past 0xFFFF")]
     PastEnd { from: XdataAddress, len: usize },
     /// The range has registers that can erase the flash.
     #[error(
@@ -170,7 +176,7 @@ enum XdataRefusal {
     #[error("{device}: an SSD is behind the bridge ({what})")]
     Ssd { device: String, what: String },
     /// The unit does not tell whether an SSD is there.
-    #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
+    #[error("{device}: asmpatch can't tell whether an SSD is behind the bridge: {why}")]
     CannotTell { device: String, why: String },
 }
 

@@ -1,5 +1,5 @@
 //! The demonstration, with nothing attached and no network: downloads the practice image from a local mirror, patches,
-//! verifies and flashes it to a virtual unit, and measures the bridge, with the same calls as the commands.
+//! verifies and flashes it to a virtual unit, and measures it, with the same calls as the commands.
 
 mod mirror;
 

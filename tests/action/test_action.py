@@ -93,19 +93,19 @@ class ActionTest(unittest.TestCase):
 class Verify(ActionTest):
     """The step that verifies."""
 
-    def test_images_that_hold_give_a_summary_and_no_annotation(self) -> None:
+    def test_valid_images_give_a_summary_and_no_annotation(self) -> None:
         self.images()
         done = self.step("Verify", {"files": "*.bin\nstock.bin\n"})
         self.assertEqual(done.status, 0, done.out)
         self.assertNotIn("::error", done.out)
-        self.assertIn("2 of 2 images hold", done.summary)
+        self.assertIn("2 of 2 images are valid", done.summary)
         self.assertRegex(
             done.summary, r"\| patched.bin \| practice \| .*status-0x2a12.* \| patched.bin.toml \| \d+ checks \| ok \|"
         )
         self.assertEqual(done.output["ok"], "true")
         report = json.loads(Path(done.output["report"]).read_text())
         self.assertEqual([entry["file"] for entry in report], ["patched.bin", "stock.bin"])
-        schema = json.loads((ROOT / "schemas/verify.v2.json").read_text())
+        schema = json.loads((ROOT / "schemas/verify.v3.json").read_text())
         Draft202012Validator(schema).validate(report)
 
     def test_a_damaged_image_is_annotated_and_the_others_are_verified_still(self) -> None:
@@ -116,7 +116,7 @@ class Verify(ActionTest):
         done = self.step("Verify", {"files": "*.bin"})
         self.assertEqual(done.status, 1, done.out)
         self.assertIn("::error file=damaged.bin,title=asmpatch%3A%3Aimage%3A%3Achecksum::", done.out)
-        self.assertIn("2 of 3 images hold", done.summary)
+        self.assertIn("2 of 3 images are valid", done.summary)
         self.assertEqual(done.output["ok"], "false")
 
     def test_an_image_that_is_not_its_receipts_fails(self) -> None:
@@ -274,7 +274,7 @@ class Files(unittest.TestCase):
 class PreCommit(ActionTest):
     """The pre-commit hook."""
 
-    def test_the_hook_passes_what_holds_and_stops_what_does_not(self) -> None:
+    def test_the_hook_passes_valid_images_and_stops_others(self) -> None:
         work = self.images()
         (work / "bad.bin").write_bytes(b"no image")
         hooks = self.folder / "hooks"

@@ -198,10 +198,10 @@ impl Player<'_> {
             }
         } else if let (Some(blocks), Some(image)) = (world::own_blocks(&flash), world::image_in(&flash)) {
             let (id, version) = (blocks[0].usb_id().to_string(), image.version().to_string());
-            if row["usb_id"] != id || row["firmware"] != version {
+            if row["usb_id"] != id || row["version"] != version {
                 return Err(format!(
                     "`list` shows {} and {}, the flash has {id} and {version}",
-                    row["usb_id"], row["firmware"]
+                    row["usb_id"], row["version"]
                 ));
             }
         }

@@ -127,7 +127,7 @@ class WholeFleet(unittest.TestCase):
         cls.units = json.loads(
             subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout
         )
-        schema = Path(__file__).resolve().parents[2] / "schemas/list.v2.json"
+        schema = Path(__file__).resolve().parents[2] / "schemas/list.v3.json"
         Draft202012Validator(json.loads(schema.read_text())).validate(cls.units)
 
     def test_check_mode_tells_what_would_change_and_writes_nothing(self) -> None:
@@ -259,7 +259,7 @@ class BadInput(unittest.TestCase):
         self.assert_refused("host-busy", "in use")
 
     def test_a_boot_loader_without_a_backup_of_its_own(self) -> None:
-        self.assert_refused("host-lost", "holds no backup that is surely this unit's")
+        self.assert_refused("host-lost", "is certain to be this unit's")
 
     def test_a_boot_loader_without_a_backup_is_written_where_that_is_allowed(self) -> None:
         self.assertIn("| written", self.run_of_all.row("host-allowed"))

@@ -13,9 +13,14 @@ mod firmware_authors;
 mod flash;
 #[cfg(unix)]
 mod hostile;
+#[cfg(unix)]
+mod journey;
 mod open_flash;
+#[cfg(unix)]
 mod readme;
 mod soak;
+#[cfg(unix)]
+mod terminal;
 mod transcripts;
 mod vendor_flash;
 mod vm;

@@ -153,8 +153,7 @@ fn benched_on(model: Option<SharedUnit>, bridge: &mut OpenBridge, paths: &[Path]
     let plan = BenchPlan { model, ..BenchPlan::new(paths.iter().copied(), effort, 7) };
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    let who =
-        BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() };
+    let who = BenchUnit { device, is_virtual: true, usb_id, serial, state: text(), transport: text(), behind: text() };
     bench::run(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
 
@@ -168,7 +167,7 @@ fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_read
     for speed in SPEEDS {
         let (mut bridge, _) = opened(speed);
         let report = benched(&mut bridge, &Path::OPEN);
-        assert_eq!((report.unit.transport.as_str(), report.unit.firmware.as_str()), ("control", "open-firmware"));
+        assert_eq!((report.unit.transport.as_str(), report.unit.state.as_str()), ("control", "open-firmware"));
         assert_eq!(report.unit.behind, "1002:744c at 01:00.0");
         let integrity = report.integrity.as_ref().unwrap();
         let same = Some(Outcome::Same);

@@ -64,7 +64,7 @@ fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, boo
 fn nobody() -> BenchUnit {
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    BenchUnit { device, is_virtual: true, usb_id, serial, firmware: text(), transport: text(), behind: text() }
+    BenchUnit { device, is_virtual: true, usb_id, serial, state: text(), transport: text(), behind: text() }
 }
 
 fn predicted(report: &BenchReport, path: Path) -> Prediction {
@@ -88,7 +88,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
-    assert!(initialised && report.unit.behind == "no medium");
+    assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
     let depths_of = |path| report.rows.iter().filter(move |row| row.path == path).map(|row| row.depth);
@@ -119,7 +119,7 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
     let mut port = port(&image, Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
-    assert!(initialised && report.unit.behind == "no medium");
+    assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
     for path in [Path::Write16, Path::E4Stock] {
@@ -367,7 +367,7 @@ fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
     let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
-    assert_eq!(report.unit.behind, "no medium; on PCIe 1002:744c at 01:00.0");
+    assert_eq!(report.unit.behind, "no SSD; on PCIe 1002:744c at 01:00.0");
     assert_eq!(report.integrity.as_ref().unwrap().memory, Some(Outcome::Same));
     for path in [Path::ConfigRead, Path::TlpRead, Path::TlpWrite] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{:?}", outcome(&report, path));

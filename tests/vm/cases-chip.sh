@@ -114,7 +114,7 @@ asmpatch_lists_backs_up_and_benches_each_image_over_both_transports() {
     plug_chip 0 whole uas
     "$asmpatch" list --probe --json >list.json
     cat list.json
-    grep -q '"firmware": "24' list.json
+    grep -q '"version": "24' list.json
     until_true 10 is_bound 0 uas
     rm -rf copy
     "$asmpatch" backup --device "$(port_path 0)" -o copy
@@ -235,7 +235,7 @@ a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   refute test -e "$(device_of 5)/$(port_path 5):1.0/driver"
   "$asmpatch" list --json >list.json
   cat list.json
-  grep -q '"firmware": "24' list.json
+  grep -q '"version": "24' list.json
   unplug 5
 }
 

@@ -182,7 +182,7 @@ class Flasher:
         if seen.get("state") == BOOT_LOADER and self.module.params["recover"]:
             backup = sure_backup(error)
             if backup is None:
-                error["message"] += "; %s holds no backup that is surely this unit's" % self.module.params["backup_dir"]
+                error["message"] += "; no backup in %s is certain to be this unit's" % self.module.params["backup_dir"]
         if backup is None and "no-backup" not in self.module.params["allow"]:
             return unit
         more = ["--config-from", backup] if backup else []

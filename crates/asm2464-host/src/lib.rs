@@ -19,7 +19,7 @@
 //! library out, also while the unit is closed or restarts. docs/clients.md has the calls of two runtimes beside these.
 //!
 //! ```
-//! # use asm2464_dock::virtual_bridge::{Scenario, VirtualBridge, VirtualPort};
+//! # use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
 //! use std::time::Duration;
 //!
 //! use asm2464::interrupt::Interrupt;
@@ -41,7 +41,7 @@
 //!     Ok(bytes)
 //! }
 //!
-//! # let unit = VirtualBridge::in_memory(Scenario::parse("behind = 'gpu'\nfactory = 'open'")?, b"seed", None)?;
+//! # let unit = VirtualUnit::in_memory(Scenario::parse("behind = 'gpu'\nfactory = 'open'")?, b"seed", None)?;
 //! # let mut port = VirtualPort::new("unit", unit);
 //! assert_eq!(first_bytes(&mut port.open_control()?)?, *b"GPU!");
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -80,7 +80,7 @@ pub mod restart;
 #[cfg(feature = "schemas")]
 mod schema_types;
 pub mod shell;
-mod suggest;
+pub mod suggest;
 #[cfg(test)]
 mod tests;
 pub mod udev_rules;

@@ -277,7 +277,9 @@ impl Step<'_, '_> {
             Level::Cpu if state == Some(BridgeState::OpenFirmware) => self.reset_by_register(now),
             Level::Cpu => self.reset_by_command(),
             Level::PortPower => self.cycle_port(now),
-            Level::Cable if self.options.replug.is_zero() => Ok(Err("nobody is there to pull it".to_owned())),
+            Level::Cable if self.options.replug.is_zero() => {
+                Ok(Err("there is no terminal on which to ask you to unplug it".to_owned()))
+            }
             Level::Cable => {
                 (self.told)(RestartEvent::Replug);
                 self.wait(self.options.replug, "unplugged and plugged in again")
@@ -429,10 +431,10 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
             return add(FaultKind::Silent, format!("it does not answer: {error}"));
         }
         Err(ControlError::BulkTimeout { .. }) => {
-            add(FaultKind::Bulk, "bulk data to it don't move, though it answers control requests".to_owned());
+            add(FaultKind::Bulk, "bulk data to it doesn't move, though it answers control requests".to_owned());
         }
         Err(ControlError::SramBusy { status, .. }) => {
-            add(FaultKind::Bulk, format!("its SRAM DMA waits for data that don't come: 0xC450 reads {status:#04x}"));
+            add(FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"));
         }
         Err(error) => add(FaultKind::Bulk, format!("bulk data to it: {error}")),
     }

@@ -25,7 +25,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Returns the question whether this was meant, to put into an error's message; empty without a suggestion.
-pub(crate) fn question(suggestion: Option<&str>) -> String {
+pub fn question(suggestion: Option<&str>) -> String {
     suggestion.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
 }
 

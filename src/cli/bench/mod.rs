@@ -1,4 +1,4 @@
-//! The `asmpatch bench` command: measures a unit after proving that its data are right.
+//! The `asmpatch bench` command: measures a unit after checking that data survives the trip.
 
 pub(super) mod soak;
 mod svg;
@@ -27,17 +27,20 @@ use super::{input, output, print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt;
 
-/// Measure a unit, after proving that its data are right.
+/// Measure a unit, after checking that data survives the trip.
 ///
-/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path: MB/s, commands per
-/// second, latency percentiles. If a path does not answer, it is timed out, the unit is recovered, and the path's row
-/// says so.
+/// Asks what is behind the bridge, writes a pattern and reads it back, then measures each path, a way for data to go
+/// through the unit: MB/s, commands a second, latency. If a path doesn't answer in time, the unit is recovered, and the
+/// path's row says so.
 ///
-/// On the vendor's firmware: WRITE(16), E4, READ(16) and DMA by E5, which need an SSD or a device that completes them
-/// (or, for READ(16), the patch read16-sram or `--path read16`). It never writes where an SSD could be behind the
-/// bridge. Without one it initialises the bridge as a GPU runtime does, and restarts it at the end. On the open
-/// firmware: F2, streams and TLPs by F0, E4. On either, memory is written only in a GPU's frame buffer; missing bus
-/// numbers and BAR addresses are assigned.
+/// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that reads
+/// the chip's memory; DMA by E5; and single PCIe requests (TLPs). READ(16) and DMA by E5 need an SSD or a device that
+/// completes them, or, for READ(16), the patch read16-sram or `--path read16`. On the open firmware they are its control
+/// requests: E4, F0 (PCIe requests, singly and as streams) and F2 (DMA).
+///
+/// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does, and
+/// restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers and
+/// addresses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
@@ -87,7 +90,7 @@ pub struct Args {
     #[arg(long)]
     predict: bool,
 
-    /// Restart the unit first (E8 mode 0x50): for one that a GPU runtime has initialised.
+    /// Restart the unit first: for one that a GPU runtime has initialised.
     #[arg(long)]
     restart: bool,
 
@@ -188,9 +191,9 @@ enum CheckFailed {
     Failed { path: Path, what: String },
     #[error("the pattern could not be written and read back: {what}")]
     Integrity { what: String },
-    #[error("{path}: {found}, at least {floor} MB/s was asked for")]
+    #[error("{path}: {found}, expected at least {floor} MB/s")]
     Floor { path: Path, found: String, floor: f64 },
-    #[error("{count} {}, {per_hour:.1} an hour: at most {most} an hour were allowed", if *count == 1 { "error" } else { "errors" })]
+    #[error("{count} {}, {per_hour:.1} an hour: expected at most {most} an hour", if *count == 1 { "error" } else { "errors" })]
     Errors { count: u64, per_hour: f64, most: f64 },
     #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
     Worse { rows: usize, first: String },

@@ -44,7 +44,7 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
     outln!("{} {} (serial {}), {}", unit.device.shown().bold(), unit.usb_id.shown(), serial.shown(), unit.transport);
     wrapped("  behind it: ", "    ", &unit.behind.shown().to_string());
     if unit.is_virtual {
-        let note = "This is a virtual unit: the figures measure this machine, not a bridge.";
+        let note = "This is a virtual unit: the figures measure this machine, not a dock.";
         outln!("{}", note.yellow());
     }
 }
@@ -245,22 +245,22 @@ fn prediction_lines(report: &BenchReport) {
     let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
     let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
     outln!("  predicted for silicon at {clock} MHz, PCIe round trips of {ROUND_TRIP_US} µs, 10 Gbit/s:");
+    let mut table = plain();
+    table.set_header(["path", "bytes", "MB/s", "CPU µs", "PCIe µs", "wire µs", "limited by"]);
     for (index, row) in rows.iter().enumerate() {
         let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
         let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
         let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
-        let name = format!("{} {}", row.path, row.size);
-        outln!(
-            "    {name:<19} {most:>2}{:>6} MB/s; CPU {:>6} µs, PCIe {:>6}, wire {:>6}: {}",
-            figure(prediction.mb_per_s),
-            figure(prediction.cpu_us),
-            figure(prediction.pcie_us),
-            figure(prediction.wire_us),
-            prediction.limit()
-        );
+        let [cpu, pcie, wire] = [prediction.cpu_us, prediction.pcie_us, prediction.wire_us].map(figure);
+        let mb_per_s = format!("{most}{}", figure(prediction.mb_per_s));
+        let limit = prediction.limit().to_string();
+        table.add_row([row.path.to_string(), row.size.to_string(), mb_per_s, cpu, pcie, wire, limit]);
+    }
+    for line in aligned(table).trim_fmt().lines() {
+        outln!("    {line}");
     }
     if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
-        outln!("    ≤: nobody knows how fast the DMA is; it is taken to keep up");
+        outln!("    ≤: nobody knows how fast the DMA is; this assumes that it keeps up");
     }
     gain_lines(report);
     out!("\n");

@@ -21,8 +21,8 @@ use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///
-/// The fields lie in a sector that can't be erased without the firmware, so this is a flash of the unit's own firmware:
-/// with a backup, a question, a readback and a restart, and by the rules of `asmpatch flash`. A serial number that
+/// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own firmware
+/// again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial number that
 /// another unit has is refused. Everything else stays, byte for byte.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \

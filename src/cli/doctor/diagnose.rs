@@ -150,10 +150,13 @@ fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let retrain = match state {
-                BridgeState::Vendor => format!("`asmpatch reset --device {device}` trains the link anew"),
-                _ => "unplug the unit, wait five seconds, plug it in again".to_owned(),
+                BridgeState::Vendor | BridgeState::OpenFirmware => {
+                    format!("`asmpatch reset --device {device}` retrains the link")
+                }
+                // It has no firmware that could be restarted.
+                BridgeState::BootLoader => "unplug the unit, wait five seconds, plug it in again".to_owned(),
             };
-            let advice = format!("{retrain}; if it stays, another cable, another port, no hub");
+            let advice = format!("{retrain}; if it stays slow, try another cable, another port, no hub");
             advise(Bad, format!("{speed}: a GPU runtime needs 5 Gbit/s or more"), advice)
         }
     }
@@ -205,23 +208,25 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
         ),
         (Some(Ok(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_)))), _) => {
             let (open, patched) = (flash("OPEN.bin"), flash("PATCHED.bin"));
-            let advice =
-                format!("{open} for {OPEN}, {patched} for {PATCHED}; a USB4 host drives the GPU with it as it is");
+            let advice = format!(
+                "{OPEN} needs the open firmware: {open}\n{PATCHED} needs the patched vendor firmware: {patched}\nREADME.md \
+                 says how to get both. A USB4 or Thunderbolt host drives the GPU with the firmware as it is"
+            );
             advise(Bad, format!("{runs}, under {id}: no GPU runtime drives it over USB"), advice)
         }
         (Some(Ok(runs)), _) => advise(
             Bad,
             runs.to_string(),
-            "unplug the unit, wait five seconds, plug it in again: then it runs what its flash holds",
+            "unplug the unit, wait five seconds, plug it in again: then it runs what is in its flash",
         ),
-        (None, _) => line(Unknown, format!("{}, under {id}; it could not be asked", seen.unit.state)),
+        (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
     (told, None)
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {
     let told = match seen.pipes {
-        PipeState::Move => line(Good, "data move"),
+        PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
@@ -231,30 +236,30 @@ fn pipes(seen: &Examination) -> Option<Told> {
             // Source: random life on the chip model, docs/reliability.md.
             let known = match seen.unit.state {
                 BridgeState::OpenFirmware => {
-                    "open firmware is so on the chip model after a host began another stream (F0) while it was reading one"
+                    "open firmware gets there when a host begins another stream (F0) while it still reads one"
                 }
                 _ => {
-                    "240417 is so on the chip model after a program was killed while it read the flash (E2), as \
-                     `asmpatch backup` and `flash` do, or after a READ in half of a runtime's initialisation"
+                    "240417 gets there when a program is killed while it reads the flash (E2), as `asmpatch backup` and \
+                     `flash` do, or when it gets a READ after half of a runtime's initialisation"
                 }
             };
             let found = format!(
-                "neither data nor control requests get an answer, not after a reset of the port either (a unit that \
-                 was just unplugged looks the same): {known}"
+                "the unit answers neither commands nor control requests, even after a reset of its port (a unit that was \
+                 just unplugged looks the same). On the chip model {known}"
             );
             advise(Bad, found, POWER)
         }
         PipeState::Busy(status) => {
             let found = format!(
-                "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): a runtime that is at \
-                 work, or the state in which bulk pipes hang while control requests are answered"
+                "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): either a runtime is at \
+                 work, or the bulk pipes hang while control requests are still answered"
             );
-            advise(Bad, found, format!("end the runtime; where there is none, {RESET}"))
+            advise(Bad, found, format!("end the runtime; if there is none, {RESET}"))
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();
             return (could_be_asked && seen.unit.state == BridgeState::OpenFirmware)
-                .then(|| advise(Note, "not asked", "`--write` sends 512 bytes to the bridge's SRAM"));
+                .then(|| advise(Note, "not checked", "`--write` sends 512 bytes to the bridge's SRAM"));
         }
     };
     Some(told)
@@ -264,16 +269,16 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
     let link = match (&seen.link, &seen.behind) {
         (Some(Ok(link)), _) => link,
         (Some(Err(trouble)), _) => return Some(problem(Bad, trouble)),
-        (None, Some(Behind::Ssd(_))) => return Some(line(Unknown, "not asked: an SSD uses it")),
+        (None, Some(Behind::Ssd(_))) => return Some(line(Unknown, "not checked: an SSD uses it")),
         (None, Some(behind)) if behind.is_initialised() => {
             return Some(advise(
                 Unknown,
-                "not asked: a GPU runtime has initialised the unit, and may be at work",
+                "not checked: a GPU runtime has initialised the unit, and may be at work",
                 format!("end it, then `asmpatch reset --device {device}`"),
             ));
         }
         (None, behind) => {
-            return behind.as_ref().map(|behind| line(Unknown, format!("not asked: {}", behind.to_string().shown())));
+            return behind.as_ref().map(|behind| line(Unknown, format!("not checked: {}", behind.to_string().shown())));
         }
     };
     if link.is_up {
@@ -281,14 +286,14 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
     }
     let switched_off = match seen.unit.state {
         BridgeState::OpenFirmware => {
-            "some builds of mid-2026 switch PCIe on only when a runtime asks (F3), ed4e39b at boot: `asmpatch pcie reset` \
-             asks too. Else "
+            "some builds of mid-2026 switch PCIe on only when a runtime asks for it, and `asmpatch pcie reset` asks, too. \
+             Otherwise "
         }
         _ => "",
     };
     let advice = format!(
-        "{switched_off}check that the card sits in its slot and that card and unit have their 12 V: without it \
-         PCIe never leaves reset"
+        "{switched_off}check that the card sits in its slot, and that card and dock have their 12 V: without it PCIe \
+         never leaves reset"
     );
     Some(advise(Bad, format!("down (LTSSM {:#04x}, expected 0x78)", link.ltssm), advice))
 }
@@ -311,11 +316,11 @@ fn supply(seen: &Examination) -> Option<Told> {
         // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
         Ok(Some(Supply { measured: None, has_fault: true })) => advise(
             Note,
-            "this board does not measure its supply; its fault line (GPIO 1) is active",
+            "this board doesn't measure its supply; its fault line (GPIO 1) is active",
             "if the card is not found, check the unit's supply; a board without the sensor may leave the line open",
         ),
-        Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board does not measure its supply"),
-        Ok(None) => line(Note, "this build does not tell the state of the supply"),
+        Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board doesn't measure its supply"),
+        Ok(None) => line(Note, "this build doesn't report the state of the supply"),
         Err(trouble) => problem(Note, trouble),
     })
 }
@@ -338,7 +343,7 @@ fn gpu(seen: &Examination, device: &str) -> Vec<Told> {
     }
     let found = match others.is_empty() {
         true => "nothing is behind the bridge".to_owned(),
-        false => format!("none; there are {}", words(&others)),
+        false => format!("no GPU, but {}", words(&others)),
     };
     let advice = format!("check the card's seat and its power; `asmpatch pcie --device {device}` shows the tree");
     notes.chain([advise(Bad, found, advice)]).collect()
@@ -349,8 +354,8 @@ fn bench(seen: &Examination) -> Vec<Told> {
         line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most"))
     });
     let corrupt = seen.is_corrupt.then(|| {
-        let advice = "another cable and port; then `asmpatch verify --device` and a flash";
-        advise(Bad, "a byte that was written read back as another", advice)
+        let advice = "try another cable and port; then `asmpatch verify --device` and a flash";
+        advise(Bad, "a byte that was written came back changed", advice)
     });
     timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
 }

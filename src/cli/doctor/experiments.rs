@@ -23,13 +23,13 @@ enum Refused {
     #[error("there is no terminal to ask on")]
     NotAsked,
     /// The experiments are meant for another kind of unit.
-    #[error("the experiments are not for this unit: {why}")]
+    #[error("the experiments don't fit this unit: {why}")]
     Unfit {
         /// What does not fit.
         why: String,
     },
     /// The unit no longer answers.
-    #[error("the unit does not answer any more after {experiment}")]
+    #[error("the unit doesn't answer any more after {experiment}")]
     Hangs {
         /// The experiment that ran last.
         experiment: Experiment,
@@ -96,7 +96,7 @@ fn unfit(seen: &Examination) -> Option<String> {
             Some(format!("behind it: {}", behind.to_string().shown()))
         }
         (Some(Ok(runs)), _) => Some(format!("it runs {}", runs.to_string().shown())),
-        _ => Some("it is not known what it runs".to_owned()),
+        _ => Some("asmpatch can't tell what it runs".to_owned()),
     }
 }
 

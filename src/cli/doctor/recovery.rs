@@ -54,7 +54,7 @@ impl Recovery {
         let filed = match backup_folder::filed(folder) {
             Ok(filed) => filed,
             Err(error) => {
-                let why = format!("whether it has a backup is not known: {}", error.to_string().shown());
+                let why = format!("asmpatch couldn't look for its backups: {}", error.to_string().shown());
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
@@ -67,8 +67,8 @@ impl Recovery {
         let place = folder.shown();
         let otherwise = if actions.is_empty() {
             format!(
-                "{flash}, with the image of your choice. No backup in {place} fits this unit; one from elsewhere gives it \
-                 its own identity back: `--config-from DIR`"
+                "no backup in {place} fits this unit. Without one: {flash}, with the image of your choice. A backup from \
+                 elsewhere gives it its own identity back: add `--config-from DIR`"
             )
         } else {
             format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")

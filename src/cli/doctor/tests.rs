@@ -83,7 +83,7 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_fault_does() {
     let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
     for (measured, has_fault, verdict, found) in [
-        (None, false, Verdict::Note, "does not measure"),
+        (None, false, Verdict::Note, "doesn't measure"),
         (None, true, Verdict::Note, "fault line (GPIO 1)"),
         (measured(12_000), false, Verdict::Good, "12.00 V, 0.10 A"),
         (measured(12_000), true, Verdict::Bad, "fault"),
@@ -100,8 +100,19 @@ fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_f
 
 #[test]
 fn a_slow_link_keeps_a_runtime_from_starting() {
-    let page = page("speed = 'high'\n", &practice::open_image(), DoctorOptions::default());
-    assert_eq!((page.runtime, line(&page, "USB").verdict), (None, Verdict::Bad));
+    // The boot loader has no firmware that could be restarted.
+    for (image, state, resets) in [
+        (practice::open_image(), "auto", true),
+        (practice::image(), "auto", true),
+        (practice::image(), "boot-loader", false),
+    ] {
+        let scenario = format!("speed = 'high'\nstate = '{state}'\n");
+        let page = page(&scenario, &image, DoctorOptions::default());
+        let usb = line(&page, "USB");
+        assert_eq!((page.runtime, usb.verdict), (None, Verdict::Bad));
+        let advice = usb.advice.as_deref().unwrap();
+        assert_eq!(advice.contains("`asmpatch reset --device virtual:u`"), resets, "{advice}");
+    }
 }
 
 #[test]
@@ -115,12 +126,15 @@ fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_with_the_r
 
 #[test]
 fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
-    for (image, known) in [(practice::image(), ["E2", "a READ in half"]), (practice::open_image(), ["F0", "(F0)"])] {
+    for (image, known) in [(practice::image(), ["E2", "a READ after half"]), (practice::open_image(), ["F0", "(F0)"])] {
         let mut seen = examined("", &image, DoctorOptions::default());
         seen.pipes = PipeState::Dead;
         let page = diagnose(&seen, "virtual:u");
         let pipes = line(&page, "bulk pipes");
-        assert!(page.runtime.is_none() && pipes.found.starts_with("neither data nor control requests"), "{page:#?}");
+        assert!(
+            page.runtime.is_none() && pipes.found.starts_with("the unit answers neither commands nor control requests"),
+            "{page:#?}"
+        );
         assert!(known.iter().all(|known| pipes.found.contains(known)), "{pipes:?}");
         assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
     }

@@ -42,7 +42,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::devices::length", BadInput, "correct the entry; docs/formats.md describes every key";
     "asmpatch::elf::empty", BadInput, "check that the code is in an area that the linker keeps";
     "asmpatch::elf::machine", BadInput,
-        "code for another processor would crash the bridge; build it with SDCC for mcs51";
+        "code for another processor would crash the chip; build it with SDCC for mcs51";
     "asmpatch::elf::malformed", BadInput,
         "link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`";
     "asmpatch::elf::no_image", Usage,
@@ -231,10 +231,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::unknown_base", CheckFailed,
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
-         `--receipt`. One that only your own patches are for needs `--patch-dir`";
+         `--receipt`. An image with patches of your own needs `--patch-dir`";
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch", CheckFailed,
-        "add the folder that holds its file with `--patch-dir`";
+        "name the folder of its file with `--patch-dir`, or put the file beside the receipt";
     "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";

@@ -15,7 +15,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `asmpatch flash`";
     "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
-        "check that the path exists, that you may use it, and that the disk has room; no partial backup is left";
+        "name a backup's folder that you may use; a new backup also needs room on the disk. No partial backup is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused,
@@ -77,8 +77,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
          e4-length-16, which goes packet by packet";
     "asmpatch::control::bulk_timeout", Device,
-        "unplug the unit, wait five seconds and plug it in again: if it still answers control requests, its bulk \
-         pipes hang, and only a power cycle helps";
+        "`asmpatch reset` tries what can help, mildest first; if nothing does, unplug the unit and its supply, wait five \
+         seconds, plug both in again";
     "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
         "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
@@ -86,8 +86,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::control::malformed", Device,
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
     "asmpatch::control::sram_busy", Device,
-        "an earlier transfer waits for data that no host sends; unplug the unit, wait five seconds and plug it in \
-         again";
+        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; if \
+         nothing does, unplug the unit and its supply, wait five seconds, plug both in again";
     "asmpatch::control::stalled", Device,
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
     "asmpatch::device::ambiguous", Refused,
@@ -107,7 +107,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::none", Device,
         "plug one in over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
-         virtual` works without one";
+         virtual:DIR` works without one";
     "asmpatch::device::not_recordable", Usage,
         "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::other", Device,
@@ -154,9 +154,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
     "asmpatch::flash::other_line", Refused,
-        "the last three bytes name the line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, and of 84 \
-         nothing is known. Nor is it known whether one fits the other's board: add `--other-line` to write it. Nothing \
-         was written";
+        "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
+         and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
+         it. Nothing was written";
     "asmpatch::flash::own_backup", Refused,
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
@@ -317,7 +317,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::tag", Device, "the unit was reset; run the command again";
     "asmpatch::usb::timeout", Device,
         "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
-    "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual` needs no USB at all";
+    "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
     "asmpatch::virtual_unit::absent", Device,
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
     "asmpatch::virtual_unit::busy", Device, "wait for the other command to end, or name another folder";

@@ -79,10 +79,15 @@ pub fn plan(
     };
     line("firmware", &format!("{firmware_words}{} bytes", parts.join(" + ")));
     if let Some(why) = &terms.unknown_neighbours {
-        line("twins", &format!("couldn't check whether another unit has the same serial number: {why}"));
+        line("serial", &format!("couldn't check whether another unit has the same serial number: {why}"));
     }
     if let Some((from, to)) = terms.other_line {
-        line("line", &format!("the version's line changes from {from} to {to}; not known to fit this board"));
+        line(
+            "line",
+            &format!(
+                "the version's line (its last three bytes) changes from {from} to {to}; nobody knows whether it fits this board"
+            ),
+        );
     }
     for why in &terms.unproven {
         line("unproven", &why.to_string());
@@ -96,7 +101,7 @@ pub fn plan(
     }
     let order = match plan.attached.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => "read back, restart",
-        BridgeState::BootLoader => "halt, be unplugged once",
+        BridgeState::BootLoader => "halt until its power goes",
     };
     line("then", &format!("{order}, come back as {}", identity_words(plan.usb_id)));
     notes(plan, job, terms).iter().for_each(|note| line("note", note));
@@ -211,6 +216,9 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
 /// Returns why the unit has to be unplugged; `None` if it need not be.
 fn power_words(report: &FlashReport) -> Option<&'static str> {
     report.needs_power.then_some(match report.runs {
+        _ if report.location.is_virtual() => {
+            "a virtual unit loses its power when a command ends: the next command starts the new firmware"
+        }
         Some(Runs::Before) => "unplug the unit once: it still runs the old firmware",
         Some(Runs::Unknown | Runs::Written) => {
             "unplug the unit once to be sure: old and new firmware behave alike, so asmpatch can't tell which one runs"
@@ -268,7 +276,7 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 #[derive(Serialize)]

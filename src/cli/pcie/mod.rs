@@ -1,4 +1,4 @@
-//! The `asmpatch pcie` command: shows and reaches what is behind a bridge on PCIe.
+//! The `asmpatch pcie` command: shows and reaches what is behind a unit on PCIe.
 
 mod open;
 pub(super) mod show;
@@ -25,12 +25,13 @@ use super::{print, terminal};
 use crate::cli::errors::Exit;
 use crate::interrupt::{self};
 
-/// Show what is behind a bridge on PCIe: link, devices, BARs.
+/// Show what is behind a unit on PCIe: link, devices, memory.
 ///
 /// Answers the first question after a flash: is my GPU there, and how fast is its link? Works on the vendor's firmware,
-/// patched or not, and on open firmware. Bridges without bus numbers get some, and windows are set where no BAR in the
-/// tree has an address; the output says so. BARs get addresses only with --assign. A unit with an SSD is left alone:
-/// its firmware drives the SSD through the same registers.
+/// patched or not, and on open firmware. A device's memory is behind its BARs, address ranges that the host assigns:
+/// here only with --assign. PCIe bridges without bus numbers get some, and their windows are set if no BAR in the tree
+/// has an address; the output says so. A unit with an SSD is left alone: its firmware drives the SSD through the same
+/// registers.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  asmpatch pcie\n  asmpatch pcie -xxx --json\n  asmpatch pcie --assign\n  \
@@ -103,8 +104,8 @@ struct ReadArgs {
 
 /// Write memory on the PCIe side.
 ///
-/// A write has no answer, so this first looks for the device whose BAR holds all of the bytes, and refuses to send what
-/// nobody takes.
+/// A write has no answer, so this first looks for the device whose BAR takes all of the bytes, and refuses to send what
+/// no device takes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch pcie write 0x10000000 00ff10aa")]
 struct WriteArgs {
@@ -155,7 +156,7 @@ enum PcieRefusal {
     #[error("{device}: an SSD is behind the bridge ({what})")]
     Ssd { device: String, what: String },
     /// The unit does not tell whether an SSD is there.
-    #[error("{device}: the bridge does not tell whether an SSD is behind it: {why}")]
+    #[error("{device}: asmpatch can't tell whether an SSD is behind the bridge: {why}")]
     CannotTell { device: String, why: String },
     /// No device decodes the address.
     #[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]

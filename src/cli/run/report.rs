@@ -54,10 +54,12 @@ pub(in crate::cli) struct RunReport {
     /// What each function cost. Needs --profile.
     pub(super) functions: Vec<FunctionCost>,
     /// The files that were written.
-    pub(super) wrote: Vec<String>,
+    pub(super) written: Vec<String>,
 }
 
-impl print::Document for RunReport {}
+impl print::Document for RunReport {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -141,7 +143,7 @@ pub(super) fn show(report: &RunReport) {
         outln!("  {stopped}, CPU at {at}{function}");
     }
     show_functions(&report.functions);
-    for file in &report.wrote {
+    for file in &report.written {
         outln!("wrote {}", file.shown());
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct Booting {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct BootCheck {
     /// The transport on which the check ran.
-    wire: TransportKind,
+    transport: TransportKind,
     /// What was checked.
     what: &'static str,
     /// Whether the check passes.
@@ -52,7 +52,7 @@ impl Booting {
             None => boot::check_within(image, &budget)?,
         };
         let check = |check: &Check| BootCheck {
-            wire: check.wire,
+            transport: check.wire,
             what: check.what,
             ok: check.outcome.is_ok(),
             found: found(check),
@@ -66,11 +66,11 @@ impl Booting {
             return outln!("  not booted: the file is no image");
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
-        if let Some(BootCheck { wire, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
-            outln!("  BOOT FAILED: over {wire}, where it {what}: {found}");
+        if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
+            outln!("  BOOT FAILED: over {transport}, where it {what}: {found}");
             let row = |check: &BootCheck| {
-                let BootCheck { wire, what, found, instructions, .. } = check;
-                [wire.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
+                let BootCheck { transport, what, found, instructions, .. } = check;
+                [transport.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]
             };
             table::print(["transport", "check", "found", "instructions"], self.checks.iter().map(row));
         } else if self.ok {

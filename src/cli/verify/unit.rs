@@ -19,8 +19,8 @@ use crate::interrupt;
 pub struct Comparison {
     /// The unit's port, as `--device` takes it.
     device: String,
-    /// Whether its flash holds the image.
-    pub holds: bool,
+    /// Whether its flash has the image.
+    pub ok: bool,
     /// How many bytes differ.
     differing_bytes: usize,
     /// The first differing byte: its place in the file, in bytes.
@@ -50,14 +50,14 @@ impl Comparison {
         let first = differing.next().map(|(at, _)| FileOffset(at as u32));
         Self {
             device: unit.unit.device.clone(),
-            holds: first.is_none(),
+            ok: first.is_none(),
             differing_bytes: usize::from(first.is_some()) + differing.count(),
             first_file_offset: first.map(|first| first.0),
             first_flash_address: first.map(|first| first.flash_address().0),
         }
     }
 
-    /// Prints whether the flash holds the image.
+    /// Prints whether the flash has the image.
     pub fn print(&self) {
         let device = self.device.shown();
         let Some(first) = self.first_file_offset.map(FileOffset) else {

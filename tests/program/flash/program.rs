@@ -289,7 +289,7 @@ fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit()
     assert_eq!((status, units.as_array().unwrap().len()), (Some(5), 3), "{units:#}");
     assert_eq!(code(&units[0]), "asmpatch::virtual_unit::absent");
     assert_eq!(
-        (code(&units[1]), &units[1]["error"]["unit"]),
+        (code(&units[1]), &units[1]["error"]["device"]),
         ("asmpatch::flash::not_asked".into(), &"virtual:unit".into())
     );
     let (status, units) = run(&["--yes", "--all-or-none"]);

@@ -10,7 +10,7 @@ use super::path::Path;
 use super::predict::Prediction;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// Result of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,18 +55,18 @@ pub struct BenchVerdict {
 pub struct BenchUnit {
     /// Port path, or `virtual:DIR`.
     pub device: String,
-    /// Whether the unit is virtual. The figures then measure this machine, not a bridge.
+    /// Whether the unit is virtual. The figures then measure this machine, not a dock.
     pub is_virtual: bool,
     /// VID:PID.
     pub usb_id: String,
     /// The serial number.
     pub serial: String,
-    /// Its firmware: `vendor` or `open-firmware`.
+    /// What runs on it: `vendor` or `open-firmware`.
     #[serde(default)]
-    pub firmware: String,
+    pub state: String,
     /// Wire protocol: `bulk-only`, `uas-streams`, `uas`, `control`.
     pub transport: String,
-    /// What is behind it: `no medium`, the SSD's capacity or model, or a device on PCIe.
+    /// What is behind it: `no SSD`, the SSD's capacity or model, or a device on PCIe.
     pub behind: String,
 }
 

@@ -16,7 +16,7 @@ use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::subject::{Known, Subject, Task};
 use super::{integrity, tlp, verdict};
 
-/// Runs the plan. `unit` identifies the unit; `firmware`, `transport` and `behind` are filled in here.
+/// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
@@ -68,7 +68,7 @@ pub(super) fn prepare<S: Subject>(
     saved: &mut Saved,
 ) -> Result<Prepared, BenchError> {
     progress.event(BenchEvent::Checking);
-    [unit.firmware, unit.transport] = subject.names().map(str::to_owned);
+    [unit.state, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan)?;
     interrupt.check()?;
     if known.looks {

@@ -31,7 +31,7 @@ pub trait Subject {
     /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
     const MEMORY_PATHS: ([Path; 2], usize);
 
-    /// The names of the firmware and of the wire protocol in JSON.
+    /// The names of the state and of the wire protocol in JSON.
     fn names(&mut self) -> [&'static str; 2];
 
     /// The link's speed, if the verdict needs it.

@@ -202,7 +202,7 @@ fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Uni
         is_virtual: false,
         usb_id: "ADD1:0001".to_owned(),
         serial: "1".to_owned(),
-        firmware: String::new(),
+        state: String::new(),
         transport: String::new(),
         behind: String::new(),
     };
@@ -340,7 +340,7 @@ fn ctrl_c_ends_the_bench() {
         is_virtual: false,
         usb_id: String::new(),
         serial: String::new(),
-        firmware: String::new(),
+        state: String::new(),
         transport: String::new(),
         behind: String::new(),
     };

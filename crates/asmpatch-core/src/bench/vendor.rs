@@ -56,7 +56,7 @@ impl<T: Transport> Subject for Bridge<T> {
             Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
             Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
             Behind::Ssd(what) => what,
-            Behind::NoMedium => "no medium".to_owned(),
+            Behind::NoMedium => "no SSD".to_owned(),
             Behind::CannotTell(why) => format!("can't tell: {why}"),
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };

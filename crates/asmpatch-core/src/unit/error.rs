@@ -118,13 +118,28 @@ fn named(devices: &[TunnelledDevice]) -> String {
     devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The question whether a connected unit's port or serial number was meant.
+/// The question whether a connected unit's port or serial number, or a virtual unit, was meant.
 fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
-    let names: Vec<String> =
-        found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten().collect();
-    suggest::question(suggest::nearest(&selector.to_string(), names.iter().map(String::as_str)))
+    let selector = selector.to_string();
+    let connected = found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten();
+    let in_folder = selector.split_once(':').map(|(_, folder)| format!("virtual:{folder}"));
+    let names: Vec<String> = connected.chain(in_folder).collect();
+    suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
 }
 
 fn listed(found: &[UnitInfo]) -> String {
     found.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_not_taken_for_one() {
+        let message =
+            |text: &str| OpenError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
+        assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
+        assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
+    }
 }

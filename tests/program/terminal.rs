@@ -1,0 +1,70 @@
+//! Runs a shell's command on a terminal of its own.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+/// The terminal's width.
+pub const COLUMNS: usize = 80;
+
+/// Where the errors of a command go, and its progress.
+#[derive(Clone, Copy)]
+pub enum Errors {
+    /// To the terminal.
+    Shown,
+    /// Nowhere.
+    Dropped,
+}
+
+/// A terminal's two ends: ours and the command's.
+fn ends() -> (File, File) {
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap();
+    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
+    (ours.into(), OpenOptions::new().read(true).write(true).open(path).unwrap())
+}
+
+/// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its status
+/// and what the terminal got.
+pub fn run(folder: &Path, line: &str, errors: Errors) -> (Option<i32>, String) {
+    let (mut ours, theirs) = ends();
+    let program = Path::new(env!("CARGO_BIN_EXE_asmpatch")).parent().unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("stty cols {COLUMNS} rows 24; {line}")]).current_dir(folder);
+    command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR").env("ASMPATCH_CONFIG", "");
+    command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
+    command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap());
+    command.stderr(match errors {
+        Errors::Shown => theirs.into(),
+        Errors::Dropped => {
+            drop(theirs);
+            Stdio::null()
+        }
+    });
+    let mut child = command.spawn().unwrap();
+    // Only the child has the other end now, so reading ends with it.
+    drop(command);
+    let sits = thread::spawn(move || {
+        let (mut seen, mut answers, mut buffer) = (Vec::new(), 0, [0; 4096]);
+        while let Ok(len @ 1..) = ours.read(&mut buffer) {
+            seen.extend_from_slice(&buffer[..len]);
+            if String::from_utf8_lossy(&seen).matches("[y/N]").count() > answers {
+                answers += 1;
+                ours.write_all(b"y\n").unwrap();
+            }
+        }
+        String::from_utf8_lossy(&seen).into_owned()
+    });
+    let status = child.wait().unwrap().code();
+    (status, sits.join().unwrap())
+}

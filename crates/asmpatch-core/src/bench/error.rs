@@ -115,9 +115,10 @@ impl From<ControlError> for Halt {
             ControlError::Stalled { .. } | ControlError::Malformed { .. } => {
                 Outcome::Refused { reason: error.to_string() }.into()
             }
-            ControlError::Disconnected { .. } | ControlError::Length { .. } | ControlError::Io { .. } => {
-                Self::Error(error.into())
-            }
+            ControlError::Disconnected { .. }
+            | ControlError::Length { .. }
+            | ControlError::NotRecorded { .. }
+            | ControlError::Io { .. } => Self::Error(error.into()),
         }
     }
 }

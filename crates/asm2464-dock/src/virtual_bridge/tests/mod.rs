@@ -64,7 +64,7 @@ fn ready_unit(scenario: &str) -> VirtualBridge {
 }
 
 fn bulk_only(unit: VirtualBridge) -> Bridge<BulkOnly<VirtualPipes>> {
-    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedBridge::new(unit), None).unwrap()).unwrap())
+    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedBridge::new(unit)).unwrap()).unwrap())
 }
 
 fn port(unit: VirtualBridge) -> VirtualPort {

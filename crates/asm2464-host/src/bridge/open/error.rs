@@ -76,6 +76,14 @@ pub enum ControlError {
         /// The requested value.
         found: String,
     },
+    /// The unit is a record, which does not hold the request.
+    #[error("{request}: {what}")]
+    NotRecorded {
+        /// The request.
+        request: OpenRequest,
+        /// What was asked, and what the record holds.
+        what: String,
+    },
     /// Any other error that the system reports.
     #[error("{request}: {source}")]
     Io {
@@ -95,6 +103,7 @@ asm2464::coded!(ControlError {
     Malformed => "asmpatch::control::malformed",
     SramBusy => "asmpatch::control::sram_busy",
     Length => "asmpatch::control::length",
+    NotRecorded => "asmpatch::replay::not_recorded",
     Io => "asmpatch::control::io",
 });
 
@@ -105,6 +114,7 @@ impl ControlError {
             PipeError::Stall => Self::Stalled { request },
             PipeError::Timeout => Self::Timeout { request, deadline },
             PipeError::Disconnected => Self::Disconnected { request },
+            PipeError::NotRecorded(what) => Self::NotRecorded { request, what },
             source @ (PipeError::Overflow | PipeError::Other(_)) => Self::Io { request, source },
         }
     }

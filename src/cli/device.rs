@@ -2,6 +2,7 @@
 
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::record::Recorder;
 use asm2464_host::bridge::Port;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::{self, Chosen, Selector};
@@ -12,13 +13,13 @@ use super::pcap::{PcapArgs, Recording};
 use crate::interrupt;
 
 /// The value of each `--device`.
-pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
+pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]|replay:FILE";
 
 /// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected
-    /// it can be left out.
+    /// The unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record of a unit. With one
+    /// unit connected it can be left out.
     #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Option<Selector>,
 
@@ -43,7 +44,7 @@ impl PortArgs {
         Ok((recording, port))
     }
 
-    /// Opens the unit's port; `capture` records a virtual one.
+    /// Opens the unit's port; `capture` records it.
     ///
     /// # Errors
     /// [`unit::OpenError`]; also fails if a device file is wrong.
@@ -51,7 +52,19 @@ impl PortArgs {
         Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
 
-    /// Selects the unit; `capture` records a virtual one. From here on Ctrl-C only sets a flag, so that the unit is
+    /// Opens the port of the unit, or of a record, for work that only asks; `capture` and `recorder` record it.
+    ///
+    /// # Errors
+    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    pub fn examined(&self, capture: Option<&Capture>, recorder: Option<Recorder>) -> Result<Box<dyn Port>, AnyFailure> {
+        let mut watch = unit::watch(capture);
+        if let Some(recorder) = recorder {
+            watch.add(recorder);
+        }
+        Ok(unit::examined_port(&self.ids.load()?, self.device.as_ref(), watch)?)
+    }
+
+    /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
     /// always released.
     ///
     /// # Errors

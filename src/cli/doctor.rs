@@ -10,11 +10,13 @@ use std::fs;
 use std::path::PathBuf;
 
 use asm2464::escape::Escape as _;
+use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, examine};
 use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::record::{self, ReportedRecord};
 use asmpatch_core::shell;
-use asmpatch_core::unit;
+use asmpatch_core::unit::{self, Selector};
 use asmpatch_files::atomic;
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
@@ -36,7 +38,7 @@ use crate::interrupt;
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device replay:unit.json"
 )]
 pub struct Args {
     /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM.
@@ -44,7 +46,8 @@ pub struct Args {
     write: bool,
 
     /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
-    /// firmware answers on the chip model. Serial numbers are hashed; nothing else in it is private.
+    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE` examines
+    /// again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -104,10 +107,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         experiments::refuse_unasked(args)?;
     }
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
-    let (recording, mut port) = args.port.open()?;
+    let recording = args.port.pcap.start()?;
+    let recorder = Recorder::default();
+    let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
     let device = port.location().to_string();
     let info = unit::of_port(&mut *port)?;
-    let options = DoctorOptions { write: args.write, compare: args.report.is_some() };
+    // The record of a report answers what it was made by, and nothing else.
+    let made_by = match &args.port.device {
+        Some(Selector::Replay(file)) => record::made_by(file)?,
+        _ => None,
+    };
+    let options = made_by.unwrap_or(DoctorOptions { write: args.write, compare: args.report.is_some() });
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let mut diagnosis = diagnose(&seen, &device);
@@ -133,7 +143,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref());
+        let serial = seen.unit.serial.as_deref();
+        let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, options.write, &library);
+        let record = recorder.openings().map(of);
+        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref(), record);
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(

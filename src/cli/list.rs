@@ -42,8 +42,8 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
     known: bool,
 
-    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder, which is listed
-    /// only if you name it. May be given more than once.
+    /// Show only this unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record. The last
+    /// two are listed only if you name them. May be given more than once.
     #[arg(long = "device", value_name = UNIT)]
     devices: Vec<Selector>,
 
@@ -185,13 +185,16 @@ impl Look<'_> {
 
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
+        if unit.location.is_replay() {
+            return Err("a record answers only what it was asked; `asmpatch doctor` asks that of a report's".to_owned());
+        }
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
             return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
         let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-        let capture = self.capture.filter(|_| unit.is_virtual());
+        let watch = unit::watch(self.capture);
         let mut port =
-            unit::port(&self.known, Some(&selector), capture).map_err(|error: OpenError| error.to_string())?;
+            unit::examined_port(&self.known, Some(&selector), watch).map_err(|error: OpenError| error.to_string())?;
         let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
         Running::of(&mut access, unit.state).map_err(|error| error.to_string())
     }

@@ -100,7 +100,7 @@ impl Dock {
         let unit = VirtualUnit::in_memory(scenario, b"runtime", file.as_deref()).unwrap();
         let unit = SharedUnit::new(unit);
         unit.lock().reset_by_host(0).unwrap();
-        let pipes = VirtualPipes::open(&unit, None).unwrap();
+        let pipes = VirtualPipes::open(&unit).unwrap();
         let left = Arc::default();
         let cut = Cut { pipes, left: Arc::clone(&left), happens, unit: unit.clone() };
         Self { unit, bridge: OpenBridge::new(Box::new(cut), BusSpeed::Super), left }

@@ -8,7 +8,7 @@ use asm2464_chip::practice;
 use asm2464_dock::pcap::{Bus, Capture, Device, End};
 use asm2464_dock::virtual_unit::usbredir::{Capabilities, Outbox, Session};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{AnyTransport, Bridge, Port as _};
+use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Watch};
 
 fn unit(scenario: &str) -> VirtualUnit {
     let scenario = Scenario::parse(scenario).unwrap();
@@ -32,11 +32,18 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     Recorded { _dir: dir, path }
 }
 
+/// What records a unit.
+fn watch(capture: &Capture) -> Watch {
+    let mut watch = Watch::default();
+    watch.add(capture.bus());
+    watch
+}
+
 /// Records a virtual unit in this process: a read, a write, a refused command, and one without data.
 fn in_process(connect: impl FnOnce(&mut VirtualPort) -> Bridge<AnyTransport>) -> Recorded {
     recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit("behind = { ssd = { bytes = 1048576 } }"));
-        port.record(capture);
+        port.watch(watch(capture));
         let mut bridge = connect(&mut port);
         bridge.inquiry().unwrap();
         bridge.write16(8, &[0x5A; 1024]).unwrap();
@@ -89,7 +96,7 @@ fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled()
 fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     let file = recorded(|capture| {
         let mut port = VirtualPort::new("unit", unit(""));
-        port.record(capture);
+        port.watch(watch(capture));
         port.open().unwrap().reset(asm2464::scsi::ResetMode::CpuReset).unwrap();
         port.open().unwrap().inquiry().unwrap();
     });

@@ -54,7 +54,7 @@ a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
 # The units differ only in their firmware. Both keep their maker's identity, under which the patched one's runtime
 # doesn't look for units.
 the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it() {
-  local image status
+  local image status again
   for image in patched open; do
     chip_unit gpu "$image"
     plug 5 gpu
@@ -64,10 +64,16 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
     cat tree
     grep -q '1002:744c' tree
     status=0
-    "$asmpatch" doctor --device "$(port_path 5)" >page || status=$?
+    "$asmpatch" doctor --device "$(port_path 5)" --pcap doctor.pcapng >page || status=$?
     cat page
     if [ "$image" = open ]; then [ "$status" = 0 ]; else [ "$status" = 1 ] && grep -q 'looks for ADD1:0001' page; fi
     unplug 5
+    # A capture of a real unit is a unit too.
+    again=0
+    "$asmpatch" doctor --device replay:doctor.pcapng >again || again=$?
+    cat again
+    [ "$again" = "$status" ]
+    grep -q '1002:744c' again
   done
 }
 

@@ -3,13 +3,15 @@
 //! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs the
 //! corpus through the same functions.
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, UsbId};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
 use asm2464::scsi::uas::{HostIu, StatusIu};
 use asm2464::scsi::{Capacity, Inquiry, Sense};
 use asm2464_chip::symbols::Symbols;
+use asm2464_dock::record::{Record, ReplayPort};
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::usbredir::Parser;
+use asm2464_host::bridge::{BusSpeed, Port as _};
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///
@@ -124,6 +126,52 @@ pub fn usbredir(data: &[u8]) {
             }
         }
     }
+}
+
+/// Reads a capture as a record, and asks the unit that it makes.
+pub fn capture(data: &[u8]) {
+    if let Ok(record) = Record::of_capture(data) {
+        ask(record);
+    }
+}
+
+/// Reads lines as the events of a record, and asks the unit that they make.
+///
+/// # Panics
+/// If an event does not survive being written.
+pub fn record(data: &[u8]) {
+    use asm2464_dock::record::{Event, Opening, RecordedUnit};
+
+    let text = String::from_utf8_lossy(data);
+    let events: Vec<Event> = text.lines().filter_map(|line| line.parse().ok()).collect();
+    for event in &events {
+        assert_eq!(event.to_string().parse::<Event>().as_ref(), Ok(event));
+    }
+    let unit = RecordedUnit {
+        id: UsbId::STOCK,
+        state: if data.len().is_multiple_of(2) { BridgeState::Vendor } else { BridgeState::OpenFirmware },
+        manufacturer: String::new(),
+        product: String::new(),
+        serial: None,
+        speed: BusSpeed::Super,
+        driver: None,
+        descriptors: Vec::new(),
+    };
+    if let Ok(record) = Record::checked(unit, vec![Opening { alternate: 0, streams: 0, events }]) {
+        ask(record);
+    }
+}
+
+/// Asks the unit of a record whatever it holds first.
+fn ask(record: Record) {
+    let mut port = ReplayPort::new("record", record);
+    if let Ok(mut bridge) = port.open() {
+        let _ = bridge.inquiry();
+    }
+    if let Ok(mut bridge) = port.open_control() {
+        let _ = bridge.link_state();
+    }
+    let _ = port.check();
 }
 
 /// Runs arbitrary code on the whole chip model under an arbitrary host. The first half of `data` is code from the reset

@@ -1,8 +1,8 @@
 //! An ASM2464PD unit in software, for those who test without a dock: it powers on like the chip, runs the firmware in its
 //! flash on the model of `asm2464-chip`, and is driven by the code of `asm2464-host` or by a kernel over usbredir.
 //!
-//! [`virtual_unit`] is the unit, [`tiny_gpu`] a GPU that it can have behind it, with a driver, and [`pcap`] records what
-//! goes over its wire.
+//! [`virtual_unit`] is the unit, [`tiny_gpu`] a GPU that it can have behind it, with a driver, [`pcap`] records what
+//! goes over its wire, and [`record`] makes a unit of such a recording.
 //!
 //! Read XDATA: the version of the running firmware.
 //!
@@ -52,5 +52,6 @@
 //! ```
 
 pub mod pcap;
+pub mod record;
 pub mod tiny_gpu;
 pub mod virtual_unit;

@@ -76,6 +76,7 @@ pub mod failure;
 pub mod fetch;
 pub mod flash;
 pub mod patch;
+pub mod record;
 pub mod restart;
 #[cfg(feature = "schemas")]
 mod schema_types;

@@ -28,7 +28,8 @@ impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
     pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str, context: &Context) -> Option<Self> {
-        if unit.state != BridgeState::BootLoader {
+        // Nothing brings back what is in a record.
+        if unit.state != BridgeState::BootLoader || unit.location.is_replay() {
             return None;
         }
         let device = unit.location.to_string();

@@ -108,10 +108,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "plug one in over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual:DIR` works without one";
-    "asmpatch::device::not_recordable", Usage,
-        "name one with --device virtual:DIR; Wireshark's usbmon interfaces record a real unit";
     "asmpatch::device::other", Device,
         "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
+    "asmpatch::device::record", Usage,
+        "`doctor`, `list`, `pcie`, `xdata` and `bench` read a record; name a unit to change one";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled", Device,
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
@@ -216,6 +216,20 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          such a flash";
     "asmpatch::registers::unprotected", Device,
         "the new firmware works without the protection; only a write that goes astray could harm it";
+    "asmpatch::replay::capture", BadInput,
+        "name a capture that `--pcap` made of one unit, from the start of the command on; Wireshark shows any other";
+    "asmpatch::replay::event", BadInput, "the file was changed after it was written; use another copy of it";
+    "asmpatch::replay::file" | "asmpatch::replay::not_a_record", BadInput,
+        "name a file that `asmpatch doctor --report FILE` or `--pcap FILE` wrote";
+    "asmpatch::replay::no_image", BadInput,
+        "a report names firmware by its SHA-256 alone: put the image there under that name. `asmpatch download` gets the \
+         vendor's, and who sent the report has any other";
+    "asmpatch::replay::no_record", BadInput, "ask for a report by this version of asmpatch";
+    "asmpatch::replay::not_recorded", BadInput,
+        "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
+         a report's `tool` names it. docs/records.md says what a difference can mean";
+    "asmpatch::replay::too_large", BadInput, "no examination is that long; record a shorter command";
+    "asmpatch::replay::unopened", Device, "the report's `opened` has the code; docs/errors.md says what helps";
     "asmpatch::reset::boot_loader", Device,
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";

@@ -21,7 +21,7 @@ use asmpatch_core::flash::fitting::fitting;
 use asmpatch_core::flash::observe::Observation;
 use asmpatch_core::flash::plan::{BlockSource, FlashPlan};
 use asmpatch_core::flash::run::FlashOptions;
-use asmpatch_core::unit::{self, OpenError};
+use asmpatch_core::unit;
 
 use super::at_once::at_once;
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
@@ -74,8 +74,7 @@ impl<'a> WritingSession<'a> {
         let backup_into = (!args.no_backup).then(|| args.backup_place.folder(context)).transpose()?;
         let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
-            ([], true) if capture.is_some() => return Err(OpenError::NotRecordable.into()),
-            ([], true) => unit::ports(&devices)?.into_iter().map(there).collect(),
+            ([], true) => unit::ports(&devices, capture)?.into_iter().map(there).collect(),
             ([] | [_], _) => vec![there(unit::port(&devices, args.device.first(), capture)?)],
             (named, true) => {
                 let find = |selector| match unit::port(&devices, Some(selector), capture) {

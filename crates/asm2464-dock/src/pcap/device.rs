@@ -62,6 +62,8 @@ pub enum End {
     Disconnected,
     /// The host refused the transfer: there is no such endpoint.
     NoEndpoint,
+    /// Any other failure.
+    Failed,
 }
 
 impl End {
@@ -73,6 +75,7 @@ impl End {
             Self::Cancelled | Self::NoEndpoint => -2,
             Self::Babble => -75,
             Self::Disconnected => -108,
+            Self::Failed => -71,
         }
     }
 }
@@ -95,6 +98,13 @@ impl Device {
         let event = if end == End::NoEndpoint { UsbmonEvent::SubmissionError } else { UsbmonEvent::Completion };
         let (device, bus) = (self.address, self.bus);
         self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, length, data);
+    }
+
+    /// Records that a transfer was not submitted: the system refused it.
+    pub fn refuse(&self, urb: Urb, end: End) {
+        let (device, bus) = (self.address, self.bus);
+        let event = UsbmonEvent::SubmissionError;
+        self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, 0, &[]);
     }
 
     /// Records a control transfer from its setup packet to its status. `data` are the bytes that moved, in either

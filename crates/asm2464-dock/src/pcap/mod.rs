@@ -7,6 +7,7 @@
 mod capture;
 mod device;
 pub mod pcapng;
+mod tap;
 pub mod usbmon;
 
 pub use capture::{Capture, CaptureError, Summary};

@@ -13,13 +13,12 @@ mod open;
 mod pipes;
 mod port;
 mod power_on;
-mod recorded;
 mod replug;
 mod replug_requests;
 mod reply;
 mod responder;
 mod scenario;
-mod setup;
+pub(crate) mod setup;
 mod timing;
 mod unit;
 #[cfg(unix)]

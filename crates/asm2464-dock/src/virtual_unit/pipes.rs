@@ -10,11 +10,8 @@ use asm2464_host::bridge::{
 };
 
 use super::descriptors::STREAMS;
-use super::recorded;
 use super::reply::Reply;
-use super::setup;
 use super::unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};
-use crate::pcap::{Bus, Device, End, Urb};
 
 /// The alternate setting of UAS.
 const UAS: u8 = 1;
@@ -35,10 +32,6 @@ pub struct VirtualPipes {
     /// Submitted transfers, oldest first. On one stream of an endpoint only the oldest moves.
     submitted: VecDeque<TransferId>,
     back: VecDeque<Reaped>,
-    /// The bus on which traffic is recorded.
-    bus: Option<Bus>,
-    /// The recorded unit, once something has moved.
-    recorder: Option<Device>,
 }
 
 #[derive(Debug, Default)]
@@ -54,17 +47,6 @@ enum TransferTarget {
     Control,
 }
 
-impl TransferTarget {
-    /// The first `len` bytes of a transfer's data if they go in this direction, to the host or from it; else none.
-    fn data(self, buffer: &[u8], len: usize, is_to_host: bool) -> &[u8] {
-        let (direction, data) = match self {
-            Self::Bulk(endpoint, _) => (endpoint.address(), buffer),
-            Self::Control => (buffer[0], &buffer[SETUP_LEN..]),
-        };
-        if is_in(direction) == is_to_host { &data[..len] } else { &[] }
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 struct Submission {
     way: TransferTarget,
@@ -72,14 +54,11 @@ struct Submission {
     is_begun: bool,
     len: usize,
     moved: usize,
-    /// The recorded transfer.
-    urb: Option<Urb>,
 }
 
 impl VirtualPipes {
-    /// Opens the pipes of a unit on its current alternate, Bulk-Only's, and records their traffic on `bus`; `None`
-    /// while the unit is away.
-    pub fn open(unit: &SharedUnit, bus: Option<Bus>) -> Option<Self> {
+    /// Opens the pipes of a unit on its current alternate, Bulk-Only's; `None` while the unit is away.
+    pub fn open(unit: &SharedUnit) -> Option<Self> {
         let locked = unit.lock();
         locked.is_attached().then(|| Self {
             unit: unit.clone(),
@@ -89,9 +68,12 @@ impl VirtualPipes {
             transfers: Vec::new(),
             submitted: VecDeque::new(),
             back: VecDeque::new(),
-            bus,
-            recorder: None,
         })
+    }
+
+    /// The alternate setting.
+    pub const fn alternate(&self) -> u8 {
+        self.alternate
     }
 
     /// Switches the unit to its UAS alternate.
@@ -107,16 +89,6 @@ impl VirtualPipes {
         Ok(self)
     }
 
-    /// The recorder. Before anything else it records an enumeration, as a host makes one.
-    fn recorder(&mut self) -> Option<&Device> {
-        if let (Some(bus), None) = (&self.bus, &self.recorder) {
-            let device = bus.attach();
-            recorded::enumeration(&device, self.unit.lock().descriptors(), self.alternate);
-            self.recorder = Some(device);
-        }
-        self.recorder.as_ref()
-    }
-
     /// Puts a transfer in flight. `len_in` finds the length of its data, if all of it is in the buffer.
     fn start(
         &mut self,
@@ -125,17 +97,11 @@ impl VirtualPipes {
         len_in: impl FnOnce(&[u8]) -> Option<usize>,
     ) -> Result<(), PipeError> {
         drop(attached(&self.unit, self.attachment)?);
-        self.recorder();
         let slot = &mut self.transfers[transfer.0];
         let Some(len) = len_in(&slot.buffer).filter(|_| slot.flight.is_none()) else {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
         };
-        let data = way.data(&slot.buffer, len, false);
-        let urb = self.recorder.as_ref().and_then(|device| match way {
-            TransferTarget::Bulk(endpoint, _) => Some(device.submit_bulk(endpoint.address(), len, data)),
-            TransferTarget::Control => Some(device.submit_control(*slot.buffer.first_chunk()?, data)),
-        });
-        slot.flight = Some(Submission { way, is_begun: false, len, moved: 0, urb });
+        slot.flight = Some(Submission { way, is_begun: false, len, moved: 0 });
         self.submitted.push_back(transfer);
         Ok(())
     }
@@ -144,17 +110,7 @@ impl VirtualPipes {
     fn end(&mut self, id: TransferId, end: TransferEnd) {
         self.submitted.retain(|submitted| *submitted != id);
         let slot = &mut self.transfers[id.0];
-        let Some(Submission { way, moved, urb, .. }) = slot.flight.take() else { return };
-        if let (Some(device), Some(urb)) = (&self.recorder, urb) {
-            let recorded = match &end {
-                TransferEnd::Completed => End::Done,
-                TransferEnd::Cancelled => End::Cancelled,
-                TransferEnd::Failed(PipeError::Stall) => End::Stall,
-                TransferEnd::Failed(PipeError::Overflow) => End::Babble,
-                TransferEnd::Failed(_) => End::Disconnected,
-            };
-            device.complete(urb, recorded, moved, way.data(&slot.buffer, moved, true));
-        }
+        let Some(Submission { moved, .. }) = slot.flight.take() else { return };
         self.back.push_back(Reaped { transfer: id, moved, end });
     }
 
@@ -261,9 +217,6 @@ impl Pipes for VirtualPipes {
             return Err(PipeError::Other("a halt can't be cleared with transfers in flight".to_owned()));
         }
         attached(&self.unit, self.attachment)?.clear_halt(endpoint);
-        if let Some(device) = self.recorder() {
-            device.control(setup::clear_halt(endpoint), &[], End::Done);
-        }
         Ok(())
     }
 
@@ -277,19 +230,12 @@ impl Pipes for VirtualPipes {
         if is_silent {
             return Err(PipeError::Timeout);
         }
-        if let Some(device) = self.recorder() {
-            device.control(setup::MASS_STORAGE_RESET, &[], if is_done { End::Done } else { End::Stall });
-        }
         if is_done { Ok(()) } else { Err(PipeError::Stall) }
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
         let mut unit = attached(&self.unit, self.attachment)?;
-        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)?;
-        if let Some(device) = &self.recorder {
-            recorded::enumeration(device, unit.descriptors(), self.alternate);
-        }
-        Ok(())
+        unit.reset_by_host(self.alternate).map_err(|_| PipeError::Disconnected)
     }
 }
 

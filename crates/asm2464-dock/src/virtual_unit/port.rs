@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas,
+    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo,
+    Watch, Watched,
 };
 use thiserror::Error;
 use tracing::info;
@@ -14,7 +15,6 @@ use tracing::info;
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedUnit, VirtualUnit};
-use crate::pcap::{Bus, Capture};
 
 /// Interval between checks for an interrupt while the unit is away.
 const TICK: Duration = Duration::from_millis(20);
@@ -57,8 +57,8 @@ pub struct VirtualPort {
     unit: SharedUnit,
     /// Number of the attachment that was last opened. A later one means that the unit has come back.
     opened: u64,
-    /// The bus on which traffic is recorded.
-    bus: Option<Bus>,
+    /// What watches the unit's transfers.
+    watch: Watch,
 }
 
 impl VirtualPort {
@@ -72,12 +72,17 @@ impl VirtualPort {
 
     /// Creates a port with this unit. Messages call it `virtual:DIR`.
     pub fn new(dir: impl Into<PathBuf>, unit: VirtualUnit) -> Self {
-        Self { location: Location::Virtual(dir.into()), unit: SharedUnit::new(unit), opened: 0, bus: None }
+        Self {
+            location: Location::Virtual(dir.into()),
+            unit: SharedUnit::new(unit),
+            opened: 0,
+            watch: Watch::default(),
+        }
     }
 
-    /// Records the unit's traffic from now on.
-    pub fn record(&mut self, capture: &Capture) {
-        self.bus = Some(capture.bus());
+    /// Watches the unit's transfers from its next opening on.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = watch;
     }
 
     /// The unit.
@@ -90,7 +95,8 @@ impl VirtualPort {
     /// # Errors
     /// [`Unopened`].
     pub fn transport(&mut self) -> Result<AnyTransport, Unopened> {
-        match BulkOnly::new(self.claim()?) {
+        let pipes = self.claim()?;
+        match BulkOnly::new(self.watched(pipes)) {
             Ok(engine) => Ok(Box::new(engine)),
             // Its transfers are this process's memory, so only a unit that has left fails.
             Err(_) => Err(self.absent()),
@@ -103,7 +109,7 @@ impl VirtualPort {
     /// [`Unopened`].
     pub fn uas(&mut self) -> Result<Option<AnyTransport>, Unopened> {
         let pipes = self.claim()?.with_uas().ok();
-        let uas = pipes.and_then(|pipes| Uas::new(pipes).ok());
+        let uas = pipes.and_then(|pipes| Uas::new(self.watched(pipes)).ok());
         Ok(uas.map(|uas| Box::new(uas) as AnyTransport))
     }
 
@@ -119,7 +125,36 @@ impl VirtualPort {
             return Err(Unopened::OtherProtocol { location: self.location.clone(), state });
         }
         drop(unit);
-        Ok(OpenBridge::new(Box::new(pipes), speed))
+        Ok(OpenBridge::new(Box::new(self.watched(pipes)), speed))
+    }
+
+    /// What the unit reports about itself.
+    pub fn info(&self) -> UnitInfo {
+        let unit = self.unit.lock();
+        let descriptors = unit.descriptors();
+        let identity = &descriptors.identity;
+        UnitInfo {
+            location: self.location.clone(),
+            id: identity.id,
+            state: descriptors.state,
+            manufacturer: identity.manufacturer.clone(),
+            product: identity.product.clone(),
+            serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
+            speed: descriptors.bus_speed(),
+            driver: None,
+        }
+    }
+
+    /// Puts the unit's monitors on its pipes.
+    fn watched(&self, pipes: VirtualPipes) -> Watched<VirtualPipes> {
+        let alternate = pipes.alternate();
+        self.watch.over(pipes, &self.info(), alternate, || self.raw_descriptors())
+    }
+
+    fn raw_descriptors(&self) -> Option<Vec<u8>> {
+        let unit = self.unit.lock();
+        let told = unit.descriptors();
+        unit.is_attached().then(|| [&told.device[..], &told.configuration, &told.bos].concat())
     }
 
     /// Claims the interface of the current attachment.
@@ -132,7 +167,7 @@ impl VirtualPort {
         }
         self.opened = unit.attachments();
         drop(unit);
-        VirtualPipes::open(&self.unit, self.bus.clone()).ok_or_else(|| self.absent())
+        VirtualPipes::open(&self.unit).ok_or_else(|| self.absent())
     }
 
     fn absent(&self) -> Unopened {
@@ -176,9 +211,7 @@ impl Port for VirtualPort {
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
-        let unit = self.unit.lock();
-        let told = unit.descriptors();
-        unit.is_attached().then(|| [&told.device[..], &told.configuration, &told.bos].concat())
+        self.raw_descriptors()
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {

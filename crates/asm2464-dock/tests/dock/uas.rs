@@ -23,7 +23,7 @@ fn unit(scenario: &str) -> SharedUnit {
 }
 
 fn engine(unit: &SharedUnit) -> Uas<VirtualPipes> {
-    Uas::new(VirtualPipes::open(unit, None).unwrap().with_uas().unwrap()).unwrap()
+    Uas::new(VirtualPipes::open(unit).unwrap().with_uas().unwrap()).unwrap()
 }
 
 /// Reads `count` pieces of the data buffer's window, and checks that each is the requested piece.
@@ -142,7 +142,7 @@ fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
 #[test]
 fn the_boot_loader_has_no_uas() {
     let unit = unit("state = \"boot-loader\"\n");
-    assert!(VirtualPipes::open(&unit, None).unwrap().with_uas().is_err());
+    assert!(VirtualPipes::open(&unit).unwrap().with_uas().is_err());
 }
 
 /// Sends one INQUIRY of 36 bytes to a device that answers as planned.

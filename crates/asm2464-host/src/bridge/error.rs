@@ -82,6 +82,7 @@ impl TransportErrorKind {
             }
             Self::PhaseError => ("asmpatch::usb::phase", format!("the unit reports a phase error for {during}")),
             Self::Protocol(what) => ("asmpatch::usb::protocol", format!("{during}: {what}")),
+            Self::Io(PipeError::NotRecorded(what)) => ("asmpatch::replay::not_recorded", format!("{during}: {what}")),
             Self::Io(error) => ("asmpatch::usb::io", format!("{during}: {error}")),
         }
     }

@@ -17,6 +17,7 @@ pub mod survey;
 mod transport;
 pub mod uas;
 mod unit_info;
+mod watch;
 mod workload;
 mod xdata_steps;
 
@@ -34,5 +35,6 @@ pub use survey::Behind;
 pub use transport::{AnyTransport, Transport};
 pub use uas::Uas;
 pub use unit_info::{BusSpeed, Location, ParsePortPathError, PortPath, UnitInfo};
+pub use watch::{Monitor, Opened, PipeAction, Submitted, Tap, Watch, Watched};
 pub use workload::{CommandEnd, DataPhase, Job, JobData, Workload};
 pub use xdata_steps::XdataStep;

@@ -83,6 +83,11 @@ pub trait Port: Send {
     /// As for [`Port::attached`].
     fn speed(&mut self) -> Result<BusSpeed, PortError>;
 
+    /// Name of the kernel driver that holds the attached unit's interface 0.
+    fn driver(&mut self) -> Option<String> {
+        None
+    }
+
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {
         None
@@ -106,6 +111,15 @@ pub trait Port: Send {
     /// root; then only mounts, swap and holders that this process sees were checked.
     fn is_disk_checked(&self) -> bool {
         true
+    }
+
+    /// Whether the unit's answers so far mean anything. Only those of a record may not, once it was asked for something
+    /// that it does not hold.
+    ///
+    /// # Errors
+    /// What was asked.
+    fn check(&self) -> Result<(), PortError> {
+        Ok(())
     }
 
     /// Power-cycles the unit's port through its hub, and waits until the power is on again. Returns `false` if no hub

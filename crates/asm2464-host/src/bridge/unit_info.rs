@@ -79,12 +79,21 @@ pub enum Location {
     /// The folder of a virtual unit.
     #[display("virtual:{}", _0.display())]
     Virtual(PathBuf),
+    /// The record that a unit's answers come from.
+    #[display("replay:{}", _0.display())]
+    Replay(PathBuf),
 }
 
 impl Location {
-    /// Whether a virtual unit is there. Measurements on it say nothing about hardware.
+    /// Whether a unit in software is there: a virtual one, or a record of any. Measurements on it say nothing about
+    /// hardware.
     pub const fn is_virtual(&self) -> bool {
-        matches!(self, Self::Virtual(_))
+        matches!(self, Self::Virtual(_) | Self::Replay(_))
+    }
+
+    /// Whether the unit's answers come from a record.
+    pub const fn is_replay(&self) -> bool {
+        matches!(self, Self::Replay(_))
     }
 }
 
@@ -92,15 +101,18 @@ impl FromStr for Location {
     type Err = ParsePortPathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match text.strip_prefix("virtual:") {
-            Some(dir) => Ok(Self::Virtual(dir.into())),
-            None => text.parse().map(Self::Port),
+        match (text.strip_prefix("virtual:"), text.strip_prefix("replay:")) {
+            (Some(dir), _) => Ok(Self::Virtual(dir.into())),
+            (_, Some(file)) => Ok(Self::Replay(file.into())),
+            (None, None) => text.parse().map(Self::Port),
         }
     }
 }
 
 /// The bus speed that a unit has negotiated.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize, serde::Deserialize,
+)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "Speed"))]
 #[serde(rename_all = "kebab-case")]

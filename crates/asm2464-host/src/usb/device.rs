@@ -85,6 +85,11 @@ impl Device {
         self.handle.at_rest().device().address()
     }
 
+    /// The alternate setting that it is on.
+    pub(super) const fn alternate(&self) -> u8 {
+        self.alternate
+    }
+
     /// Switches the device to another alternate setting.
     ///
     /// # Errors

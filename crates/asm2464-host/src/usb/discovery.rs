@@ -12,7 +12,7 @@ use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
 use super::error::UsbError;
 use super::known_units::KnownUnits;
 use super::sysfs::{Process, Sysfs};
-use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo};
+use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo, Watch};
 
 /// Time limit of a string descriptor, on systems where it must be read from the device.
 const STRING_TIMEOUT: Duration = Duration::from_millis(500);
@@ -28,6 +28,8 @@ pub struct Found {
     pub layout: Result<Layout, UsbError>,
     /// The known USB IDs, under which the unit may come back.
     pub known: Arc<KnownUnits>,
+    /// What watches the unit's transfers once it is opened; nothing at first.
+    pub watch: Watch,
     /// The device to open.
     pub(super) device: rusb::Device<Context>,
 }
@@ -141,7 +143,7 @@ fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Fou
         speed,
         driver: driver(&device, &port),
     };
-    Some(Found { info, port, layout, known: known.clone(), device })
+    Some(Found { info, port, layout, known: known.clone(), watch: Watch::default(), device })
 }
 
 /// Name of the kernel driver that holds interface 0. Only Linux reports it without opening the device.

@@ -37,7 +37,8 @@ pub use port::UsbPort;
 
 use tracing::info;
 
-use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas};
+use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas, Watched};
+use sysfs::Sysfs;
 use transfers::Transfers;
 
 /// Opens a device and puts an engine on it: UAS if `with_uas` is set, the device offers UAS and the system provides the
@@ -51,17 +52,17 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
     if let Some(UasPipes { alternate, streams }) = uas {
         match Transfers::with_streams(Device::open(found, alternate)?, streams) {
             Ok(pipes) => {
-                if let Ok(engine) = Uas::new(pipes) {
+                if let Ok(engine) = Uas::new(watched(found, pipes)) {
                     return Ok(Box::new(engine));
                 }
             }
             Err(device) => {
                 info!("{}: the system gives no streams: Bulk-Only", found.port);
-                return bulk_only(device.on_alternate(found.bulk_only()?)?);
+                return bulk_only(found, device.on_alternate(found.bulk_only()?)?);
             }
         }
     }
-    bulk_only(boot_loader::open(found, false)?)
+    bulk_only(found, boot_loader::open(found, false)?)
 }
 
 /// Opens a device that runs open firmware, for its control requests.
@@ -70,12 +71,18 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
 /// [`UsbError`]; [`UsbError::OtherProtocol`] for a device that runs anything else.
 pub fn control(found: &Found) -> Result<OpenBridge, UsbError> {
     let device = Device::open(found, found.open_firmware()?)?;
-    Ok(OpenBridge::new(Box::new(Transfers::without_streams(device)), found.info.speed))
+    let pipes = watched(found, Transfers::without_streams(device));
+    Ok(OpenBridge::new(Box::new(pipes), found.info.speed))
 }
 
 /// Creates a Bulk-Only engine on a device that is on the Bulk-Only alternate.
-fn bulk_only(device: Device) -> Result<AnyTransport, UsbError> {
-    let port = device.port.clone();
-    let engine = BulkOnly::new(Transfers::without_streams(device));
-    Ok(Box::new(engine.map_err(|_| UsbError::of("get transfers for", &port, rusb::Error::NoMem))?))
+fn bulk_only(found: &Found, device: Device) -> Result<AnyTransport, UsbError> {
+    let engine = BulkOnly::new(watched(found, Transfers::without_streams(device)));
+    Ok(Box::new(engine.map_err(|_| UsbError::of("get transfers for", &found.port, rusb::Error::NoMem))?))
+}
+
+/// Puts the unit's monitors on its pipes.
+fn watched(found: &Found, pipes: Transfers) -> Watched<Transfers> {
+    let alternate = pipes.alternate();
+    found.watch.over(pipes, &found.info, alternate, || Sysfs::system().descriptors(&found.port))
 }

@@ -19,6 +19,7 @@ use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{
     AnyTransport, Attached, Bridge, BusSpeed, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo,
+    Watch,
 };
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
@@ -33,6 +34,8 @@ pub struct UsbPort {
     port: PortPath,
     /// USB IDs under which a unit may come back.
     known: Arc<KnownUnits>,
+    /// What watches the unit's transfers.
+    watch: Watch,
     /// Address of the unit seen last. A unit that comes back has another one.
     seen: Option<u8>,
     /// Address of the boot loader whose port was reset, which it needs once.
@@ -56,6 +59,7 @@ impl UsbPort {
         Self {
             port: found.port.clone(),
             known: found.known.clone(),
+            watch: found.watch.clone(),
             seen: Some(found.address()),
             woken: None,
             lock: None,
@@ -68,7 +72,8 @@ impl UsbPort {
 
     /// The attached unit.
     fn found(&self) -> Result<Found, UsbError> {
-        find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })
+        let found = find_at(&self.port, &self.known)?.ok_or_else(|| UsbError::Gone { port: self.port.clone() })?;
+        Ok(Found { watch: self.watch.clone(), ..found })
     }
 
     /// Describes a unit that has restarted, and lets it settle.
@@ -86,7 +91,7 @@ impl UsbPort {
         self.seen = Some(device.address());
         let state = found.info.state;
         self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
-        Ok(Bridge::with_timeouts(super::bulk_only(device)?, Timeouts::of(state)))
+        Ok(Bridge::with_timeouts(super::bulk_only(&found, device)?, Timeouts::of(state)))
     }
 
     /// Opens the unit. Retries only while a unit that has just restarted settles, until Ctrl-C: see `SETTLING`.
@@ -158,6 +163,10 @@ impl Port for UsbPort {
 
     fn speed(&mut self) -> Result<BusSpeed, PortError> {
         Ok(self.found()?.info.speed)
+    }
+
+    fn driver(&mut self) -> Option<String> {
+        Sysfs::system().driver(&self.port)
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -240,6 +249,7 @@ mod tests {
         UsbPort {
             port: "99-9".parse().unwrap(),
             known: Arc::new(KnownUnits::default()),
+            watch: Watch::default(),
             seen: None,
             woken: None,
             lock: None,

@@ -105,6 +105,11 @@ impl Transfers {
         Self { transfers: Vec::new(), shared, back: Arc::default(), streams, wanted, device }
     }
 
+    /// The alternate setting that the device is on.
+    pub(super) fn alternate(&self) -> u8 {
+        self.device.alternate()
+    }
+
     /// The handle, for what sends the device no request.
     fn raw_handle(&self) -> *mut ffi::libusb_device_handle {
         self.device.handle.at_rest().as_raw()

@@ -81,7 +81,7 @@ pub fn interface_classes(mut configuration: &[u8]) -> Vec<InterfaceClass> {
 ///
 /// VID:PID does not show it: the boot loader uses the identity in the configuration block if the block is valid, and
 /// stock, patched and open firmware run under each other's identities. Source: openpilot's flasher.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BridgeState {

@@ -15,7 +15,8 @@ pub use address::{
     ParseCodeAddressError, Part,
 };
 pub use config_block::{
-    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, kept_bytes, known_blocks,
+    BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, USB4_IDENTITY, kept_bytes,
+    known_blocks,
 };
 pub use identity::{
     BULK_ONLY_CLASS, BridgeState, InterfaceClass, ParseUsbIdError, UAS_CLASS, UsbId, VENDOR_CLASS, interface_classes,

@@ -119,6 +119,7 @@ impl From<ControlError> for Halt {
             ControlError::Disconnected { .. }
             | ControlError::Length { .. }
             | ControlError::Interrupted(_)
+            | ControlError::NotRecorded { .. }
             | ControlError::Io { .. } => Self::Error(error.into()),
         }
     }

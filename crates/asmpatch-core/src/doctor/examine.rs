@@ -105,7 +105,7 @@ pub struct Examination {
 /// Examines the unit at a port. Only opens a unit in its boot loader.
 ///
 /// # Errors
-/// Ctrl-C. The examination holds the unit's own errors.
+/// Ctrl-C; [`Port::check`] of a record. The examination holds the unit's own errors.
 pub fn examine(
     port: &mut dyn Port,
     unit: UnitInfo,
@@ -135,6 +135,8 @@ pub fn examine(
         BridgeState::OpenFirmware => open(&mut seen, port, options, interrupt)?,
     }
     interrupt.check()?;
+    // What a record did not hold is no finding about its unit.
+    port.check()?;
     Ok(seen)
 }
 

@@ -14,9 +14,10 @@ use super::experiments::Finding;
 use super::problem::Problem;
 use super::questions::Exchange;
 use crate::flash::identity::is_nobodys;
+use crate::record::ReportedRecord;
 
 /// Version of the report's format.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
 /// The kernel drivers that the report names.
@@ -54,6 +55,9 @@ pub struct DoctorReport<'a, V> {
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     experiments: &'a [Finding],
     diagnosis: V,
+    /// The requests and answers of the examination, which `--device replay:FILE` answers with. Nothing if they are more
+    /// than a record may have.
+    record: Option<ReportedRecord>,
 }
 
 /// An error's code.
@@ -91,8 +95,15 @@ pub fn hashed(serial: &str) -> String {
 }
 
 impl<'a, V: Serialize> DoctorReport<'a, V> {
-    /// Builds the report of an examination and of experiments. `kernel` is the system's version, if it is known.
-    pub fn new(seen: &'a Examination, verdicts: V, experiments: &'a [Finding], kernel: Option<&str>) -> Self {
+    /// Builds the report of an examination, with its record, and of experiments. `kernel` is the system's version, if it is
+    /// known.
+    pub fn new(
+        seen: &'a Examination,
+        verdicts: V,
+        experiments: &'a [Finding],
+        kernel: Option<&str>,
+        record: Option<ReportedRecord>,
+    ) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
         let unit = &seen.unit;
@@ -138,6 +149,7 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             answers: &seen.exchanges,
             experiments,
             diagnosis: verdicts,
+            record,
         }
     }
 

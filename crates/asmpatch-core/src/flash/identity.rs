@@ -1,12 +1,9 @@
 //! Identity of units: the serial number and the USB4 identity. Pure.
 
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, known_blocks};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
 use derive_more::Display;
 
 use super::blocks::BlockBytes;
-
-/// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
-const USB4: std::ops::Range<usize> = 0x54..0x7E;
 
 /// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! Errors of finding and opening a unit.
 
+use asm2464_dock::record::ReplayError;
 use asm2464_dock::virtual_unit;
 use asm2464_host::bridge::{Location, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
@@ -7,6 +8,7 @@ use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
 use super::selector::Selector;
+use crate::record::RecordFileError;
 use crate::suggest;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
@@ -72,9 +74,18 @@ pub enum OpenError {
         /// The unit.
         location: Location,
     },
-    /// A capture was requested for a real unit.
-    #[error("only a virtual unit's traffic can be recorded")]
-    NotRecordable,
+    /// A record was named where a unit is needed that changes.
+    #[error("{location} is a record, which only answers what it was asked when it was made")]
+    Record {
+        /// The record.
+        location: Location,
+    },
+    /// The record's file can't be used.
+    #[error(transparent)]
+    RecordFile(#[from] RecordFileError),
+    /// The record's unit could not be opened.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
     /// The virtual unit's folder can't be used.
     #[error(transparent)]
     Virtual(#[from] virtual_unit::VirtualOpenError),
@@ -99,7 +110,9 @@ asm2464::coded!(OpenError {
     Disk(cause) => cause,
     NoUas => "asmpatch::device::no_uas",
     NoStreams => "asmpatch::device::no_streams",
-    NotRecordable => "asmpatch::device::not_recordable",
+    Record => "asmpatch::device::record",
+    RecordFile(cause) => cause,
+    Replay(cause) => cause,
     Virtual(cause) => cause,
     Unopened(cause) => cause,
     NoDataFolder => "asmpatch::device::no_data_folder",

@@ -1,6 +1,6 @@
-//! A unit, real or virtual: lists, selects and opens it.
+//! A unit, real, virtual or recorded: lists, selects and opens it.
 //!
-//! The code above this module treats real and virtual units alike.
+//! The code above this module treats them alike.
 
 mod error;
 mod selector;
@@ -8,18 +8,21 @@ mod virtual_unit;
 
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
+use asm2464_dock::record::ReplayPort;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo};
+use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
 pub use selector::Selector;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use tracing::info;
 
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
+use crate::record;
 
 /// An opened unit. Dropping it gives the unit back to the system.
 #[derive(Debug)]
@@ -67,6 +70,7 @@ pub struct Chosen {
 
 enum ChosenPort {
     Virtual(VirtualPort),
+    Replay(ReplayPort),
     Usb(Box<Found>),
 }
 
@@ -75,12 +79,12 @@ impl Chosen {
     pub fn model(&self) -> Option<SharedUnit> {
         match &self.port {
             ChosenPort::Virtual(port) => Some(port.unit().clone()),
-            ChosenPort::Usb(_) => None,
+            ChosenPort::Replay(_) | ChosenPort::Usb(_) => None,
         }
     }
 
     /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
-    /// UAS with streams where the unit has them.
+    /// UAS with streams where the unit has them. A record is opened as it was made, whatever is wanted.
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
@@ -88,6 +92,7 @@ impl Chosen {
         let info = self.info.clone();
         let transport = match &mut self.port {
             ChosenPort::Virtual(port) => virtual_unit::open(port, &info, wanted),
+            ChosenPort::Replay(port) => Ok(port.transport()?),
             ChosenPort::Usb(found) => open_found(found, wanted),
         }?;
         let (kind, depth) = (transport.kind(), transport.max_depth());
@@ -104,7 +109,7 @@ impl Chosen {
         let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
         let mut found = usb::discover(&known.known_units())?;
         let index = position_of(&self.info, self.has_twin, found.iter().map(|other| &other.info));
-        **lost = found.swap_remove(index.ok_or(OpenError::None)?);
+        **lost = watched(found.swap_remove(index.ok_or(OpenError::None)?), lost.watch.clone());
         self.info = lost.info.clone();
         Ok(())
     }
@@ -117,6 +122,7 @@ impl Chosen {
         self.find_again(known)?;
         Ok(match self.port {
             ChosenPort::Virtual(port) => Box::new(port),
+            ChosenPort::Replay(port) => return Err(OpenError::Record { location: port.location() }),
             ChosenPort::Usb(found) => Box::new(UsbPort::of(&found)),
         })
     }
@@ -129,6 +135,7 @@ impl Chosen {
         let info = self.info.clone();
         let bridge = match &mut self.port {
             ChosenPort::Virtual(port) => port.control()?,
+            ChosenPort::Replay(port) => port.control()?,
             ChosenPort::Usb(found) => usb::control(found)?,
         };
         info!("{}: opened for control requests ({})", info.location, info.state);
@@ -136,7 +143,7 @@ impl Chosen {
     }
 }
 
-/// Selects a unit; without a selector, the only one connected. `capture` records the traffic of a virtual one.
+/// Selects a unit; without a selector, the only one connected. `capture` records its traffic.
 ///
 /// # Errors
 /// [`OpenError`].
@@ -147,14 +154,17 @@ pub fn choose(
 ) -> Result<Chosen, OpenError> {
     Ok(match selector {
         Some(Selector::Virtual(dir)) => {
-            let (info, port) = virtual_unit::choose(dir.clone(), capture)?;
+            let (info, port) = virtual_unit::choose(dir.clone(), watch(capture))?;
             Chosen { info, has_twin: false, port: ChosenPort::Virtual(port) }
         }
-        _ if capture.is_some() => return Err(OpenError::NotRecordable),
+        Some(Selector::Replay(file)) => {
+            let port = replay_port(file, watch(capture))?;
+            Chosen { info: port.info(), has_twin: false, port: ChosenPort::Replay(port) }
+        }
         _ => {
             let all = usb::discover(&known.known_units())?;
             let infos: Vec<UnitInfo> = all.iter().map(|found| found.info.clone()).collect();
-            let found = chosen(all, selector)?;
+            let found = watched(chosen(all, selector)?, watch(capture));
             let has_twin = infos.iter().filter(|other| is_same(other, &found.info)).count() > 1;
             Chosen { info: found.info.clone(), has_twin, port: ChosenPort::Usb(found.into()) }
         }
@@ -169,6 +179,7 @@ pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> 
     let selector = match place {
         Location::Port(port) => Selector::Port(port.clone()),
         Location::Virtual(folder) => Selector::Virtual(Some(folder.clone())),
+        Location::Replay(file) => Selector::Replay(file.clone()),
     };
     choose(known, Some(&selector), capture)
 }
@@ -191,17 +202,55 @@ fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), OpenError> {
 /// as for [`choose`].
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`OpenError`]; [`OpenError::Record`] for a record, which nothing changes.
 pub fn port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<Box<dyn Port>, OpenError> {
-    match selector {
-        Some(Selector::Virtual(dir)) => Ok(Box::new(virtual_unit::port(dir.clone(), capture)?)),
-        _ if capture.is_some() => Err(OpenError::NotRecordable),
-        _ => Ok(Box::new(UsbPort::of(&chosen(usb::discover(&known.known_units())?, selector)?))),
+    if let Some(Selector::Replay(file)) = selector {
+        return Err(OpenError::Record { location: Location::Replay(file.clone()) });
     }
+    examined_port(known, selector, watch(capture))
+}
+
+/// Returns the port of the selected unit, or of a record, for work that only asks. `watch` sees its transfers.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn examined_port(
+    known: &Arc<Devices>,
+    selector: Option<&Selector>,
+    watch: Watch,
+) -> Result<Box<dyn Port>, OpenError> {
+    Ok(match selector {
+        Some(Selector::Virtual(dir)) => Box::new(virtual_unit::port(dir.clone(), watch)?),
+        Some(Selector::Replay(file)) => Box::new(replay_port(file, watch)?),
+        _ => {
+            let found = chosen(usb::discover(&known.known_units())?, selector)?;
+            Box::new(UsbPort::of(&watched(found, watch)))
+        }
+    })
+}
+
+/// What records a unit into a capture, as the only one on a bus of its own.
+pub fn watch(capture: Option<&Capture>) -> Watch {
+    let mut watch = Watch::default();
+    if let Some(capture) = capture {
+        watch.add(capture.bus());
+    }
+    watch
+}
+
+fn watched(mut found: Found, watch: Watch) -> Found {
+    found.watch = watch;
+    found
+}
+
+fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
+    let mut port = ReplayPort::new(file, record::load(file)?);
+    port.watch(watch);
+    Ok(port)
 }
 
 /// Returns what the unit at a port reports about itself. Takes nothing from the system.
@@ -212,10 +261,7 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     let attached = port.attached()?;
     let location = port.location();
     Ok(UnitInfo {
-        driver: match &location {
-            Location::Port(path) => usb::sysfs::Sysfs::system().driver(path),
-            Location::Virtual(_) => None,
-        },
+        driver: port.driver(),
         location,
         id: attached.usb_id,
         state: attached.state,
@@ -226,16 +272,17 @@ pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
     })
 }
 
-/// Returns the ports of every unit on this machine's buses.
+/// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
 ///
 /// # Errors
 /// [`OpenError::None`] or [`OpenError::Tunnelled`] if no unit is attached.
-pub fn ports(known: &Arc<Devices>) -> Result<Vec<Box<dyn Port>>, OpenError> {
+pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, OpenError> {
     let found = usb::discover(&known.known_units())?;
     if found.is_empty() {
         return Err(OpenError::none());
     }
-    Ok(found.iter().map(|found| Box::new(UsbPort::of(found)) as Box<dyn Port>).collect())
+    let port = |found| Box::new(UsbPort::of(&watched(found, watch(capture)))) as Box<dyn Port>;
+    Ok(found.into_iter().map(port).collect())
 }
 
 fn is_same(one: &UnitInfo, other: &UnitInfo) -> bool {

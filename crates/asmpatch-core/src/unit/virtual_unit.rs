@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use asm2464::TransportKind;
 use asm2464::firmware::BULK_ONLY_CLASS;
-use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
-use asm2464_host::bridge::{AnyTransport, Location, UnitInfo};
+use asm2464_dock::virtual_unit::VirtualPort;
+use asm2464_host::bridge::{AnyTransport, UnitInfo, Watch};
 use asm2464_host::usb::DescriptorFault;
 use etcetera::BaseStrategy;
 
@@ -16,11 +15,9 @@ use super::error::OpenError;
 ///
 /// # Errors
 /// [`OpenError::Virtual`], [`OpenError::NoDataFolder`].
-pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<VirtualPort, OpenError> {
+pub(super) fn port(dir: Option<PathBuf>, watch: Watch) -> Result<VirtualPort, OpenError> {
     let mut port = VirtualPort::open_dir(&folder(dir)?)?;
-    if let Some(capture) = capture {
-        port.record(capture);
-    }
+    port.watch(watch);
     Ok(port)
 }
 
@@ -28,15 +25,12 @@ pub(super) fn port(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<Vi
 ///
 /// # Errors
 /// As for [`port`]; [`OpenError::Unopened`].
-pub(super) fn choose(dir: Option<PathBuf>, capture: Option<&Capture>) -> Result<(UnitInfo, VirtualPort), OpenError> {
-    let dir = folder(dir)?;
-    let mut port = VirtualPort::open_dir(&dir)?;
+pub(super) fn choose(dir: Option<PathBuf>, watch: Watch) -> Result<(UnitInfo, VirtualPort), OpenError> {
+    let mut port = VirtualPort::open_dir(&folder(dir)?)?;
     // Only a unit on the bus has a transport, and descriptors that can be read.
     port.transport()?;
-    if let Some(capture) = capture {
-        port.record(capture);
-    }
-    Ok((told_by(port.unit(), dir), port))
+    port.watch(watch);
+    Ok((port.info(), port))
 }
 
 /// Opens the unit: over UAS if it offers it, unless Bulk-Only is requested.
@@ -57,22 +51,6 @@ pub(super) fn open(
             Err(OpenError::NoUas { location: info.location.clone(), fault })
         }
         None => Ok(bulk_only),
-    }
-}
-
-fn told_by(unit: &SharedUnit, dir: PathBuf) -> UnitInfo {
-    let unit = unit.lock();
-    let descriptors = unit.descriptors();
-    let identity = &descriptors.identity;
-    UnitInfo {
-        location: Location::Virtual(dir),
-        id: identity.id,
-        state: descriptors.state,
-        manufacturer: identity.manufacturer.clone(),
-        product: identity.product.clone(),
-        serial: Some(identity.serial.clone()).filter(|serial| !serial.is_empty()),
-        speed: descriptors.bus_speed(),
-        driver: None,
     }
 }
 

@@ -64,7 +64,7 @@ fn ready_unit(scenario: &str) -> VirtualUnit {
 }
 
 fn bulk_only(unit: VirtualUnit) -> Bridge<BulkOnly<VirtualPipes>> {
-    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit), None).unwrap()).unwrap())
+    Bridge::new(BulkOnly::new(VirtualPipes::open(&SharedUnit::new(unit)).unwrap()).unwrap())
 }
 
 fn port(unit: VirtualUnit) -> VirtualPort {

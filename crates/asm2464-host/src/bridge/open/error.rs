@@ -100,6 +100,14 @@ pub enum ControlError {
     /// The caller stopped the wait.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
+    /// The unit is a record, which does not hold the request.
+    #[error("{request}: {what}")]
+    NotRecorded {
+        /// The request.
+        request: OpenRequest,
+        /// What was asked, and what the record holds.
+        what: String,
+    },
     /// Any other error that the system reports.
     #[error("{request}: {source}")]
     Io {
@@ -122,6 +130,7 @@ asm2464::coded!(ControlError {
     Completion { status, .. } => status,
     LinkDown => "asmpatch::pcie::link_down",
     Interrupted(cause) => cause,
+    NotRecorded => "asmpatch::replay::not_recorded",
     Io => "asmpatch::control::io",
 });
 
@@ -145,6 +154,7 @@ impl ControlError {
             PipeError::Stall => Self::Stalled { request },
             PipeError::Timeout => Self::Timeout { request, deadline },
             PipeError::Disconnected => Self::Disconnected { request },
+            PipeError::NotRecorded(what) => Self::NotRecorded { request, what },
             source @ (PipeError::Overflow | PipeError::Other(_)) => Self::Io { request, source },
         }
     }

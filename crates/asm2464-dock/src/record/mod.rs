@@ -1,0 +1,220 @@
+//! A record of what a unit was asked and answered, and a unit that answers from it.
+//!
+//! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual; [`Record::of_capture`] reads one from a pcapng
+//! file. A [`ReplayPort`] is a unit that compares each request with the record's next one on the same pipe, and gives
+//! the record's answer. A request that the record does not hold is an error.
+
+mod capture;
+mod event;
+mod port;
+mod recorder;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use asm2464::firmware::{BridgeState, UsbId};
+use asm2464_host::bridge::{BusSpeed, UnitInfo};
+use thiserror::Error;
+
+pub use event::{Data, DataPart, End, Event};
+pub use port::{ReplayError, ReplayPort};
+pub use recorder::Recorder;
+
+/// The most events of a record.
+pub const MAX_EVENTS: usize = 1 << 20;
+/// The most bytes of one transfer: more than any that asmpatch submits.
+pub const MAX_TRANSFER: usize = 16 << 20;
+/// The most bytes that the data of a record may have in memory.
+pub const MAX_BYTES: usize = 256 << 20;
+/// The most bytes of descriptors, and of each string.
+const MAX_DESCRIPTORS: usize = 4096;
+const MAX_STRING: usize = 256;
+
+/// Reasons a record can't be used.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum RecordError {
+    /// It has more than a record may have.
+    #[error("it has more than {limit} {what}")]
+    TooLarge {
+        /// What there is too much of.
+        what: &'static str,
+        /// The limit.
+        limit: usize,
+    },
+    /// An event contradicts those before it.
+    #[error("event {event} of opening {opening}: {why}")]
+    Event {
+        /// Number of the opening, from 1.
+        opening: usize,
+        /// Number of the event in it, from 1.
+        event: usize,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// An event is not written as one.
+    #[error("{0:?} is no event")]
+    Syntax(String),
+    /// The file is no capture that a unit can be read from.
+    #[error("{0}")]
+    Capture(&'static str),
+}
+
+asm2464::coded!(RecordError {
+    TooLarge => "asmpatch::replay::too_large",
+    Event => "asmpatch::replay::event",
+    Syntax => "asmpatch::replay::event",
+    Capture => "asmpatch::replay::capture",
+});
+
+/// The unit of a record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RecordedUnit {
+    /// VID:PID.
+    pub id: UsbId,
+    /// The unit's state: what ran on it.
+    pub state: BridgeState,
+    /// iManufacturer.
+    pub manufacturer: String,
+    /// iProduct.
+    pub product: String,
+    /// iSerialNumber, or what the record has in its place.
+    pub serial: Option<String>,
+    /// The unit's speed.
+    pub speed: BusSpeed,
+    /// The kernel driver that held interface 0.
+    pub driver: Option<String>,
+    /// Raw descriptors: device, configuration, BOS; empty if the system did not provide them.
+    pub descriptors: Vec<u8>,
+}
+
+impl From<&UnitInfo> for RecordedUnit {
+    fn from(unit: &UnitInfo) -> Self {
+        Self {
+            id: unit.id,
+            state: unit.state,
+            manufacturer: unit.manufacturer.clone(),
+            product: unit.product.clone(),
+            serial: unit.serial.clone(),
+            speed: unit.speed,
+            driver: unit.driver.clone(),
+            descriptors: Vec::new(),
+        }
+    }
+}
+
+/// What went over the wire from one opening of the unit on.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// The alternate setting.
+    pub alternate: u8,
+    /// Number of bulk streams on each pipe that has them.
+    pub streams: u16,
+    /// The events, in the order in which the host saw them.
+    pub events: Vec<Event>,
+}
+
+/// A record of a unit. [`Record::checked`] has looked at its events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Record {
+    unit: RecordedUnit,
+    openings: Vec<Opening>,
+    /// What [`DataPart::Flash`] refers to, from the flash's address 0 on. Bytes behind it are erased.
+    flash: Vec<u8>,
+    /// The error of the opening that failed after all others, by its code.
+    unopened: Option<String>,
+}
+
+impl Record {
+    /// Checks a record.
+    ///
+    /// # Errors
+    /// [`RecordError::TooLarge`]; [`RecordError::Event`] if a transfer returns that was not submitted, or returned before,
+    /// or with more data than it has room for.
+    pub fn checked(unit: RecordedUnit, openings: Vec<Opening>) -> Result<Self, RecordError> {
+        let too_large = |what, found: usize, limit| match found > limit {
+            true => Err(RecordError::TooLarge { what, limit }),
+            false => Ok(()),
+        };
+        too_large("bytes of descriptors", unit.descriptors.len(), MAX_DESCRIPTORS)?;
+        let strings = [Some(&unit.manufacturer), Some(&unit.product), unit.serial.as_ref(), unit.driver.as_ref()];
+        for text in strings.into_iter().flatten() {
+            too_large("bytes in a string", text.len(), MAX_STRING)?;
+        }
+        too_large("openings", openings.len(), MAX_EVENTS)?;
+        too_large("events", openings.iter().map(|opening| opening.events.len()).sum(), MAX_EVENTS)?;
+        let mut bytes = 0usize;
+        for (number, opening) in (1..).zip(&openings) {
+            bytes = bytes.saturating_add(opening.bytes(number)?);
+            too_large("bytes of data", bytes, MAX_BYTES)?;
+        }
+        Ok(Self { unit, openings, flash: Vec::new(), unopened: None })
+    }
+
+    /// Adds what the unit's flash holds, from address 0 on, which the record refers to.
+    #[must_use]
+    pub fn with_flash(self, flash: Vec<u8>) -> Self {
+        Self { flash, ..self }
+    }
+
+    /// Adds the code of the error with which the unit's last opening failed.
+    #[must_use]
+    pub fn with_unopened(self, code: Option<String>) -> Self {
+        Self { unopened: code, ..self }
+    }
+
+    /// The unit.
+    pub const fn unit(&self) -> &RecordedUnit {
+        &self.unit
+    }
+
+    /// The openings, in order.
+    pub fn openings(&self) -> &[Opening] {
+        &self.openings
+    }
+}
+
+impl Opening {
+    /// Checks the events. Returns how many bytes their data have.
+    fn bytes(&self, opening: usize) -> Result<usize, RecordError> {
+        // What each transfer has room for; `None` once it has returned.
+        let mut room: Vec<Option<(bool, usize)>> = Vec::new();
+        let mut bytes = 0usize;
+        for (event, found) in (1..).zip(&self.events) {
+            let wrong = |why| RecordError::Event { opening, event, why };
+            match found {
+                Event::Bulk { endpoint, len, data } => {
+                    let is_in = endpoint.address() & 0x80 != 0;
+                    if *len > MAX_TRANSFER || data.len() != if is_in { 0 } else { *len } {
+                        return Err(wrong("its data have another length"));
+                    }
+                    bytes = bytes.saturating_add(*len);
+                    room.push(Some((is_in, *len)));
+                }
+                Event::Control { setup, data } => {
+                    let (is_in, len) = (setup[0] & 0x80 != 0, usize::from(u16::from_le_bytes([setup[6], setup[7]])));
+                    if data.len() != if is_in { 0 } else { len } {
+                        return Err(wrong("its data have another length"));
+                    }
+                    bytes = bytes.saturating_add(len);
+                    room.push(Some((is_in, len)));
+                }
+                Event::Returned { transfer, moved, data, .. } => {
+                    let Some((is_in, len)) = room.get_mut(*transfer).and_then(Option::take) else {
+                        return Err(wrong("no such transfer is in flight"));
+                    };
+                    if *moved > len || data.len() != if is_in { *moved } else { 0 } {
+                        return Err(wrong("it brings more than it has room for"));
+                    }
+                }
+                Event::Refused { transfer, end } => {
+                    let last = room.len().checked_sub(1);
+                    if last != Some(*transfer) || *end == End::Done || room[*transfer].take().is_none() {
+                        return Err(wrong("the last transfer is not in flight, or was not refused"));
+                    }
+                }
+                Event::Done { .. } => {}
+            }
+        }
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,181 @@
+//! A record as a unit.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use asm2464::firmware::BridgeState;
+use asm2464::interrupt::Interrupt;
+use asm2464_host::bridge::{
+    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo,
+    Watch,
+};
+use thiserror::Error;
+use tracing::info;
+
+use super::Record;
+use super::replay::{Replay, ReplayPipes};
+
+/// Reasons a record does not answer as a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum ReplayError {
+    /// Something was asked that is not in the record.
+    #[error("{0}")]
+    NotRecorded(String),
+    /// The unit could not be opened when it was recorded.
+    #[error("when {location} was recorded, the unit could not be opened: {code}")]
+    Unopened {
+        /// The record.
+        location: Location,
+        /// The code of the error.
+        code: String,
+    },
+    /// The recorded unit speaks another protocol.
+    #[error("the unit of {location} runs its {state}, which is opened in another way")]
+    OtherProtocol {
+        /// The record.
+        location: Location,
+        /// The unit's state.
+        state: BridgeState,
+    },
+}
+
+asm2464::coded!(ReplayError {
+    NotRecorded => "asmpatch::replay::not_recorded",
+    Unopened => "asmpatch::replay::unopened",
+    OtherProtocol => "asmpatch::virtual_unit::other_protocol",
+});
+
+impl From<ReplayError> for PortError {
+    fn from(error: ReplayError) -> Self {
+        Self::new(error)
+    }
+}
+
+/// A port with the unit of a record. It opens as the record was made, opening by opening.
+#[derive(Debug)]
+pub struct ReplayPort {
+    location: Location,
+    replay: Replay,
+    watch: Watch,
+}
+
+impl ReplayPort {
+    /// The unit of a record that is in this file.
+    pub fn new(file: impl Into<PathBuf>, record: Record) -> Self {
+        Self { location: Location::Replay(file.into()), replay: Replay::new(record), watch: Watch::default() }
+    }
+
+    /// Watches the unit's transfers from its next opening on.
+    pub fn watch(&mut self, watch: Watch) {
+        self.watch = watch;
+    }
+
+    /// What the unit reports about itself.
+    pub fn info(&self) -> UnitInfo {
+        let unit = self.replay.record().unit();
+        UnitInfo {
+            location: self.location.clone(),
+            id: unit.id,
+            state: unit.state,
+            manufacturer: unit.manufacturer.clone(),
+            product: unit.product.clone(),
+            serial: unit.serial.clone(),
+            speed: unit.speed,
+            driver: unit.driver.clone(),
+        }
+    }
+
+    /// Opens the unit over the transport of the record's next opening.
+    ///
+    /// # Errors
+    /// [`ReplayError`].
+    pub fn transport(&mut self) -> Result<AnyTransport, ReplayError> {
+        let state = self.replay.record().unit().state;
+        if state == BridgeState::OpenFirmware {
+            return Err(ReplayError::OtherProtocol { location: self.location.clone(), state });
+        }
+        let alternate = self.begin()?;
+        let pipes = self.watch.over(ReplayPipes::new(&self.replay), &self.info(), alternate, || self.raw());
+        let no_memory = |error: asm2464_host::bridge::PipeError| ReplayError::NotRecorded(error.to_string());
+        info!("{}: opened on alternate setting {alternate}", self.location);
+        Ok(match alternate {
+            0 => Box::new(BulkOnly::new(pipes).map_err(no_memory)?),
+            _ => Box::new(Uas::new(pipes).map_err(no_memory)?),
+        })
+    }
+
+    /// Opens the control requests of a unit that runs open firmware.
+    ///
+    /// # Errors
+    /// [`ReplayError`].
+    pub fn control(&mut self) -> Result<OpenBridge, ReplayError> {
+        let unit = self.replay.record().unit();
+        let (state, speed) = (unit.state, unit.speed);
+        if state != BridgeState::OpenFirmware {
+            return Err(ReplayError::OtherProtocol { location: self.location.clone(), state });
+        }
+        let alternate = self.begin()?;
+        let pipes = self.watch.over(ReplayPipes::new(&self.replay), &self.info(), alternate, || self.raw());
+        info!("{}: opened for control requests", self.location);
+        Ok(OpenBridge::new(Box::new(pipes), speed))
+    }
+
+    /// The alternate setting of the record's next opening.
+    fn begin(&self) -> Result<u8, ReplayError> {
+        self.check_record()?;
+        match (self.replay.next_opening(), &self.replay.record().unopened) {
+            (Some(opening), _) => Ok(opening.alternate),
+            (None, Some(code)) => Err(ReplayError::Unopened { location: self.location.clone(), code: code.clone() }),
+            (None, None) => Ok(0),
+        }
+    }
+
+    fn check_record(&self) -> Result<(), ReplayError> {
+        self.replay.diverged().map_or(Ok(()), |why| Err(ReplayError::NotRecorded(why)))
+    }
+
+    fn raw(&self) -> Option<Vec<u8>> {
+        Some(self.replay.record().unit().descriptors.clone()).filter(|bytes| !bytes.is_empty())
+    }
+}
+
+impl Port for ReplayPort {
+    fn location(&self) -> Location {
+        self.location.clone()
+    }
+
+    fn attached(&mut self) -> Result<Attached, PortError> {
+        let UnitInfo { id, state, manufacturer, product, serial, .. } = self.info();
+        Ok(Attached { usb_id: id, state, serial: serial.unwrap_or_default(), manufacturer, product })
+    }
+
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
+        Ok(self.replay.record().unit().speed)
+    }
+
+    fn driver(&mut self) -> Option<String> {
+        self.replay.record().unit().driver.clone()
+    }
+
+    fn descriptors(&mut self) -> Option<Vec<u8>> {
+        self.raw()
+    }
+
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+        let state = self.replay.record().unit().state;
+        Ok(Bridge::with_timeouts(self.transport()?, Timeouts::of(state)))
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+        Ok(self.control()?)
+    }
+
+    fn check(&self) -> Result<(), PortError> {
+        Ok(self.check_record()?)
+    }
+
+    /// A record does not come back.
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,252 @@
+//! Records of virtual units, replayed.
+
+use asm2464::scsi::XdataAddress;
+use asm2464_chip::practice;
+use asm2464_host::bridge::{Bridge, Port, Watch};
+use proptest::prelude::*;
+
+use super::*;
+use crate::pcap::Capture;
+use crate::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
+
+fn port(scenario: &str, image: &asm2464::firmware::Image) -> VirtualPort {
+    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"record", Some(&image.to_file()));
+    VirtualPort::new("u", unit.unwrap())
+}
+
+/// Does this work with a virtual unit. Returns its record in memory, and the one of its capture.
+fn recorded(port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> [Record; 2] {
+    let (record, capture) = watched(port, work);
+    [record, Record::of_capture(&capture).unwrap()]
+}
+
+/// The record of a unit that nothing is asked.
+fn silent() -> Record {
+    watched(port("", &practice::image()), |_| {}).0
+}
+
+/// Does this work with a virtual unit. Returns its record in memory, and its capture.
+fn watched(mut port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> (Record, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("usb.pcapng");
+    let capture = Capture::create(&path).unwrap();
+    let recorder = Recorder::default();
+    let mut watch = Watch::default();
+    watch.add(recorder.clone());
+    watch.add(capture.bus());
+    port.watch(watch);
+    let mut unit = RecordedUnit::from(&port.info());
+    unit.descriptors = port.descriptors().unwrap();
+    work(&mut port);
+    capture.finish();
+    (Record::checked(unit, recorder.openings().unwrap()).unwrap(), std::fs::read(&path).unwrap())
+}
+
+/// Checks that both say the same of the unit. A capture leaves out the alternate settings that are not in use.
+fn assert_same([memory, capture]: &[Record; 2], scenario: &str) {
+    assert_eq!(memory.openings(), capture.openings(), "{scenario}");
+    let unit = RecordedUnit { descriptors: memory.unit().descriptors.clone(), ..capture.unit().clone() };
+    assert_eq!(memory.unit(), &unit, "{scenario}");
+}
+
+/// What a host of the vendor's firmware asks.
+fn ask(port: &mut dyn Port) -> String {
+    let mut bridge = port.open().unwrap();
+    let mut version = [0; 6];
+    let inquiry = bridge.inquiry().map_err(|error| error.to_string());
+    let read = bridge.xdata_read(XdataAddress::VERSION, &mut version).map_err(|error| error.to_string());
+    let refused = bridge.xdata_read(XdataAddress::main(0xFFF0), &mut [0; 255]).map_err(|error| error.to_string());
+    format!("{inquiry:?} {read:?} {version:?} {refused:?}")
+}
+
+/// What a host of open firmware asks.
+fn ask_open(port: &mut dyn Port) -> String {
+    let mut bridge = port.open_control().unwrap();
+    let mut memory = [0; 600];
+    let read = bridge.xdata_read(XdataAddress::main(0x0700), &mut memory).map_err(|error| error.to_string());
+    let supply = bridge.supply().map_err(|error| error.to_string());
+    let written = bridge.sram_write(0, &[0x5A; 1024]).map_err(|error| error.to_string());
+    format!("{read:?} {supply:?} {written:?} {:?}", bridge.reset_port())
+}
+
+#[test]
+fn a_record_and_a_capture_answer_as_the_unit_did_whatever_goes_wrong_on_the_wire() {
+    let fault = |kind: &str| format!("[[fault]]\nkind = '{kind}'\nopcode = 0x12\n");
+    let kinds = ["stall", "stall-status", "short-data", "bad-tag", "phase-error", "timeout", "disconnect"];
+    let scenarios =
+        kinds.map(fault).into_iter().chain(["", "bulk-hangs = true\n", "speed = 'high'\n"].map(str::to_owned));
+    for scenario in scenarios {
+        let mut seen = String::new();
+        let records = recorded(port(&scenario, &practice::image()), |port| seen = ask(port));
+        assert_same(&records, &scenario);
+        for record in records {
+            let mut replay = ReplayPort::new("file", record);
+            assert_eq!(ask(&mut replay), seen, "{scenario}");
+            assert!(replay.check().is_ok());
+        }
+    }
+}
+
+#[test]
+fn control_requests_many_at_once_replay_too() {
+    let mut seen = String::new();
+    let records = recorded(port("", &practice::open_image()), |port| seen = ask_open(port));
+    assert_same(&records, "open firmware");
+    for record in records {
+        assert_eq!(ask_open(&mut ReplayPort::new("file", record)), seen);
+    }
+}
+
+#[test]
+fn uas_with_its_streams_replays_over_uas() {
+    let ask = |transport| {
+        let mut bridge = Bridge::new(transport);
+        let data: Vec<u8> = (0..64 * 1024).map(|at| (at / 512) as u8).collect();
+        bridge.write16(0, &data).unwrap();
+        let mut back = vec![0; data.len()];
+        bridge.read16(0, &mut back).unwrap();
+        assert_eq!(back, data);
+        format!("{:?} {:?}", bridge.inquiry(), bridge.read16(1 << 40, &mut back))
+    };
+    let mut seen = String::new();
+    let unit = port("behind = { ssd = { bytes = 1048576 } }", &practice::image());
+    let records = recorded(unit, |port| seen = ask(port.uas().unwrap().unwrap()));
+    assert_same(&records, "UAS");
+    for record in records {
+        let mut replay = ReplayPort::new("file", record);
+        let transport = replay.transport().unwrap();
+        assert_eq!(transport.kind(), asm2464::TransportKind::UasStreams);
+        assert_eq!(ask(transport), seen);
+    }
+}
+
+#[test]
+fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_the_replay() {
+    let [record, _] = recorded(port("", &practice::image()), |port| {
+        port.open().unwrap().inquiry().unwrap();
+    });
+    let mut replay = ReplayPort::new("file", record.clone());
+    let error = replay.open().unwrap().read_capacity().unwrap_err();
+    assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::not_recorded");
+    let text = error.to_string();
+    assert!(text.contains("does not hold the command READ CAPACITY"), "{text}");
+    assert!(text.contains("its next request on that pipe is the command INQUIRY"), "{text}");
+    assert!(text.contains("event 1 of opening 1"), "{text}");
+    // Nothing else is answered, and the port says why.
+    assert!(replay.check().unwrap_err().to_string().contains("READ CAPACITY"));
+    assert!(replay.open().is_err());
+
+    // The record ends, within an opening and with its openings.
+    let mut replay = ReplayPort::new("file", record);
+    let mut bridge = replay.open().unwrap();
+    bridge.inquiry().unwrap();
+    assert!(bridge.inquiry().unwrap_err().to_string().contains("no further request"));
+    drop(bridge);
+    let mut replay = ReplayPort::new("file", silent());
+    let error = replay.open().unwrap().inquiry().unwrap_err();
+    assert!(error.to_string().contains("opened once more"), "{error}");
+}
+
+#[test]
+fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
+    let mut replay = ReplayPort::new("file", silent().with_unopened(Some("asmpatch::usb::busy".to_owned())));
+    let error = replay.open().map(drop).unwrap_err();
+    assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::unopened");
+    assert!(error.to_string().contains("asmpatch::usb::busy"), "{error}");
+}
+
+#[test]
+fn an_event_that_contradicts_those_before_it_is_refused() {
+    let unit = RecordedUnit::from(&port("", &practice::image()).info());
+    for (lines, why) in [
+        (&["back 0 done 0"][..], "no such transfer is in flight"),
+        (&["bulk 81 4", "back 0 done 4 00010203", "back 0 done 0"], "no such transfer is in flight"),
+        (&["bulk 81 4", "back 0 done 5 0001020304"], "more than it has room for"),
+        (&["bulk 81 4", "back 0 done 4 0001"], "more than it has room for"),
+        (&["bulk 02 4 0001"], "another length"),
+        (&["refused 0 gone"], "not in flight"),
+        (&["bulk 81 4", "bulk 81 13", "refused 0 gone"], "not in flight"),
+        (&["bulk 81 4", "refused 0 done"], "was not refused"),
+        (&["control 40e5000000000200 00"], "another length"),
+    ] {
+        let events = lines.iter().map(|line| line.parse().unwrap()).collect();
+        let refused = Record::checked(unit.clone(), vec![Opening { events, ..Opening::default() }]);
+        assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(why)), "{lines:?}: {refused:?}");
+    }
+    let events = vec!["bulk 81 16777216".parse().unwrap(); 17];
+    let refused = Record::checked(unit, vec![Opening { events, ..Opening::default() }]);
+    assert!(matches!(refused, Err(RecordError::TooLarge { what: "bytes of data", .. })), "{refused:?}");
+    assert!("bulk 81 16777217".parse::<Event>().is_err());
+}
+
+#[test]
+fn data_are_bytes_runs_the_flashs_and_what_is_withheld() {
+    let data: Data = "0102+00*9+flash@2:3+withheld:4".parse().unwrap();
+    assert_eq!(data.to_string(), "0102+00*9+flash@2:3+withheld:4");
+    let mut bytes = [0xEE; 18];
+    data.fill(&mut bytes, &[7, 8, 9, 10]);
+    assert_eq!(bytes, [1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 10, 0xFF, 0, 0, 0, 0]);
+    bytes[16] = 0xAA;
+    assert!(data.matches(&bytes, &[7, 8, 9, 10]), "what is withheld matches anything");
+    bytes[11] = 0xAA;
+    assert!(!data.matches(&bytes, &[7, 8, 9, 10]));
+}
+
+/// What parses says the same again, and what a record is made of replays without a panic.
+fn anything(unit: &RecordedUnit, lines: &[String]) {
+    let events: Vec<Event> = lines.iter().filter_map(|line| line.parse().ok()).collect();
+    for event in &events {
+        assert_eq!(event.to_string().parse::<Event>().as_ref(), Ok(event));
+    }
+    if let Ok(record) = Record::checked(unit.clone(), vec![Opening { events, ..Opening::default() }]) {
+        let mut replay = ReplayPort::new("file", record);
+        if let Ok(mut bridge) = replay.open() {
+            let _ = bridge.inquiry();
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_an_event_or_an_error(line in ".{0,60}") {
+        if let Ok(event) = line.parse::<Event>() {
+            prop_assert_eq!(event.to_string().parse::<Event>(), Ok(event));
+        }
+    }
+
+    #[test]
+    fn any_events_make_a_record_that_answers_or_says_what_is_wrong(
+        lines in proptest::collection::vec(
+            "(bulk (02 31( 00\\*31)?|81 (13|36))|refused [0-2] gone|back [0-3] (done|stall|cancelled|gone) (0|13|36)( (withheld:13|00\\*36))?|\
+             clear-halt 8[13] (done|timeout)|mass-storage-reset stall|reset-port (done|gone))",
+            0..24,
+        )
+    ) {
+        let unit = RecordedUnit {
+            id: asm2464::firmware::UsbId::STOCK,
+            state: BridgeState::Vendor,
+            manufacturer: String::new(),
+            product: String::new(),
+            serial: None,
+            speed: BusSpeed::Super,
+            driver: None,
+            descriptors: Vec::new(),
+        };
+        anything(&unit, &lines);
+    }
+
+    #[test]
+    fn any_bytes_are_a_capture_or_an_error(bytes: Vec<u8>, is_capture: bool) {
+        let mut file = Vec::new();
+        if is_capture {
+            crate::pcap::pcapng::section_header(&mut file, "x");
+            crate::pcap::pcapng::interface_description(&mut file, crate::pcap::pcapng::USB_LINUX_MMAPPED);
+            for packet in bytes.chunks(97) {
+                crate::pcap::pcapng::enhanced_packet(&mut file, std::time::Duration::ZERO, packet.len(), packet, &[]);
+            }
+        } else {
+            file = bytes;
+        }
+        let _ = Record::of_capture(&file);
+    }
+}

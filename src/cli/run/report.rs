@@ -19,8 +19,8 @@ const SHOWN: usize = 12;
 pub(in crate::cli) struct RunReport {
     /// The image.
     pub(super) file: String,
-    /// The version in it.
-    pub(super) version: String,
+    /// The version in it; null for open firmware, which has none.
+    pub(super) version: Option<String>,
     #[serde(skip)]
     pub(super) version_words: String,
     /// What it enumerated as.
@@ -57,7 +57,9 @@ pub(in crate::cli) struct RunReport {
     pub(super) wrote: Vec<String>,
 }
 
-impl print::Document for RunReport {}
+impl print::Document for RunReport {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use asm2464::escape::Escape as _;
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
-use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, examine};
+use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::record::{self, ReportedRecord};
 use asmpatch_core::shell;
@@ -41,7 +41,8 @@ use crate::interrupt;
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device replay:unit.json"
 )]
 pub struct Args {
-    /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM.
+    /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM, and
+    /// ask its flash for its ID and protection, through registers.
     #[arg(long)]
     write: bool,
 
@@ -80,6 +81,12 @@ pub(super) struct DoctorJson<'a> {
     unit: &'a UnitInfo,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
+    /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part_revision: Option<u8>,
+    /// The flash behind the bridge; missing if the firmware gives no access to it, and without --write and --report.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flash_part: Option<FlashPart>,
     /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -136,7 +143,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
-        print::json(&DoctorJson { unit, diagnosis, recovery: &recovery, experiments: &findings });
+        let part_revision = seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied());
+        let flash_part = seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied());
+        let (recovery, experiments) = (&*recovery, &*findings);
+        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, experiments });
     } else {
         experiments::show(&findings);
     }

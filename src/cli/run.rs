@@ -178,7 +178,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 
     let mut report = RunReport {
         file: args.file.display().to_string(),
-        version: file.image.version().to_string(),
+        version: Some(file.image.version()).filter(|version| version.has_date()).map(|version| version.to_string()),
         version_words: file.image.version().words(),
         ..RunReport::default()
     };

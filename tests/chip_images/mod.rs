@@ -27,6 +27,13 @@ pub fn patched() -> Image {
     image
 }
 
+/// The vendor's 231204 with the status patch.
+pub fn patched_231204() -> Image {
+    let mut image = Image::parse(&file("ASMPATCH_VENDOR_231204_IMAGE")).unwrap();
+    assert!(image.replace(BodyOffset(0x29FF), &[0x05]));
+    image
+}
+
 /// The vendor's image with the status patch and these.
 pub fn with(patches: &[&str]) -> Image {
     let image = vendor();

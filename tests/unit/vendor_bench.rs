@@ -113,10 +113,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
-    let path = std::env::var_os("ASMPATCH_VENDOR_231204_IMAGE").expect("ASMPATCH_VENDOR_231204_IMAGE names the image");
-    let mut image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
-    assert!(image.replace(BodyOffset(0x29FF), &[0x05]));
-    let mut port = port(&image, Speed::Super);
+    let mut port = port(&crate::chip_images::patched_231204(), Speed::Super);
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");

@@ -1,8 +1,10 @@
 //! Reads of the SRAM by its DMA on the vendor's firmware with the status patch, completed by a GPU behind the bridge.
-//! `ASMPATCH_VENDOR_IMAGE` names the image.
+//! `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_VENDOR_231204_IMAGE` name the images.
 
 use std::time::Duration;
 
+use asm2464::firmware::Image;
+use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
@@ -11,6 +13,7 @@ use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
+use asmpatch_core::doctor::{Answer, Experiment};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
 const SECTOR: usize = 512;
@@ -25,14 +28,20 @@ struct Unit {
 }
 
 fn port(scenario: &str) -> VirtualPort {
-    let image = crate::chip_images::patched().to_file();
-    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"reads", Some(&image)).unwrap();
-    VirtualPort::new("unit", unit)
+    port_of(&crate::chip_images::patched(), scenario)
+}
+
+fn port_of(image: &Image, scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(scenario).unwrap();
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"reads", Some(&image.to_file())).unwrap())
 }
 
 /// A unit over UAS with its card assigned, initialised as by a GPU runtime.
 fn unit(scenario: &str) -> Unit {
-    let mut port = port(scenario);
+    initialised(port(scenario))
+}
+
+fn initialised(mut port: VirtualPort) -> Unit {
     let shared = port.unit().clone();
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.inquiry().unwrap();
@@ -189,16 +198,47 @@ fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn reads_by_dma_do_not_add_up_in_the_counters_of_their_queue_slot() {
-    let mut unit = unit(CARD);
+    counters_do_not_add_up(unit(CARD), Variables::As240417);
+}
+
+fn counters_do_not_add_up(mut unit: Unit, variables: Variables) {
     for number in 0..3 {
         unit.dma(0, 1).unwrap();
-        let mut counts = [0; 2];
-        for (at, count) in [0x0536, 0x00E1].into_iter().zip(&mut counts) {
-            unit.bridge.xdata_read(XdataAddress::main(at), std::slice::from_mut(count)).unwrap();
-        }
+        let counts = variables.slot_counters(0x1F).map(|at| unit.bridge.xdata_byte(XdataAddress::main(at)).unwrap());
         assert_eq!(counts, [1, 1], "{number}");
     }
     unit.works();
+}
+
+/// 231204 keeps one of the counters elsewhere, and its queues where 240417 has them.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
+fn patched_231204_is_read_by_read16_and_by_dma_with_its_own_counters() {
+    let image = crate::chip_images::patched_231204();
+    let mut unit = initialised(port_of(&image, CARD));
+    for round in 0..3 {
+        for sectors in [1, 8, 33, 128] {
+            unit.fill(round * 7 + sectors);
+            let expected = unit.sram(0, sectors * SECTOR);
+            assert!(unit.read16(sectors).unwrap() == expected, "{round}: READ(16), {sectors}");
+            assert!(unit.dma(0, sectors).unwrap() == expected, "{round}: DMA, {sectors}");
+        }
+        unit.works();
+    }
+    counters_do_not_add_up(unit, Variables::As231204);
+    counters_do_not_add_up(initialised(port_of(&image, CARD)), Variables::As231204);
+}
+
+/// What a WRITE(16) leaves, at the addresses of either version.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn the_experiment_sees_the_slot_and_the_counters_of_a_write_in_either_version() {
+    for (image, counters) in [(crate::chip_images::patched(), "0517"), (crate::chip_images::patched_231204(), "0518")] {
+        let mut unit = initialised(port_of(&image, CARD));
+        let finding = Experiment::SlotsAfterWrite.run(&mut unit.bridge);
+        assert_eq!(finding.answer, Answer::Yes, "{finding:?}");
+        assert!(finding.saw.starts_with(&format!("before {counters} [00, 00, 00], ")), "{finding:?}");
+    }
 }
 
 #[test]
@@ -311,9 +351,9 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_tiny_gpu_tells() {
     let rows = [
-        (1, (149, 420_320), (131, 369_453)),
-        (8, (149, 420_255), (131, 369_453)),
-        (128, (149, 420_367), (131, 369_453)),
+        (1, (148, 420_320), (131, 369_453)),
+        (8, (148, 420_255), (131, 369_453)),
+        (128, (148, 420_367), (131, 369_453)),
     ];
     let mut unit = unit(CARD);
     unit.read16(1).unwrap();

@@ -5,6 +5,7 @@ use std::time::Duration;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
 use asm2464::interrupt::Interrupt;
+use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{
@@ -20,9 +21,12 @@ fn vendor_file() -> Vec<u8> {
 
 /// A unit whose flash was shipped with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
+    unit_with(&vendor_file(), scenario)
+}
+
+fn unit_with(file: &[u8], scenario: &str) -> VirtualPort {
     let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualUnit::in_memory(scenario, b"vendor", Some(&vendor_file())).unwrap();
-    VirtualPort::new("unit", unit)
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"vendor", Some(file)).unwrap())
 }
 
 fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
@@ -68,6 +72,29 @@ fn a_stock_unit_drives_its_ssd() {
         bridge.read16(2_047, &mut last).unwrap();
         assert_eq!(&last[..], &data[199 * 512..]);
         assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
+    }
+}
+
+/// The byte that tells a started SSD from a GPU runtime's initialisation is elsewhere in 231204.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn each_version_says_at_its_own_address_that_it_has_started_its_ssd() {
+    let earlier = crate::chip_images::file("ASMPATCH_VENDOR_231204_IMAGE");
+    for (file, variables) in [(vendor_file(), Variables::As240417), (earlier, Variables::As231204)] {
+        let mut port = unit_with(&file, "behind = { ssd = { bytes = 1048576 } }");
+        let mut bridge = port.open().unwrap();
+        let started =
+            |bridge: &mut Bridge<_>| bridge.xdata_byte(XdataAddress::main(variables.ssd_started())).unwrap() != 0;
+        let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
+        assert!(!started(&mut bridge), "{variables:?}");
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
+        bridge.write16(8, &[7; 4096]).unwrap();
+        let mut came = [0; 4096];
+        bridge.read16(8, &mut came).unwrap();
+        assert!(came == [7; 4096] && started(&mut bridge), "{variables:?}");
+        // The drive has left the same values in the variables of the initialisation as a GPU runtime.
+        assert!(variables.initialised().iter().any(|(at, _)| bridge.xdata_byte(XdataAddress::main(*at)).unwrap() != 0));
+        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "{variables:?}");
     }
 }
 

@@ -464,3 +464,84 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
         Err(error) => add(FaultKind::PcieSilent, format!("the PCIe link is up, but: {error}")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use asm2464::firmware::Image;
+    use asm2464_chip::practice;
+    use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
+    use asm2464_host::bridge::{AnyTransport, Bridge, Location};
+
+    use super::*;
+
+    /// A unit that the system keeps on the bus, and that nobody sees come back after a restart.
+    struct Stuck {
+        unit: VirtualPort,
+        attached: Attached,
+        control_opened: usize,
+    }
+
+    impl Stuck {
+        fn with(image: &Image) -> Self {
+            let unit = VirtualUnit::in_memory(Scenario::default(), b"stuck", Some(&image.to_file())).unwrap();
+            let mut unit = VirtualPort::new("unit", unit);
+            Self { attached: unit.attached().unwrap(), unit, control_opened: 0 }
+        }
+    }
+
+    impl Port for Stuck {
+        fn location(&self) -> Location {
+            self.unit.location()
+        }
+
+        fn attached(&mut self) -> Result<Attached, PortError> {
+            Ok(self.attached.clone())
+        }
+
+        fn speed(&mut self) -> Result<BusSpeed, PortError> {
+            Ok(BusSpeed::Super)
+        }
+
+        fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+            self.unit.open()
+        }
+
+        fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+            self.control_opened += 1;
+            self.unit.open_control()
+        }
+
+        fn power_cycle(&mut self) -> Result<bool, PortError> {
+            Ok(true)
+        }
+
+        fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+            Ok(None)
+        }
+    }
+
+    fn restarted(port: &mut Stuck, level: Level) -> RestartReport {
+        let options = RestartOptions { only: Some(level), come_back: Duration::ZERO, replug: Duration::ZERO };
+        restart(port, options, &mut |_| (), Interrupt::never()).unwrap()
+    }
+
+    #[test]
+    fn a_unit_that_has_not_come_back_is_no_success_although_the_system_still_lists_it() {
+        for level in [Level::Cpu, Level::PortPower] {
+            let report = restarted(&mut Stuck::with(&practice::image()), level);
+            let [Tried { done, helped, result, .. }] = &report.tried[..] else { panic!("{report:?}") };
+            assert_eq!((*done, *helped, result.as_str()), (true, false, NOT_BACK), "{level}");
+            assert!(report.after.attached.is_some() && report.after.has(FaultKind::Silent), "{report:?}");
+            assert!(!report.is_success(), "{level}");
+        }
+    }
+
+    #[test]
+    fn pcie_is_not_switched_on_for_a_unit_that_has_not_come_back() {
+        let mut port = Stuck::with(&practice::open_image());
+        let report = restarted(&mut port, Level::Cpu);
+        assert_eq!(report.tried[0].result, NOT_BACK, "{report:?}");
+        // Before, for the restart, and after.
+        assert_eq!(port.control_opened, 3);
+    }
+}

@@ -7,7 +7,7 @@ use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
-use asmpatch_core::doctor::{Examination, PipeState, Problem, Timing};
+use asmpatch_core::doctor::{Examination, FlashPart, PipeState, Problem, Timing};
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
 use asmpatch_core::shell;
 use derive_more::Display;
@@ -112,6 +112,8 @@ pub fn diagnose(seen: &Examination, device: &str) -> Diagnosis {
         ("USB", vec![usb(seen.unit.speed, seen.unit.state, &device)]),
         ("access", vec![access(seen)]),
         ("firmware", vec![firmware]),
+        ("part", part(seen).into_iter().collect()),
+        ("flash", flash(seen).into_iter().collect()),
         ("bulk pipes", pipes(seen).into_iter().collect()),
         (LINK, link(seen, &device).into_iter().collect()),
         ("12 V", supply(seen).into_iter().collect()),
@@ -222,6 +224,38 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
         (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
     (told, None)
+}
+
+fn part(seen: &Examination) -> Option<Told> {
+    Some(match seen.part_revision.as_ref()? {
+        Ok(revision) => line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)")),
+        Err(trouble) => problem(Note, trouble),
+    })
+}
+
+fn flash(seen: &Examination) -> Option<Told> {
+    seen.part_revision.as_ref()?;
+    Some(match (&seen.flash_part, seen.unit.state) {
+        (Some(Ok(FlashPart { jedec_id, status, protection })), _) => {
+            let maker = jedec_id.maker().map_or_else(|| "maker not known".to_owned(), str::to_owned);
+            let found = format!("JEDEC ID {jedec_id} ({maker}), status {status:#04x}");
+            match protection {
+                0 => line(Good, format!("{found}: no block is protected")),
+                _ => advise(
+                    Good,
+                    format!("{found}: blocks are protected ({protection:#04x})"),
+                    "`asmpatch flash` clears the protection, and sets it again if it writes nothing",
+                ),
+            }
+        }
+        (Some(Err(trouble)), _) => problem(Note, trouble),
+        (None, BridgeState::OpenFirmware) => advise(
+            Note,
+            "not asked",
+            "`--write` asks it for its JEDEC ID and its protection, through its controller's registers",
+        ),
+        (None, _) => line(Note, "this firmware gives no access to its JEDEC ID and its protection"),
+    })
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {

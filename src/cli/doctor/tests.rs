@@ -2,12 +2,13 @@
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
+use asm2464::flash::JedecId;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, Location, Port as _};
-use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, PipeState, Problem, examine, hashed};
+use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, FlashPart, PipeState, Problem, examine, hashed};
 use asmpatch_core::patch::{PatchSet, Selection};
 use asmpatch_core::unit;
 
@@ -38,6 +39,31 @@ fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
 }
 
 const WRITING: DoctorOptions = DoctorOptions { write: true, compare: false };
+
+#[test]
+fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them() {
+    let found = |page: &Diagnosis, topic: &str| line(page, topic).found.clone();
+    let open = page("part-revision = '07'\n", &practice::open_image(), WRITING);
+    assert_eq!(found(&open, "part"), "revision 0x07 (XDATA 0xC8FF)");
+    assert_eq!(found(&open, "flash"), "JEDEC ID EF 30 13 (Winbond), status 0x00: no block is protected");
+    // Its controller's registers are written for that, so it takes a word of the user's.
+    let asked = page("", &practice::open_image(), DoctorOptions::default());
+    assert_eq!(
+        (found(&asked, "part"), found(&asked, "flash")),
+        ("revision 0x04 (XDATA 0xC8FF)".into(), "not asked".into())
+    );
+    assert!(line(&asked, "flash").advice.as_ref().unwrap().contains("--write"));
+    let vendor = page("", &practice::image(), WRITING);
+    assert_eq!(found(&vendor, "part"), "revision 0x04 (XDATA 0xC8FF)");
+    assert!(found(&vendor, "flash").contains("gives no access"), "{vendor:#?}");
+
+    let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+    seen.flash_part = Some(Ok(FlashPart { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C }));
+    let unknown = diagnose(&seen, "u");
+    let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c)";
+    assert_eq!(found(&unknown, "flash"), expected);
+    assert!(report(&seen, "u").contains("\"jedec_id\": \"12 34 56\""), "{}", report(&seen, "u"));
+}
 
 #[test]
 fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {

@@ -342,8 +342,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::flash_size", BadInput,
         "delete the file to start with a new unit, or name another folder";
     "asmpatch::virtual_unit::mute", Device,
-        "`state = \"boot-loader\"` in its bridge.toml brings up the boot loader, which takes another image; delete \
-         flash.bin for a new unit";
+        "the practice image of an older asmpatch does not come up with this one: delete flash.bin in the unit's folder for \
+         a new unit. To keep the flash and write another image, set `state = \"boot-loader\"` in its bridge.toml";
     "asmpatch::virtual_unit::not_replugged", Device,
         "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
     "asmpatch::virtual_unit::not_served", Refused,

@@ -19,8 +19,8 @@ const SHOWN: usize = 12;
 pub(in crate::cli) struct RunReport {
     /// The image.
     pub(super) file: String,
-    /// The version in it.
-    pub(super) version: String,
+    /// The version in it; null for open firmware, which has none.
+    pub(super) version: Option<String>,
     #[serde(skip)]
     pub(super) version_words: String,
     /// What it enumerated as.

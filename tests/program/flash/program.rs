@@ -326,6 +326,37 @@ fn backups_go_to_the_data_folder_unless_another_is_named() {
 }
 
 #[test]
+fn two_docks_with_open_firmware_and_the_same_flash_have_backups_of_their_own() {
+    let home = tempfile::tempdir().unwrap();
+    for unit in ["a", "b"] {
+        fs::create_dir(home.path().join(unit)).unwrap();
+        fs::write(home.path().join(unit).join("bridge.toml"), "factory = 'open'\nserial = 'SAME'\n").unwrap();
+    }
+    let backup = |unit: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        let device = format!("virtual:{unit}");
+        command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(["backup", "--device", &device]);
+        let output = command.args(["--backup-dir", "kept"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    for unit in ["a", "b", "a"] {
+        backup(unit);
+    }
+    // The first unit's second backup is the same as its first.
+    let mut folders: Vec<String> = fs::read_dir(home.path().join("kept"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    folders.sort();
+    assert_eq!(folders.len(), 2, "{folders:?}");
+    for (folder, unit) in folders.iter().zip(["a", "b"]) {
+        assert!(folder.contains(&format!("-at-{unit}-")), "{folder}");
+        let manifest = fs::read_to_string(home.path().join("kept").join(folder).join("backup.toml")).unwrap();
+        assert!(manifest.contains(&format!("device = \"virtual:{unit}\"")), "{manifest}");
+    }
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn the_configuration_file_at_the_platforms_place_is_read_unless_another_or_none_is_wanted() {
     let rig = Rig::new("");

@@ -29,7 +29,7 @@ pub enum Unopened {
         location: Location,
     },
     /// The firmware in the unit's flash answers no host.
-    #[error("the virtual unit {location} is not on the bus: the firmware in its flash does not enumerate")]
+    #[error("the virtual unit {location} is not on the bus: the firmware in its flash (flash.bin) does not enumerate")]
     Mute {
         /// The unit.
         location: Location,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::FlashAddress;
-use asm2464::flash::{BUDGET, PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash, SECTOR_LEN};
+use asm2464::flash::{BUDGET, JedecId, PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash, SECTOR_LEN};
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
@@ -359,5 +359,5 @@ fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
 fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash() {
     let missing = Watched { has_flash: false, ..Watched::open(&mut port("")) };
     let error = RegisterFlash::new(missing).unwrap_err();
-    assert_eq!(error, RegisterError::NoFlash([0xFF; 3]));
+    assert_eq!(error, RegisterError::NoFlash(JedecId([0xFF; 3])));
 }

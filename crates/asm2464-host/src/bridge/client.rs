@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, Part};
-use asm2464::scsi::runtime::COUNTERS;
 use asm2464::scsi::{
     BLOCK_LEN, Capacity, Command, INQUIRY_LEN, Inquiry, ResetMode, ScsiStatus, SenseKey, XdataAddress,
 };
@@ -55,8 +54,8 @@ impl Timeouts {
 pub struct Bridge<T> {
     transport: T,
     timeouts: Timeouts,
-    /// The counters that a WRITE(16) leaves, where the firmware keeps them.
-    pub(super) counters: [(u16, u8); 3],
+    /// The running firmware's version, once it was read.
+    version: Option<FirmwareVersion>,
 }
 
 impl<T: Transport> Bridge<T> {
@@ -67,7 +66,7 @@ impl<T: Transport> Bridge<T> {
 
     /// Creates a bridge with these time limits.
     pub fn with_timeouts(transport: T, timeouts: Timeouts) -> Self {
-        Self { transport, timeouts, counters: COUNTERS }
+        Self { transport, timeouts, version: None }
     }
 
     /// The time limits.
@@ -190,7 +189,17 @@ impl<T: Transport> Bridge<T> {
     pub fn firmware_version(&mut self) -> Result<FirmwareVersion, CommandError> {
         let mut version = [0; 6];
         self.xdata_read(XdataAddress::VERSION, &mut version)?;
-        Ok(FirmwareVersion(version))
+        Ok(*self.version.insert(FirmwareVersion(version)))
+    }
+
+    /// Returns the same, and sends an E4 only the first time: firmware does not change while it runs.
+    pub(super) fn running_version(&mut self) -> Result<FirmwareVersion, CommandError> {
+        self.version.map_or_else(|| self.firmware_version(), Ok)
+    }
+
+    /// Returns the version if it was read before.
+    pub(super) const fn known_version(&self) -> Option<FirmwareVersion> {
+        self.version
     }
 
     /// READ(16): reads whole blocks of 512 bytes.
@@ -249,6 +258,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`] if the unit refuses or does not answer.
     pub fn reset(&mut self, mode: ResetMode) -> Result<(), CommandError> {
+        self.version = None;
         match self.exactly(Command::Reset(mode), DataPhase::None) {
             Err(CommandError::Transport(error)) if error.is_gone() => Ok(()),
             other => other,

@@ -71,7 +71,7 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
 
 /// Why E6 could hang the unit: a GPU runtime has initialised it, or may have.
 fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>, CommandError> {
-    let version = bridge.firmware_version()?;
+    let version = bridge.running_version()?;
     let Some((at, byte)) = bridge.initialised_variable(version)? else { return Ok(None) };
     let Some(variables) = Variables::of(version) else {
         // On another version the byte can mean anything, so this must not pass for a unit without an SSD.
@@ -83,7 +83,8 @@ fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>,
 
 impl<T: Transport> Bridge<T> {
     /// The first variable of the initialisation that is not 0, and its value. In a version of which nobody knows where they
-    /// are, looks wherever any version keeps them: a GPU runtime writes there, whatever the version.
+    /// are, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0 then, no
+    /// runtime has been there, and an unknown version is asked for its SSD as any stock unit is.
     fn initialised_variable(&mut self, version: FirmwareVersion) -> Result<Option<(u16, u8)>, CommandError> {
         let known = Variables::of(version);
         for variables in Variables::ALL.into_iter().filter(|variables| known.is_none_or(|known| known == *variables)) {
@@ -103,7 +104,7 @@ impl<T: Transport> Bridge<T> {
     /// # Errors
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
-        let version = self.firmware_version()?;
+        let version = self.running_version()?;
         if self.initialised_variable(version)?.is_some() {
             return Ok(false);
         }
@@ -180,7 +181,120 @@ fn decimal_bytes(bytes: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use asm2464::TransportKind;
+
+    use super::super::error::TransportErrorKind;
+    use super::super::workload::{CommandEnd, JobData, Workload};
     use super::*;
+
+    /// A unit without an SSD: its XDATA, and the commands that it got.
+    struct Fake {
+        xdata: BTreeMap<u16, u8>,
+        asked: Vec<Vec<u8>>,
+    }
+
+    impl Transport for Fake {
+        fn kind(&self) -> TransportKind {
+            TransportKind::BulkOnly
+        }
+
+        fn max_depth(&self) -> usize {
+            1
+        }
+
+        fn run(&mut self, workload: &mut dyn Workload, _: usize, _: Duration) -> Result<(), TransportError> {
+            let mut buffer = vec![0; workload.buffer_len()];
+            while let Some(job) = workload.next(&mut buffer) {
+                let cdb = job.cdb.as_slice();
+                self.asked.push(cdb.to_vec());
+                let (end, len) = match (cdb[0], job.data) {
+                    (0xE4, JobData::In(len)) => {
+                        let from = u16::from_be_bytes([cdb[3], cdb[4]]);
+                        (from..).zip(&mut buffer[..len]).for_each(|(at, byte)| {
+                            *byte = self.xdata.get(&at).copied().unwrap_or(0);
+                        });
+                        (CommandEnd { transferred: len, status: ScsiStatus::Good, sense: None }, len)
+                    }
+                    (0x25 | 0xE6, _) => {
+                        let (status, sense) = (ScsiStatus::CheckCondition, Some(Sense::MEDIUM_NOT_PRESENT));
+                        (CommandEnd { transferred: 0, status, sense }, 0)
+                    }
+                    (0xE5, _) => (CommandEnd { transferred: 0, status: ScsiStatus::Good, sense: None }, 0),
+                    _ => return Err(TransportErrorKind::Protocol("unexpected".to_owned()).during(job.cdb)),
+                };
+                if !workload.complete(&job, &end, &buffer[..len], Duration::ZERO) {
+                    break;
+                }
+            }
+            Ok(())
+        }
+
+        fn recover(&mut self) -> Result<(), TransportError> {
+            Ok(())
+        }
+    }
+
+    fn unit(version: [u8; 6], xdata: &[(u16, u8)]) -> Bridge<Fake> {
+        let version = (XdataAddress::VERSION.addr..).zip(version);
+        Bridge::new(Fake { xdata: version.chain(xdata.iter().copied()).collect(), asked: Vec::new() })
+    }
+
+    /// The addresses of the E4 or E5 in the order in which they came.
+    fn addresses(bridge: &mut Bridge<Fake>, opcode: u8) -> Vec<u16> {
+        let asked = bridge.transport_mut().asked.iter().filter(|cdb| cdb[0] == opcode);
+        asked.map(|cdb| u16::from_be_bytes([cdb[3], cdb[4]])).collect()
+    }
+
+    const V240417: [u8; 6] = [0x24, 0x04, 0x17, 0x85, 0, 0];
+    const V231204: [u8; 6] = [0x23, 0x12, 0x04, 0x85, 0, 0];
+    const UNKNOWN: [u8; 6] = [0x24, 0x11, 0x29, 0x85, 0, 0];
+
+    #[test]
+    fn the_survey_of_a_version_reads_that_versions_variables_and_no_others() {
+        for (version, expected) in [
+            (V240417, &[0x07F0, 0x054B, 0x05A8, 0x05F8][..]),
+            (V231204, &[0x07F0, 0x054C, 0x05A5, 0x05F5]),
+            (UNKNOWN, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5]),
+        ] {
+            let mut bridge = unit(version, &[]);
+            assert_eq!(behind(&mut bridge).unwrap(), Behind::NoMedium, "{version:02x?}");
+            assert_eq!(addresses(&mut bridge, 0xE4), expected);
+            assert!(bridge.transport_mut().asked.iter().any(|cdb| cdb[0] == 0xE6), "{version:02x?}");
+        }
+        // What 240417 keeps there means nothing in 231204.
+        assert_eq!(behind(&mut unit(V231204, &[(0x054B, 9)])).unwrap(), Behind::NoMedium);
+    }
+
+    #[test]
+    fn an_unknown_version_where_any_runtime_may_have_been_is_never_asked_for_its_ssd() {
+        for at in [0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5] {
+            let mut bridge = unit(UNKNOWN, &[(at, 1)]);
+            let found = behind(&mut bridge).unwrap();
+            assert!(matches!(&found, Behind::CannotTell(why) if why.contains("241129")), "{found:?}");
+            assert!(!found.is_initialised());
+            assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4), "{at:#06x}");
+        }
+    }
+
+    #[test]
+    fn survey_initialisation_and_freeing_read_the_version_once_and_write_at_its_addresses() {
+        let mut bridge = unit(V231204, &[]);
+        behind(&mut bridge).unwrap();
+        assert!(bridge.has_no_medium().unwrap());
+        bridge.initialise().unwrap();
+        bridge.free_slots(512).unwrap();
+        let version = XdataAddress::VERSION.addr;
+        assert_eq!(addresses(&mut bridge, 0xE4).into_iter().filter(|at| *at == version).count(), 1);
+        let written = addresses(&mut bridge, 0xE5);
+        assert!(written.starts_with(&[0x054C, 0x054F, 0x05A5]) && written.ends_with(&[0x0518, 0x0519, 0x051A]));
+        bridge.transport_mut().asked.clear();
+        // After a reset other firmware may run.
+        let _ = bridge.reset(asm2464::scsi::ResetMode::CpuReset);
+        bridge.variables().unwrap();
+        assert_eq!(addresses(&mut bridge, 0xE4), [version]);
+    }
 
     #[test]
     fn a_capacity_is_told_in_the_unit_that_fits() {

@@ -45,20 +45,18 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
-    /// Returns where the running firmware keeps the variables of the initialisation. From then on
-    /// [`free_slots`](Self::free_slots) writes there too.
+    /// Returns where the running firmware keeps the variables of the initialisation. Reads its version by E4, unless that
+    /// was read before.
     ///
     /// # Errors
     /// [`CommandError::UnknownVariables`] for a version of which nobody knows it.
     pub fn variables(&mut self) -> Result<Variables, CommandError> {
-        let version = self.firmware_version()?;
-        let variables = Variables::of(version).ok_or(CommandError::UnknownVariables(version))?;
-        self.counters = variables.counters();
-        Ok(variables)
+        let version = self.running_version()?;
+        Variables::of(version).ok_or(CommandError::UnknownVariables(version))
     }
 
-    /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only if [`Bridge::has_no_medium`] returns
-    /// `true`.
+    /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only
+    /// if [`Bridge::has_no_medium`] returns `true`.
     ///
     /// # Errors
     /// [`CommandError`].
@@ -67,12 +65,15 @@ impl<T: Transport> Bridge<T> {
         all.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 
-    /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that it leaves.
+    /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that it leaves, where the firmware
+    /// keeps them. Only an [initialised](Self::initialise) unit takes a WRITE(16).
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn free_slots(&mut self, written: usize) -> Result<(), CommandError> {
-        let mut all = freeing(written).chain(self.counters);
+        // A unit of an unknown version is never initialised. The default is for one that somebody else has initialised.
+        let variables = self.known_version().and_then(Variables::of).unwrap_or(Variables::As240417);
+        let mut all = freeing(written).chain(variables.counters());
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 }

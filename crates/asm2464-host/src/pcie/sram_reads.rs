@@ -40,8 +40,6 @@ const QUEUES_LEN: usize = 0x11;
 const FIRST_FREE: XdataAddress = XdataAddress::main(0xCE60);
 /// The queue slot for our DMA: the last one, which commands reach last.
 const QUEUE_SLOT: u8 = 0x1F;
-/// The firmware's counters for that slot. Unless both are 0, every 256th read sends an unexpected status.
-const SLOT_COUNTERS: [u16; 2] = [0x0536, 0x00E1];
 
 /// A completion entry: 16 bytes that a device writes after the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -226,8 +224,8 @@ impl<T: Transport> Bridge<T> {
     /// device once the DMA is armed: it gets the entry that the device has to write at once.
     ///
     /// # Errors
-    /// [`SramReadError`]. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`.
-    /// After any error of an armed DMA the port is reset, which disarms the DMA and may clear the initialisation.
+    /// [`SramReadError`]; [`CommandError::UnknownVariables`] for a version of which nobody knows where it keeps its
+    /// counters. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`. After any error of an armed DMA the port is reset, which disarms the DMA and may clear the initialisation.
     pub fn read_sram_by_dma<E: Into<SramReadError>>(
         &mut self,
         first_slot: u8,
@@ -237,6 +235,8 @@ impl<T: Transport> Bridge<T> {
     ) -> Result<(), SramReadError> {
         let sectors = sectors_from(DMA, first_slot, buffer.len())?;
         let stream = self.require_streams(DMA)?;
+        // Unless both are 0, every 256th read sends an unexpected status.
+        let counters = self.variables()?.slot_counters(QUEUE_SLOT);
         let queues = self.queues()?;
         let ([stream_high, stream_low], [sectors_high, sectors_low]) = (stream.to_be_bytes(), sectors.to_be_bytes());
         let end = first_slot + buffer.len().div_ceil(SLOT_LEN) as u8;
@@ -254,7 +254,7 @@ impl<T: Transport> Bridge<T> {
             (0xC412, 0x02),
             (0xC429, first_slot),
         ];
-        self.write_all(SLOT_COUNTERS.map(|at| (at, 0)).into_iter().chain(setup))?;
+        self.write_all(counters.map(|at| (at, 0)).into_iter().chain(setup))?;
         if let Err(error) = tell(self, queues.entry([first_slot, QUEUE_SLOT], None)) {
             // No device will complete the transfer. Only a port reset disarms the DMA.
             let _ = self.transport_mut().read_spare_stream(buffer, Duration::ZERO);

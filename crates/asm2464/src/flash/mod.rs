@@ -15,7 +15,7 @@ use thiserror::Error;
 use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 
-pub use spi::{BUDGET, RegisterFlash, Session};
+pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
 /// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;
@@ -63,6 +63,64 @@ pub trait RegisterAccess {
     fn pause(&mut self, time: Duration);
 }
 
+/// Access through a borrowed unit, which stays the caller's.
+impl<R: RegisterAccess> RegisterAccess for &mut R {
+    type Error = R::Error;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), Self::Error> {
+        (**self).exchange(writes, from, into)
+    }
+
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), Self::Error> {
+        (**self).write(writes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), Self::Error> {
+        (**self).send(bytes)
+    }
+
+    fn is_gone(error: &Self::Error) -> bool {
+        R::is_gone(error)
+    }
+
+    fn is_super_speed(&self) -> bool {
+        (**self).is_super_speed()
+    }
+
+    fn now(&mut self) -> Duration {
+        (**self).now()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        (**self).pause(time);
+    }
+}
+
+/// A flash's answer to command 9F: its maker, type and capacity.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display("{:02X} {:02X} {:02X}", _0[0], _0[1], _0[2])]
+pub struct JedecId(pub [u8; 3]);
+
+impl JedecId {
+    /// The maker's name; `None` for others than those whose parts are common on such boards. Source: JEP106, the makers'
+    /// data sheets.
+    pub const fn maker(self) -> Option<&'static str> {
+        match self.0[0] {
+            0x85 => Some("Puya"),
+            0x9D => Some("ISSI"),
+            0xC2 => Some("Macronix"),
+            0xC8 => Some("GigaDevice"),
+            0xEF => Some("Winbond"),
+            _ => None,
+        }
+    }
+}
+
 /// Reasons an access to the flash through registers failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum RegisterError<E: Error + 'static> {
@@ -70,8 +128,8 @@ pub enum RegisterError<E: Error + 'static> {
     #[error(transparent)]
     Access(#[from] E),
     /// No flash answers. Holds the answer to command 9F.
-    #[error("no SPI flash answers: its ID reads {:02X} {:02X} {:02X}", .0[0], .0[1], .0[2])]
-    NoFlash([u8; 3]),
+    #[error("no SPI flash answers: its ID reads {0}")]
+    NoFlash(JedecId),
     /// The controller does not complete a command.
     #[error("the flash controller has not ended command {command:02X} within {deadline:?}")]
     Controller {

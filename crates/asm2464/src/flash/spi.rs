@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PAGE_LEN, RegisterAccess, RegisterError, SECTOR_LEN};
+use super::{JedecId, PAGE_LEN, RegisterAccess, RegisterError, SECTOR_LEN};
 use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 
@@ -45,9 +45,10 @@ const READ_STATUS: u8 = 0x05;
 const WRITE_ENABLE: u8 = 0x06;
 const ERASE_SECTOR: u8 = 0x20;
 const READ_ID: u8 = 0x9F;
-/// Bits of the status register: busy; block protection.
+/// Bit of the status register: busy.
 const BUSY: u8 = 0x01;
-const PROTECTION: u8 = 0x1C;
+/// BP0 to BP2 of a flash's status register: the blocks that it protects.
+pub const PROTECTION: u8 = 0x1C;
 
 /// Number of attempts to change the protection. Source: openpilot's flasher.
 const PROTECT_TRIES: u32 = 5;
@@ -95,6 +96,7 @@ pub struct Session {
 #[derive(Debug)]
 pub struct RegisterFlash<R> {
     registers: R,
+    id: JedecId,
     session: Session,
     /// Bytes that one program writes.
     page_len: usize,
@@ -124,9 +126,18 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         registers.write(&SET_UP)?;
         registers.write(&[(at, byte[0] | bit)])?;
         let page_len = if registers.is_super_speed() { PAGE_LEN } else { HIGH_SPEED_PAGE_LEN };
-        let mut flash = Self { registers, session, page_len, is_ended: false };
-        let id: [u8; 3] = flash.agreed(READ_ID)?.ok_or(RegisterError::Disagrees("ID"))?;
-        if id == [0; 3] || id == [0xFF; 3] { Err(RegisterError::NoFlash(id)) } else { Ok(flash) }
+        let mut flash = Self { registers, id: JedecId([0; 3]), session, page_len, is_ended: false };
+        flash.id = JedecId(flash.agreed(READ_ID)?.ok_or(RegisterError::Disagrees("ID"))?);
+        if matches!(flash.id.0, [0, 0, 0] | [0xFF, 0xFF, 0xFF]) {
+            Err(RegisterError::NoFlash(flash.id))
+        } else {
+            Ok(flash)
+        }
+    }
+
+    /// The flash's ID.
+    pub const fn id(&self) -> JedecId {
+        self.id
     }
 
     /// Restarts the time limit with this budget.
@@ -329,7 +340,11 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         self.transact(WRITE_ENABLE, None, FROM_FLASH, 0)
     }
 
-    fn status(&mut self) -> Outcome<u8, R> {
+    /// Reads the status register.
+    ///
+    /// # Errors
+    /// [`RegisterError::Disagrees`], [`RegisterError::Access`].
+    pub fn status(&mut self) -> Outcome<u8, R> {
         let [status] = self.agreed(READ_STATUS)?.ok_or(RegisterError::Disagrees("status register"))?;
         Ok(status)
     }

@@ -4,11 +4,14 @@ use std::time::Instant;
 
 use asm2464::Bdf;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
+use asm2464::flash::{JedecId, PROTECTION, RegisterError, RegisterFlash};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::DMA_STATE;
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::bridge::{Behind, Bridge, CommandError, ControlError, Port, Transport, TransportError, UnitInfo};
+use asm2464_host::bridge::{
+    Behind, Bridge, CommandError, ControlError, OpenBridge, Port, Transport, TransportError, UnitInfo,
+};
 use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
@@ -27,13 +30,16 @@ const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 const READ_LEN: usize = 64;
 /// Number of times that the short bench sends each request.
 const REPEATS: usize = 50;
+/// The part's revision. Source: open firmware's pull request 63. Recordings of vendor firmware read 04.
+const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
 /// The last slot of the SRAM, the target of the bulk data.
 const SRAM_SLOT: u8 = 31;
 
 /// Actions besides reading that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoctorOptions {
-    /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM.
+    /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM and the registers through which
+    /// the flash is asked for its ID.
     pub write: bool,
     /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
@@ -71,6 +77,24 @@ pub struct Timing {
     pub longest_us: u64,
 }
 
+/// The flash, by its own answers to commands 9F and 05.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct FlashPart {
+    /// Its JEDEC ID: maker, type and capacity, in hexadecimal.
+    #[serde(serialize_with = "as_text")]
+    #[cfg_attr(feature = "schemas", schemars(with = "String"))]
+    pub jedec_id: JedecId,
+    /// Its status register.
+    pub status: u8,
+    /// The bits in it that protect blocks (BP0 to BP2); 0 if none is protected.
+    pub protection: u8,
+}
+
+fn as_text<S: serde::Serializer>(id: &JedecId, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(id)
+}
+
 /// Result of an examination. Fields that were not reached are empty.
 #[derive(Debug)]
 pub struct Examination {
@@ -82,6 +106,10 @@ pub struct Examination {
     pub opened: Result<(), Problem>,
     /// The firmware that it runs.
     pub runs: Option<Result<RunningFirmware, Problem>>,
+    /// The part's revision: XDATA 0xC8FF.
+    pub part_revision: Option<Result<u8, Problem>>,
+    /// The flash behind it. Only open firmware gives access to it.
+    pub flash_part: Option<Result<FlashPart, Problem>>,
     /// State of its bulk pipes.
     pub pipes: PipeState,
     /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
@@ -117,6 +145,8 @@ pub fn examine(
         descriptors: port.descriptors(),
         opened: Ok(()),
         runs: None,
+        part_revision: None,
+        flash_part: None,
         pipes: PipeState::NotAsked,
         behind: None,
         link: None,
@@ -167,6 +197,7 @@ fn vendor(
     seen.runs = Some(Ok(observed.running.runs(library)));
     seen.behind = Some(observed.running.behind.clone());
     let mut bridge = port.open()?;
+    seen.part_revision = Some(bridge.xdata_byte(PART_REVISION).map_err(|error| Problem::of(&error)));
     if options.compare {
         seen.exchanges = ask_vendor(&mut bridge);
         compare(seen, &observed);
@@ -249,11 +280,18 @@ fn open(
     if options.compare {
         seen.exchanges = ask_open(&mut bridge);
     }
+    let mut revision = [0];
+    let asked = bridge.xdata_read(PART_REVISION, &mut revision).map_err(|error| Problem::of(&error));
+    seen.part_revision = Some(asked.map(|()| revision[0]));
     seen.supply = Some(bridge.supply().map_err(|error| Problem::of(&error)));
     interrupt.check()?;
     look_behind(seen, &mut bridge, interrupt);
     if seen.bench_failure.is_none() {
         seen.bench_failure = bench(seen, &mut bridge, options.write).err().map(|error| Problem::of(&error));
+    }
+    // Last, because it sets up the flash controller.
+    if options.write || options.compare {
+        seen.flash_part = Some(flash_part(&mut bridge).map_err(|error| Problem::of(&error)));
     }
     drop(bridge);
     if options.compare {
@@ -265,6 +303,13 @@ fn open(
         }
     }
     Ok(())
+}
+
+/// Asks the flash through its controller's registers. Writes nothing to it.
+fn flash_part(bridge: &mut OpenBridge) -> Result<FlashPart, RegisterError<ControlError>> {
+    let mut flash = RegisterFlash::new(bridge)?;
+    let status = flash.status()?;
+    Ok(FlashPart { jedec_id: flash.id(), status, protection: status & PROTECTION })
 }
 
 /// Adds the chip model's answers, with the unit's own configuration if it has one.

@@ -28,8 +28,10 @@ const ENTRY_ID: u16 = 0xB80C;
 /// Bytes of an entry and of the queue.
 const ENTRY_LEN: u64 = 16;
 const QUEUE_LEN: u64 = 0x200;
-/// State that a WRITE(16) is expected to change: counters, slots in use, the first free slot, the ends of the queues.
-const AFTER_WRITE: [(u16, usize); 4] = [(0x0517, 3), (0xCE40, 4), (0xCE60, 1), (0x0456, 5)];
+/// Registers and variables that a WRITE(16) is expected to change besides the counters of [`Bridge::variables`]: slots in
+/// use, the first free slot, the ends of the queues. The last are at the same address in 240417 and in 231204, by their
+/// code.
+const AFTER_WRITE: [(u16, usize); 3] = [(0xCE40, 4), (0xCE60, 1), (0x0456, 5)];
 
 /// The experiments, the safest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
@@ -208,23 +210,24 @@ fn slots_after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<ExperimentA
     let after = after_write(bridge)?;
     bridge.free_slots(PAGE)?;
     let freed = after_write(bridge)?;
-    let words = |bytes: &[Vec<u8>]| {
-        let groups = AFTER_WRITE.iter().zip(bytes).map(|((at, _), bytes)| format!("{at:04X} {bytes:02x?}"));
-        groups.collect::<Vec<_>>().join(", ")
+    let words = |groups: &[(u16, Vec<u8>)]| {
+        groups.iter().map(|(at, bytes)| format!("{at:04X} {bytes:02x?}")).collect::<Vec<_>>().join(", ")
     };
     let saw = format!("before {}; after {}; freed {}", words(&before), words(&after), words(&freed));
     let takes_a_slot = before[1] != after[1] && after[1] != freed[1];
-    let counts = after[0].iter().any(|count| *count != 0) && freed[0].iter().all(|count| *count == 0);
+    let counts = after[0].1.iter().any(|count| *count != 0) && freed[0].1.iter().all(|count| *count == 0);
     Ok((if takes_a_slot && counts { Answer::Yes } else { Answer::No }, saw))
 }
 
-fn after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Vec<Vec<u8>>, CommandError> {
+/// The state that a WRITE(16) changes, by address, the counters first.
+fn after_write<T: Transport>(bridge: &mut Bridge<T>) -> Result<Vec<(u16, Vec<u8>)>, CommandError> {
+    let counters = bridge.variables()?.counters();
     let read = |(at, len): (u16, usize)| {
         let mut bytes = vec![0; len];
         bridge.xdata_read(XdataAddress::main(at), &mut bytes)?;
-        Ok(bytes)
+        Ok((at, bytes))
     };
-    AFTER_WRITE.into_iter().map(read).collect()
+    [(counters[0].0, counters.len())].into_iter().chain(AFTER_WRITE).map(read).collect()
 }
 
 fn window_pages<T: Transport>(bridge: &mut Bridge<T>) -> Result<ExperimentAnswer, CommandError> {

@@ -10,7 +10,7 @@ mod problem;
 mod questions;
 mod report;
 
-pub use examine::{DoctorOptions, Examination, PipeState, Timing, examine};
+pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
 pub use problem::Problem;
 pub use questions::{Exchange, Question};

@@ -9,7 +9,7 @@ use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
 
-use super::examine::{Examination, PipeState, Timing};
+use super::examine::{Examination, FlashPart, PipeState, Timing};
 use super::experiments::Finding;
 use super::problem::Problem;
 use super::questions::Exchange;
@@ -39,6 +39,10 @@ pub struct DoctorReport<'a, V> {
     opened: Option<ErrorCode<'a>>,
     runs: Option<String>,
     runs_problem: Option<ErrorCode<'a>>,
+    /// XDATA 0xC8FF.
+    part_revision: Option<u8>,
+    /// The flash behind the bridge, if the firmware gives access to it.
+    flash_part: Option<FlashPart>,
     pipes: &'a PipeState,
     behind: Option<&'static str>,
     link: Option<&'a Link>,
@@ -136,6 +140,8 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             // Only known patches are named, and an image's product string is the unit's own.
             runs: runs.map(|runs| text(&runs.to_string())),
             runs_problem,
+            part_revision: seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied()),
+            flash_part: seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied()),
             pipes: &seen.pipes,
             behind: seen.behind.as_ref().map(behind),
             link,

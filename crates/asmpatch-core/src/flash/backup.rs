@@ -2,8 +2,10 @@
 //!
 //! [`read`] takes it from a unit, [`super::backup_folder`] puts it into files.
 
+use std::path::Path;
+
 use asm2464::firmware::{
-    BlockIndex, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
+    BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
 };
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, Location};
@@ -13,7 +15,11 @@ use sha2::{Digest, Sha256};
 use super::access::Access;
 use super::blocks::is_readable;
 use super::error::FlashError;
+use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
+
+/// Maximum number of characters of a serial number or a port in a folder's name.
+const NAME_MAX: usize = 64;
 
 /// Backup of the first slot of a unit's flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,13 +89,31 @@ impl Backup {
     }
 
     /// Folder name with the unit and the content: `asmpatch-backup-<serial>-<first 8 digits of the digest>`.
+    ///
+    /// Open firmware shows the same serial number on many units, and says nothing of the one in block 0. Its backups have
+    /// block 0's, and the port: `asmpatch-backup-<serial>-at-<port>-<digits>`. So do those of a unit that shows zeros.
     pub fn folder_name(&self) -> String {
-        let serial: String =
-            self.unit.serial.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' }).collect();
-        let serial = if serial.is_empty() { "no-serial" } else { &serial };
+        let is_open = self.unit.state == BridgeState::OpenFirmware.to_string();
+        let own = UnitIdentity::of(self.blocks.each_ref().map(Some)).own().serial.filter(|_| is_open);
+        let shown = Some(&self.unit.serial).filter(|serial| !is_open || !is_nobodys(serial));
+        let serial = own.as_ref().or(shown).filter(|serial| !serial.is_empty()).map_or("no-serial".to_owned(), in_name);
+        let place = if is_open || is_nobodys(&self.unit.serial) { self.place() } else { String::new() };
         let [a, b, c, d, ..] = self.content_digest();
-        format!("asmpatch-backup-{serial}-{a:02x}{b:02x}{c:02x}{d:02x}")
+        format!("asmpatch-backup-{serial}{place}-{a:02x}{b:02x}{c:02x}{d:02x}")
     }
+
+    /// The unit's port; of a virtual unit the last folder.
+    fn place(&self) -> String {
+        let device = &self.unit.device;
+        let last = Path::new(device.strip_prefix("virtual:").unwrap_or(device)).file_name();
+        last.map_or_else(String::new, |name| format!("-at-{}", in_name(&name.to_string_lossy())))
+    }
+}
+
+/// What a file system minds nowhere, of a text of any length.
+fn in_name(text: impl AsRef<str>) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
+    text.as_ref().chars().take(NAME_MAX).map(safe).collect()
 }
 
 /// Extracts the image file from the two parts by its own length field. If the field is invalid, returns everything, so
@@ -166,6 +190,8 @@ pub fn read(
 pub(crate) mod tests {
     use asm2464::firmware::known_blocks;
 
+    use super::super::blocks::BlockBytes;
+    use super::super::decide::samples::{block_one, block_zero};
     use super::*;
 
     /// Builds an image of the vendor's shape: longer than one part.
@@ -223,6 +249,29 @@ pub(crate) mod tests {
         other = backup.clone();
         other.unit.device = "3-1".into();
         assert_eq!(other.folder_name(), name);
+    }
+
+    #[test]
+    fn two_docks_with_open_firmware_and_the_same_content_have_backups_of_their_own() {
+        let open = |device: &str, serial: &str, blocks: [BlockBytes; 2]| {
+            let mut backup = sample_backup();
+            backup.unit.state = BridgeState::OpenFirmware.to_string();
+            (backup.unit.device, backup.unit.serial, backup.blocks) = (device.into(), serial.into(), blocks);
+            backup.folder_name()
+        };
+        let known = known_blocks().map(|block| *block.bytes());
+        let one = open("3-1.2", "000000000000", known);
+        assert!(one.starts_with("asmpatch-backup-no-serial-at-3-1.2-"), "{one}");
+        assert_ne!(one, open("3-1.3", "000000000000", known));
+        assert_eq!(one, open("3-1.2", "000000000000", known));
+        // The chip's number, unless the configuration has the unit's own.
+        let chips = open("3-1.2", "C0FFEE", known);
+        assert!(chips.starts_with("asmpatch-backup-C0FFEE-at-3-1.2-"), "{chips}");
+        let own = open("3-1.2", "C0FFEE", [block_zero("DOCK7"), block_one(1)]);
+        assert!(own.starts_with("asmpatch-backup-DOCK7-at-3-1.2-"), "{own}");
+        let hostile = open("virtual:/tmp/a b/../\u{1b}[2J", &"x".repeat(300), known);
+        assert!(hostile.len() < 200 && hostile.is_ascii() && !hostile.contains(['/', ' ', '\u{1b}']), "{hostile}");
+        assert!(open("virtual:..", "1", known).starts_with("asmpatch-backup-1-"));
     }
 
     proptest::proptest! {

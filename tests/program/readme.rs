@@ -4,23 +4,40 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::process::Command;
 
 use asm2464_chip::practice;
-
-use crate::terminal::{self, Errors};
 
 const SESSION: [&str; 3] =
     ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];
 
-/// Runs the session and returns what its terminal shows.
+/// Width of the terminal in columns. Longer lines wrap.
+const COLUMNS: usize = 112;
+
+/// Runs the session and returns its terminal output.
 fn session(folder: &Path) -> String {
     let mut shown = String::new();
     for line in SESSION {
         let _ = writeln!(shown, "\x1b[1m$ {line}\x1b[0m");
-        // The progress would be drawn over.
-        let (status, text) = terminal::run(folder, line, Errors::Dropped);
-        assert_eq!(status, Some(0), "{line}: {text}");
-        shown.push_str(&text.replace('\r', ""));
+        let output = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
+            .args(line.split(' ').skip(1))
+            .current_dir(folder)
+            .env("ASMPATCH_DEVICE", "virtual:dock")
+            .env("ASMPATCH_BACKUP_DIR", "backups")
+            .env("ASMPATCH_CONFIG", "")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
+        for line in String::from_utf8(output.stdout).unwrap().lines() {
+            let line: Vec<char> = line.chars().collect();
+            for part in line.chunks(COLUMNS) {
+                shown.extend(part);
+                shown.push('\n');
+            }
+            if line.is_empty() {
+                shown.push('\n');
+            }
+        }
     }
     shown
 }

@@ -54,10 +54,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let demo = Demo::new(folder, interrupt::install());
     let library = crate::embedded::patches()?;
 
-    outln!(
-        "{} Nothing is attached, and nothing leaves this machine.",
-        "The whole trip on a virtual unit.".bold()
-    );
+    outln!("{} Nothing is attached, and nothing leaves this machine.", "The whole trip on a virtual unit.".bold());
     begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
     outln!("  {}", "as `asmpatch download` does, here from a server that ends with the demo".dimmed());
     let stock = demo.download()?;

@@ -283,7 +283,9 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
         outln!(
             "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does"
         );
-        outln!("  not know this image gets 2/3A (medium not present) for each WRITE(16): docs/firmware.md, \"Other versions\"");
+        outln!(
+            "  not know this image gets 2/3A (medium not present) for each WRITE(16): docs/firmware.md, \"Other versions\""
+        );
     }
     if dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);

@@ -163,8 +163,7 @@ fn benched_on(model: Option<SharedBridge>, bridge: &mut OpenBridge, paths: &[Pat
     };
     let text = String::new;
     let (device, usb_id, serial) = (text(), text(), text());
-    let who =
-        BenchUnit { device, is_virtual: true, usb_id, serial, state: text(), transport: text(), behind: text() };
+    let who = BenchUnit { device, is_virtual: true, usb_id, serial, state: text(), transport: text(), behind: text() };
     bench::run_open(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
 

@@ -277,7 +277,9 @@ impl Step<'_, '_> {
             Level::Cpu if state == Some(BridgeState::OpenFirmware) => self.reset_by_register(now),
             Level::Cpu => self.reset_by_command(),
             Level::PortPower => self.cycle_port(now),
-            Level::Cable if self.options.replug.is_zero() => Ok(Err("there is no terminal on which to ask you to unplug it".to_owned())),
+            Level::Cable if self.options.replug.is_zero() => {
+                Ok(Err("there is no terminal on which to ask you to unplug it".to_owned()))
+            }
             Level::Cable => {
                 (self.told)(RestartEvent::Replug);
                 self.wait(self.options.replug, "unplugged and plugged in again")

@@ -131,7 +131,10 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
         seen.pipes = PipeState::Dead;
         let page = diagnose(&seen, "virtual:u");
         let pipes = line(&page, "bulk pipes");
-        assert!(page.runtime.is_none() && pipes.found.starts_with("the unit answers neither commands nor control requests"), "{page:#?}");
+        assert!(
+            page.runtime.is_none() && pipes.found.starts_with("the unit answers neither commands nor control requests"),
+            "{page:#?}"
+        );
         assert!(known.iter().all(|known| pipes.found.contains(known)), "{pipes:?}");
         assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
     }

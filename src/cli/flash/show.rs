@@ -82,7 +82,12 @@ pub fn plan(
         line("serial", &format!("couldn't check whether another unit has the same serial number: {why}"));
     }
     if let Some((from, to)) = terms.other_line {
-        line("line", &format!("the version's line (its last three bytes) changes from {from} to {to}; nobody knows whether it fits this board"));
+        line(
+            "line",
+            &format!(
+                "the version's line (its last three bytes) changes from {from} to {to}; nobody knows whether it fits this board"
+            ),
+        );
     }
     for why in &terms.unproven {
         line("unproven", &why.to_string());

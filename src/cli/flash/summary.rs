@@ -65,9 +65,7 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
     }
-    let need_power = |unit: &&PreparedUnit| {
-        matches!(&unit.outcome, UnitOutcome::Written(report) if report.needs_power && !report.location.is_virtual())
-    };
+    let need_power = |unit: &&PreparedUnit| matches!(&unit.outcome, UnitOutcome::Written(report) if report.needs_power && !report.location.is_virtual());
     let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
     if !powerless.is_empty() {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));

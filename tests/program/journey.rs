@@ -9,7 +9,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::Port as _;
 use asmpatch_core::flash::access::Access;
 
-use crate::terminal::{self, COLUMNS, Errors};
+use crate::terminal::{self, COLUMNS};
 
 /// What somebody at a terminal sees of a shell's command: its status, and the lines on the screen.
 struct Seen {
@@ -36,7 +36,7 @@ fn on_screen(text: &str) -> Vec<String> {
 }
 
 fn at_terminal(folder: &Path, line: &str) -> Seen {
-    let (status, text) = terminal::run(folder, line, Errors::Shown);
+    let (status, text) = terminal::run(folder, line);
     Seen { status, lines: on_screen(&text) }
 }
 

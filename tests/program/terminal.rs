@@ -4,22 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// The terminal's width.
 pub const COLUMNS: usize = 80;
-
-/// Where the errors of a command go, and its progress.
-#[derive(Clone, Copy)]
-pub enum Errors {
-    /// To the terminal.
-    Shown,
-    /// Nowhere.
-    Dropped,
-}
 
 /// A terminal's two ends: ours and the command's.
 fn ends() -> (File, File) {
@@ -33,7 +24,7 @@ fn ends() -> (File, File) {
 
 /// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its status
 /// and what the terminal got.
-pub fn run(folder: &Path, line: &str, errors: Errors) -> (Option<i32>, String) {
+pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let (mut ours, theirs) = ends();
     let program = Path::new(env!("CARGO_BIN_EXE_asmpatch")).parent().unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -43,14 +34,7 @@ pub fn run(folder: &Path, line: &str, errors: Errors) -> (Option<i32>, String) {
     command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR").env("ASMPATCH_CONFIG", "");
     command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
     command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
-    command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap());
-    command.stderr(match errors {
-        Errors::Shown => theirs.into(),
-        Errors::Dropped => {
-            drop(theirs);
-            Stdio::null()
-        }
-    });
+    command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);
     let mut child = command.spawn().unwrap();
     // Only the child has the other end now, so reading ends with it.
     drop(command);

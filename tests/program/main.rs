@@ -14,8 +14,10 @@ mod flash;
 #[cfg(unix)]
 mod hostile;
 mod open_flash;
+mod other_versions;
 mod readme;
 mod soak;
 mod transcripts;
 mod vendor_flash;
 mod vm;
+mod xdata;

@@ -138,10 +138,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         None if open.is_some() => {}
         None => {
             outln!("  image      unknown: not a known image, with or without the known patches");
-            let set = PatchSet::resolve(&library, &Selection::default(), &input.image, input.sha256);
-            for (patch, hunk) in set.iter().flat_map(|set| set.located()) {
-                let id = patch.id.shown();
-                outln!("  patches    none; {id} fits by its signature, at {}: `asmpatch patch` proves its effect", hunk.at);
+            if let Ok(set) = PatchSet::resolve(&library, &Selection::default(), &input.image, input.sha256) {
+                for (patch, hunk) in set.located() {
+                    outln!("  patches    none; {} fits by its signature, at {}", patch.id.shown(), hunk.at);
+                }
             }
         }
         Some(Identified { patches, .. }) => {

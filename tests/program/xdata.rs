@@ -7,8 +7,7 @@ use crate::schemas;
 #[test]
 fn a_whole_page_is_read_and_watched() {
     let home = tempfile::tempdir().unwrap();
-    let words =
-        ["xdata", "read", "0", "0x10000", "--watch", "0.1", "--json", "--device", "virtual:unit"];
+    let words = ["xdata", "read", "0", "0x10000", "--watch", "0.1", "--json", "--device", "virtual:unit"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
     let output = command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(words).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

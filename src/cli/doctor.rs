@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use asm2464::escape::Escape as _;
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
+use asm2464_host::usb::sysfs::Sysfs;
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::record::{self, ReportedRecord};
@@ -27,6 +28,7 @@ use super::context::Context;
 use super::device::PortArgs;
 use super::flash::recovery::Action;
 use super::known::PatchDirs;
+use super::list::tunnelled_note;
 use super::{output, print};
 use crate::cli::errors::Exit;
 use crate::interrupt;
@@ -134,6 +136,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     if !args.json {
         show(&seen.unit, &diagnosis);
+        if !seen.unit.is_virtual() {
+            tunnelled_note(&Sysfs::system()).iter().for_each(|note| outln!("{note}"));
+        }
     }
     let (findings, trouble) = if args.experiments {
         experiments::run(args, &seen, recording.capture(), interrupt)?

@@ -7,7 +7,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::open_image::OpenImage;
-use asmpatch_core::patch::{self, Identified};
+use asmpatch_core::patch::{self, Identified, PatchSet, Selection};
 use serde::Serialize;
 
 use super::context::Context;
@@ -136,7 +136,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     match &identified {
         None if open.is_some() => {}
-        None => outln!("  image      unknown: not a known image, with or without the known patches"),
+        None => {
+            outln!("  image      unknown: not a known image, with or without the known patches");
+            if let Ok(set) = PatchSet::resolve(&library, &Selection::default(), &input.image, input.sha256) {
+                for (patch, hunk) in set.located() {
+                    outln!("  patches    none; {} fits by its signature, at {}", patch.id.shown(), hunk.at);
+                }
+            }
+        }
         Some(Identified { patches, .. }) => {
             outln!("  image      {}", base_name.unwrap_or_default().shown());
             if patches.is_empty() {

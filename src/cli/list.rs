@@ -6,6 +6,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
+use asm2464_host::usb::sysfs::Sysfs;
 use asmpatch_core::devices::{Devices, KnownDevice};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::access::Access;
@@ -115,6 +116,9 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         outln!("  next: {}", help(&error));
     } else {
         rows.iter().for_each(show);
+        if args.devices.is_empty() {
+            tunnelled_note(&Sysfs::system()).iter().for_each(|note| outln!("{note}"));
+        }
     }
     Ok(Exit::Done)
 }
@@ -248,6 +252,14 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
     }
 }
 
+/// What to say, beside units, of the devices that are connected over USB4 or Thunderbolt: one of them may be another dock.
+pub(super) fn tunnelled_note(sysfs: &Sysfs) -> Option<String> {
+    let devices = sysfs.tunnelled();
+    let names = devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let error = OpenError::Tunnelled(devices);
+    (!names.is_empty()).then(|| format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error)))
+}
+
 /// Prints a unit in a few lines: a table with everything would be wider than a terminal.
 fn show(row: &ListedUnit) {
     let unit = &row.unit;
@@ -327,6 +339,20 @@ mod tests {
             unread: None,
             notes: Vec::new(),
         }
+    }
+
+    #[test]
+    fn docks_that_tunnel_are_named_beside_units_with_the_ways_out() {
+        let root = tempfile::tempdir().unwrap();
+        let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
+        assert_eq!(tunnelled_note(&sysfs), None);
+        let device = root.path().join("bus/thunderbolt/devices/0-1");
+        std::fs::create_dir_all(&device).unwrap();
+        std::fs::write(device.join("vendor_name"), "ASMedia\n").unwrap();
+        std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
+        let note = tunnelled_note(&sysfs).unwrap();
+        assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
+        assert!(note.contains("USB 3 port, cable or hub") && note.contains("docs/recovery.md"), "{note}");
     }
 
     #[test]

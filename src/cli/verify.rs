@@ -181,7 +181,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
         let verification = patch::verify(&library, &bytes, &expect);
-        let booted = args.boot.then(|| Booting::of(&verification, context)).transpose()?;
+        let booted = args.boot.then(|| Booting::of(&verification, &library, context)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);

@@ -196,7 +196,8 @@ enum Access {
 
 impl Access {
     fn read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
-        let pieces = (0..).step_by(PIECE).zip(buffer.chunks_mut(PIECE));
+        // A range without an end would step past the page's last address.
+        let pieces = (0..=u16::MAX).step_by(PIECE).zip(buffer.chunks_mut(PIECE));
         for (offset, piece) in pieces {
             interrupt::install().check()?;
             let from = from.plus(offset);
@@ -380,7 +381,7 @@ fn watch(
             outcome => outcome?,
         }
         let seconds = began.elapsed().as_secs_f64();
-        for (offset, (was, is)) in (0..).zip(before.iter().zip(&now)).filter(|(_, (was, is))| was != is) {
+        for (offset, (was, is)) in (0..=u16::MAX).zip(before.iter().zip(&now)).filter(|(_, (was, is))| was != is) {
             let at = from.plus(offset);
             if !is_quiet {
                 outln!("{seconds:8.2} s  {:#06x}  {was:02x} -> {is:02x}{}", at.addr, named(at));
@@ -392,6 +393,16 @@ fn watch(
         before.copy_from_slice(&now);
     }
     Ok(changes)
+}
+
+/// Whether a unit left the bus.
+fn is_gone(failure: &AnyFailure) -> bool {
+    matches!(failure.coded().code(), "asmpatch::usb::disconnected" | "asmpatch::control::disconnected")
+}
+
+/// Whether the last byte of a range is in a register that takes the unit off the bus.
+fn leaves_at_the_end(from: XdataAddress, len: usize) -> bool {
+    disruptions(from.plus((len - 1) as u16), 1).iter().any(|found| found.takes_off_the_bus())
 }
 
 fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
@@ -408,11 +419,18 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
         ask::confirm("write it?", interrupt::install())?;
     }
     with_unit(&args.unit, true, |unit, device| {
-        unit.write(from, bytes)?;
+        let has_left = match unit.write(from, bytes) {
+            // What follows a register that takes the unit off the bus is not written.
+            Err(failure) if is_gone(&failure) && leaves_at_the_end(from, bytes.len()) => true,
+            outcome => outcome.map(|()| false)?,
+        };
         if args.unit.json {
             print::json(&XdataJson::of(device, from, bytes, None));
         } else {
             outln!("{}: {} bytes written at {:#06x}{}", device.shown(), bytes.len(), from.addr, named(from));
+            if has_left {
+                outln!("the unit left the bus, as this register makes it do: `asmpatch list` shows when it is back");
+            }
         }
         Ok(())
     })?;

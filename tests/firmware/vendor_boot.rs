@@ -2,9 +2,11 @@
 //! fail.
 
 use asm2464::TransportKind;
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
+use asmpatch_core::patch::{PatchSet, Selection};
 
 use crate::chip_images::{powered_on, with};
 
@@ -38,21 +40,36 @@ fn every_image_boots_and_enumerates_on_a_newer_part() {
     }
 }
 
-fn effects(image: &Image, effects: Effects) -> BootReport {
+fn effects(image: &Image, effects: Effects<'_>) -> BootReport {
     boot::check_effects(image, effects, &ProofBudget::default()).unwrap()
 }
 
-const ALL: Effects = Effects { answers_writes: true, e4_length_16: true, read16_sram: true };
+const STATUS: Effects<'static> =
+    Effects { answers_writes: true, e4_length_16: false, read16_sram: false, initialisation: None };
+const ALL: Effects<'static> = Effects { e4_length_16: true, read16_sram: true, ..STATUS };
 
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_shows_the_effects_of_the_patches_in_it() {
-    let status = Effects { answers_writes: true, ..Effects::default() };
     let all = with(&["e4-length-16", "read16-sram"]);
-    for (image, expected) in [(vendor(), Effects::default()), (with(&[]), status), (all, ALL)] {
+    for (image, expected) in [(vendor(), Effects::default()), (with(&[]), STATUS), (all, ALL)] {
         let report = effects(&image, expected);
         assert!(report.holds(), "{report:#?}");
     }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
+fn patched_231204_answers_writes_after_its_own_initialisation() {
+    let stock = image("ASMPATCH_VENDOR_231204_IMAGE");
+    let library = asmpatch::embedded::patches().unwrap();
+    let digest = Sha256Digest::of(&stock.to_file());
+    let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
+    let patched = set.apply().unwrap().image;
+    let report = effects(&patched, STATUS);
+    assert!(report.holds(), "{report:#?}");
+    let (check, _) = effects(&stock, STATUS).failure().map(|(check, fault)| (check.what, fault.clone())).unwrap();
+    assert_eq!(check, "answers WRITE(16) without an SSD", "without the patch it does not");
 }
 
 #[test]

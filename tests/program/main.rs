@@ -16,6 +16,7 @@ mod hostile;
 #[cfg(unix)]
 mod journey;
 mod open_flash;
+mod other_versions;
 #[cfg(unix)]
 mod readme;
 mod soak;
@@ -24,3 +25,4 @@ mod terminal;
 mod transcripts;
 mod vendor_flash;
 mod vm;
+mod xdata;

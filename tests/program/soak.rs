@@ -5,6 +5,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use asm2464::digest::Sha256Digest;
+use asm2464_chip::practice;
+use asmpatch_core::patch::{PatchSet, Selection};
+
 use crate::schemas;
 
 fn asmpatch(folder: &Path, words: &[&str]) -> Command {
@@ -13,8 +17,23 @@ fn asmpatch(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// A virtual unit with the practice image and these faults.
+/// A virtual unit with the patched practice image and these faults.
 fn unit(scenario: &str) -> tempfile::TempDir {
+    let folder = unpatched_unit("");
+    let stock = practice::image();
+    let library = asmpatch::embedded::patches().unwrap();
+    let digest = Sha256Digest(stock.sha256());
+    let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
+    fs::write(folder.path().join("patched.bin"), set.apply().unwrap().image.to_file()).unwrap();
+    let words = ["flash", "patched.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
+    let output = asmpatch(folder.path(), &words).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
+    folder
+}
+
+/// A virtual unit with the practice image and these faults.
+fn unpatched_unit(scenario: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("unit")).unwrap();
     fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
@@ -27,8 +46,9 @@ fn text(output: &Output) -> String {
 
 #[test]
 fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_were_allowed() {
-    let faults = "[[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 2500\n\
-                  [[fault]]\nkind = 'short-data'\nopcode = 0xE4\nnth = 3000\n";
+    // The check before the soak sends 17 WRITE(16).
+    let faults = "[[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 20\n\
+                  [[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 22\n";
     let folder = unit(faults);
     let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--json", "--svg", "soak.svg"];
     let output = asmpatch(folder.path(), &words).output().unwrap();
@@ -36,7 +56,7 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     schemas::check_document("bench-soak", &report).unwrap();
     assert_eq!((&report["error_count"], &report["ended"]), (&2.into(), &"completed".into()));
-    assert_eq!((&report["errors"][0]["kind"], &report["errors"][0]["count"]), (&"short".into(), &2.into()));
+    assert_eq!((&report["errors"][0]["kind"], &report["errors"][0]["count"]), (&"wire".into(), &2.into()));
     let svg = fs::read_to_string(folder.path().join("soak.svg")).unwrap();
     assert!(svg.starts_with("<svg") && svg.contains("throughput over time; 2 errors"), "{svg}");
 
@@ -49,6 +69,41 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     assert!(text(&output).contains("asmpatch::bench::errors") && text(&output).contains("  2 errors, "));
     assert!(text(&output).lines().all(|line| line.chars().count() <= 100), "{}", text(&output));
     assert_eq!(limited("100000").status.code(), Some(0));
+}
+
+/// Soaks the unit of a folder. Returns its status and its words.
+fn soaked(folder: &Path) -> (Option<i32>, String) {
+    let words = ["bench", "--device", "virtual:unit", "--soak", "1s", "--timeout", "0.3"];
+    let output = asmpatch(folder, &words).output().unwrap();
+    (output.status.code(), text(&output))
+}
+
+#[test]
+fn a_path_that_was_left_out_has_not_passed() {
+    // Stock firmware never answers WRITE(16).
+    let (status, said) = soaked(unpatched_unit("").path());
+    assert_eq!(status, Some(1), "{said}");
+    assert!(said.contains("✗ WRITE(16): left out") && said.contains("asmpatch::bench::failed"), "{said}");
+    assert!(!said.contains("no errors"), "{said}");
+    let (status, said) = soaked(unit("").path());
+    assert!(status == Some(0) && said.contains("  no errors"), "{said}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
+    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
+    let folder = unpatched_unit("");
+    fs::copy(image, folder.path().join("open.bin")).unwrap();
+    let words = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
+    let output = asmpatch(folder.path(), &words).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    for (scenario, code) in [("bulk-hangs = true\n", "failed"), ("pcie-link-lost-after = 3000\n", "corrupt")] {
+        fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
+        let (status, said) = soaked(folder.path());
+        assert!(status == Some(1) && said.contains(&format!("asmpatch::bench::{code}")), "{scenario}{said}");
+        assert!(!said.contains("no errors"), "{said}");
+    }
 }
 
 #[cfg(unix)]
@@ -65,4 +120,5 @@ fn ctrl_c_ends_a_soak_with_what_was_measured() {
     schemas::check_document("bench-soak", &report).unwrap();
     assert_eq!((&report["ended"], &report["asked_s"]), (&"stopped".into(), &3600.0.into()));
     assert!(report["elapsed_s"].as_f64().unwrap() < 60.0 && report["bytes"].as_u64().unwrap() > 0);
+    assert!(report["over_time"].as_array().unwrap().len() > 20, "a picture of the time that it lasted");
 }

@@ -41,9 +41,14 @@ fn reopened<T>(mut open: impl FnMut() -> Option<T>) -> Option<T> {
 
 /// Soaks until this many errors have been counted and half a second more, so that one too many would show.
 fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
+    soaked_for(Duration::from_secs(60), image, scenario, errors)
+}
+
+/// As [`soaked`], at most for this long.
+fn soaked_for(duration: Duration, image: &Image, scenario: &str, errors: u64) -> SoakReport {
     let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"soak", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("virtual:soak".to_owned(), unit);
-    let plan = SoakPlan { duration: Duration::from_secs(60), timeout: Duration::from_secs(2), seed: 7 };
+    let plan = SoakPlan { duration, timeout: Duration::from_secs(2), seed: 7 };
     let who = BenchUnit { is_virtual: true, ..BenchUnit::default() };
     let flag = AtomicBool::new(false);
     let mut seen = None;
@@ -151,7 +156,29 @@ fn an_error_while_the_unit_is_prepared_is_tried_again_before_the_time_begins() {
         let report = soaked(&patched_practice(), &fault, 0);
         assert_eq!((report.error_count, report.ended), (0, Ended::Stopped), "{kind} {nth}");
         assert_eq!(report.left_out, [], "{kind} {nth}");
+        assert!(!report.preparation.is_empty(), "{kind} {nth}: an error before the time is told too");
     }
+    assert_eq!(soaked(&patched_practice(), "", 0).preparation, []);
+}
+
+#[test]
+fn a_unit_that_stays_away_past_the_end_has_not_lasted_the_whole_time() {
+    let fault = "[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\nnth = 25\n";
+    // It is awaited for two seconds.
+    let report = soaked_for(Duration::from_secs(2), &patched_practice(), fault, u64::MAX);
+    assert_eq!((counts(&report), report.ended), (vec![(ErrorKind::Gone, 1)], Ended::Vanished), "{report:#?}");
+    assert!(report.elapsed_s > 2.0, "{report:#?}");
+}
+
+#[test]
+fn a_path_that_works_again_after_the_unit_came_back_is_not_among_those_that_were_left_out() {
+    let faults = "back-after-ms = 100\n[[fault]]\nkind = 'timeout'\nopcode = 0x8A\nnth = 1\ntimes = 3\n\
+                  [[fault]]\nkind = 'disconnect'\nopcode = 0xE4\nnth = 3000\n";
+    let report = soaked(&patched_practice(), faults, 1);
+    assert_eq!((counts(&report), &report.left_out), (vec![(ErrorKind::Gone, 1)], &vec![]), "{report:#?}");
+    assert!(path(&report, Path::Write16).0 > 0, "{report:#?}");
+    let before: Vec<_> = report.preparation.iter().map(|error| (error.path, error.kind)).collect();
+    assert!(before.contains(&(Some(Path::Write16), ErrorKind::NoAnswer)), "{report:#?}");
 }
 
 #[test]

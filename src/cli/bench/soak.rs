@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asmpatch_core::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, PcieErrors, SoakPlan, SoakReport};
-use asmpatch_core::bench::{BenchError, BenchEvent, BenchUnit};
+use asmpatch_core::bench::soak::{
+    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport,
+};
+use asmpatch_core::bench::{BenchError, BenchEvent, BenchUnit, Outcome};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::{Chosen, OpenError};
 use asmpatch_files::atomic;
@@ -139,14 +141,17 @@ fn check(report: &SoakReport, args: &Args) -> Result<(), AnyFailure> {
     if report.ended == Ended::Vanished {
         return Err(Vanished { device: report.unit.device.clone() }.into());
     }
-    if report.count(ErrorKind::Differs) > 0 {
+    let differs = |left: &LeftOut| matches!(left.outcome, Outcome::Differs { .. });
+    if report.count(ErrorKind::Differs) > 0 || report.left_out.iter().any(differs) {
         return Err(CheckFailed::Corrupt.into());
     }
-    match args.max_errors_per_hour {
-        Some(most) if report.errors_per_hour > most => {
-            Err(CheckFailed::Errors { count: report.error_count, per_hour: report.errors_per_hour, most }.into())
-        }
-        _ => Ok(()),
+    if let Some(most) = args.max_errors_per_hour.filter(|most| report.errors_per_hour > *most) {
+        return Err(CheckFailed::Errors { count: report.error_count, per_hour: report.errors_per_hour, most }.into());
+    }
+    // What could not be soaked has not passed.
+    match report.left_out.first() {
+        Some(left) => Err(CheckFailed::Failed { path: left.path, what: left.outcome.to_string() }.into()),
+        None => Ok(()),
     }
 }
 
@@ -174,6 +179,11 @@ fn print_report(report: &SoakReport) {
     for left in &report.left_out {
         wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
     }
+    for PreparationError { path, kind, what } in &report.preparation {
+        let path = path.map(|path| format!("{path}: ")).unwrap_or_default();
+        let text = format!("before the time began, and not again: {path}{kind}: {}", what.shown());
+        wrapped(&format!("  {} ", "!".yellow()), "    ", &text);
+    }
     let mut table = plain();
     table.set_header(["path", "transfers", "MB", "compared", "errors"]);
     let megabytes = |bytes: u64| figure(bytes as f64 / 1e6);
@@ -190,6 +200,8 @@ fn print_report(report: &SoakReport) {
     over_time(report).iter().for_each(|line| outln!("{line}"));
     let rate = figure(report.errors_per_hour);
     let errors = match report.error_count {
+        0 if !report.left_out.is_empty() => "no error in the paths that were not left out".red().to_string(),
+        0 if !report.preparation.is_empty() => "no errors since the time began".yellow().to_string(),
         0 => "no errors".green().to_string(),
         1 => format!("1 error, {rate} an hour").red().to_string(),
         count => format!("{count} errors, {rate} an hour").red().to_string(),
@@ -200,6 +212,9 @@ fn print_report(report: &SoakReport) {
         wrapped("    ", "      ", &format!("{kind}: {count}, the first after {}: {first}", time(error.first_s)));
     }
     pcie_lines(&report.pcie);
+    if let Some(why) = &report.pcie_unread {
+        wrapped("  PCIe: ", "    ", &format!("error registers could not be read before the soak: {}", why.shown()));
+    }
 }
 
 /// Draws throughput over time, and below it where errors were.

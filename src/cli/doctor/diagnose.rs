@@ -4,6 +4,7 @@ use std::iter;
 
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
+use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
@@ -200,6 +201,17 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
             format!("tinygrad takes a product string that starts with `custom`: {}", flash("OPEN.bin")),
         ),
         (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() && id == UsbId::PATCHED => {
+            let variables = firmware.version().and_then(Variables::of);
+            if variables != Some(Variables::As240417) {
+                let (verdict, why) = match variables {
+                    Some(_) => (Bad, "it keeps elsewhere what that initialises, and answers each WRITE(16) with 2/3A"),
+                    None => (Unknown, "nobody knows where this version keeps what that initialises"),
+                };
+                let found = format!("{firmware}, under {id}: {PATCHED} initialises 240417; {why}");
+                let (open, patched) = (flash("OPEN.bin"), flash("PATCHED.bin"));
+                let advice = format!("{open} for {OPEN}, or {patched} with 240417, patched, for {PATCHED}");
+                return (advise(verdict, found, advice), None);
+            }
             let advice = format!("for later releases: {} with an image of the open firmware", flash("OPEN.bin"));
             return (advise(Good, format!("{firmware}, under {id}: {PATCHED}"), advice), Some(PATCHED));
         }

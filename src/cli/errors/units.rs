@@ -53,7 +53,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::svg", BadInput, "the figures are in `--json`; please report this as a bug";
     "asmpatch::bench::unknown_behind", Refused,
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
-         again. `--path e4-255` measures without writing";
+         again. `asmpatch bench --path e4-255` measures without writing";
     "asmpatch::bench::vanished", Device,
         "the report shows what was measured until then. Unplug the unit, wait five seconds, plug it in again, and see \
          what `asmpatch list` shows; then try another cable and port";
@@ -67,7 +67,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "discard what was read; run the command again, and if the error stays, try another cable and port";
     "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
     "asmpatch::bridge::unknown_variables", Refused,
-        "nothing was written: at the addresses of 240417 or 231204 this firmware may keep something else. \
+        "nothing was written: asmpatch knows these addresses by the version alone. At those of 240417 or 231204 this \
+         firmware may keep something else, also if `asmpatch patch` found that it is initialised like 240417. \
          `asmpatch bench --path e4-255` measures without the initialisation";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \

@@ -3,12 +3,14 @@
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
+use asm2464::scsi::runtime::Variables;
 use asm2464_chip::chip::boot::{self, Check, Effects};
-use asmpatch_core::patch::{Effect, Verification};
+use asmpatch_core::patch::{Effect, Library, NotProven, PatchSet, Verification, early_answer};
 use serde::Serialize;
 
 use crate::cli::context::Context;
 use crate::cli::{proof, table};
+use crate::interrupt;
 
 // Without an image there are no checks.
 #[derive(Serialize)]
@@ -42,14 +44,25 @@ impl Booting {
     ///
     /// # Errors
     /// Ctrl-C.
-    pub(super) fn of(verification: &Verification<'_>, context: &Context) -> Result<Self, Interrupted> {
+    pub(super) fn of(
+        verification: &Verification<'_>,
+        library: &Library,
+        context: &Context,
+    ) -> Result<Self, Interrupted> {
         let Some(image) = &verification.image else {
             return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
         let budget = proof::budget(context);
+        let (writes, failed) = match own_initialisation(verification, library, context) {
+            Ok(writes) => (writes, None),
+            Err(NotProven::Interrupted(interrupted)) => return Err(interrupted),
+            Err(why) => (None, Some(why)),
+        };
         let report = match effects(verification) {
-            Some(effects) => boot::check_effects(image, effects, &budget)?,
-            None => boot::check_within(image, &budget)?,
+            Some(effects) if failed.is_none() => {
+                boot::check_effects(image, Effects { initialisation: writes.as_deref(), ..effects }, &budget)?
+            }
+            _ => boot::check_within(image, &budget)?,
         };
         let check = |check: &Check| BootCheck {
             transport: check.wire,
@@ -58,7 +71,19 @@ impl Booting {
             found: found(check),
             instructions: check.instructions,
         };
-        Ok(Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() })
+        let mut booting =
+            Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() };
+        if let Some(why) = failed {
+            booting.ok = false;
+            booting.checks.push(BootCheck {
+                wire: TransportKind::Uas,
+                what: "answers WRITE(16) without an SSD",
+                ok: false,
+                found: why.to_string(),
+                instructions: report.checks.last().map_or(0, |check| check.instructions),
+            });
+        }
+        Ok(booting)
     }
 
     pub(super) fn print(&self) {
@@ -82,13 +107,37 @@ impl Booting {
 }
 
 /// What the patches in a known image are for; `None` for any other image.
-fn effects(verification: &Verification<'_>) -> Option<Effects> {
+fn effects(verification: &Verification<'_>) -> Option<Effects<'static>> {
     let has = |effect: Effect| verification.effects().any(|found| found == effect);
     verification.base.map(|_| Effects {
         answers_writes: has(Effect::AnswersWrites),
         e4_length_16: has(Effect::LongE4),
         read16_sram: has(Effect::ReadsSram),
+        initialisation: None,
     })
+}
+
+/// What makes an image of a version whose variables nobody knows take a WRITE(16): its patch found its place by signature,
+/// and the proof of its effect finds the variables too. `None` for any other image.
+fn own_initialisation(
+    verification: &Verification<'_>,
+    library: &Library,
+    context: &Context,
+) -> Result<Option<Vec<(u16, u8)>>, NotProven> {
+    let (Some(image), Some(original), Some(base)) = (&verification.image, &verification.original, verification.base)
+    else {
+        return Ok(None);
+    };
+    if Variables::of(image.version()).is_some() {
+        return Ok(None);
+    }
+    // Patches that don't go together are a finding of the verification already.
+    let Ok(set) = PatchSet::of(library, verification.patches.clone(), original, base) else { return Ok(None) };
+    let Some((_, hunk)) = set.located().find(|(patch, _)| patch.effects.contains(&Effect::AnswersWrites)) else {
+        return Ok(None);
+    };
+    let proof = early_answer(original, image, hunk, || proof::budget(context), interrupt::install())?;
+    Ok(Some(proof.readiness.writes()))
 }
 
 fn found(check: &Check) -> String {

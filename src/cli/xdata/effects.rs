@@ -15,6 +15,13 @@ pub(super) struct Disruption {
     pub(super) what: &'static str,
 }
 
+impl Disruption {
+    /// Whether the unit may leave the bus instead of answering.
+    pub(super) fn takes_off_the_bus(&self) -> bool {
+        self.what != PCIE_POWER
+    }
+}
+
 const LEAVES_THE_BUS: &str = "takes the unit off the bus while 0x92C2.6 and 0x91C0.1 are both set";
 const PCIE_POWER: &str = "switches the power of what is behind the bridge";
 

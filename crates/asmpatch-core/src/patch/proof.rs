@@ -213,7 +213,8 @@ fn ready(
 }
 
 impl Readiness {
-    fn writes(self) -> Vec<(u16, u8)> {
+    /// The writes that bring the firmware there: XDATA addresses and values.
+    pub fn writes(self) -> Vec<(u16, u8)> {
         match self {
             Self::Runtime => INITIALISATION.to_vec(),
             Self::Variables { state, sectors } => vec![(state, READY), (sectors, SLOT_SECTORS)],

@@ -1,7 +1,7 @@
 //! Checks of an image that is made from a known one: the commands that a GPU runtime sends, and what its patches are for.
 
 use asm2464::TransportKind;
-use asm2464::scsi::runtime::INITIALISATION;
+use asm2464::scsi::runtime::{INITIALISATION, Variables};
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, Sense, XdataAddress, XdataPage};
 
 use super::{BootFault, BootedUnit, Failed, same};
@@ -9,13 +9,16 @@ use crate::chip::driver::{Data, Ending};
 
 /// What the patches in an image are for, and it must show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Effects {
+pub struct Effects<'a> {
     /// Over UAS, a write that nothing behind the bridge completes is answered at once.
     pub answers_writes: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
     pub e4_length_16: bool,
     /// READ(16) returns the SRAM once a GPU runtime has initialised the bridge.
     pub read16_sram: bool,
+    /// What makes the firmware take a WRITE(16) without a device behind the bridge: XDATA addresses and values. `None` for a
+    /// GPU runtime's initialisation, at the variables of the image's version.
+    pub initialisation: Option<&'a [(u16, u8)]>,
 }
 
 /// The window to the SRAM.
@@ -25,7 +28,7 @@ const OTHER_PAGE: XdataAddress = XdataAddress { page: XdataPage::Other, addr: 0x
 
 impl BootedUnit<'_> {
     /// Checks what a GPU runtime does with a unit that has just been enumerated.
-    pub(super) fn effects(&mut self, effects: Effects) -> Result<(), Failed> {
+    pub(super) fn effects(&mut self, effects: Effects<'_>) -> Result<(), Failed> {
         // 240417 brings up PCIe with its first command.
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note("answers INQUIRY after the restart", inquiry.map(|_| String::new()))?;
@@ -55,7 +58,9 @@ impl BootedUnit<'_> {
         }
         let answers_writes = effects.answers_writes && is_uas;
         if effects.read16_sram || answers_writes {
-            let outcome = self.initialise();
+            // Of an unknown version a runtime knows no more than 240417's addresses.
+            let of_version = Variables::of(self.image.version()).map_or(INITIALISATION, Variables::initialisation);
+            let outcome = self.initialise(effects.initialisation.unwrap_or(&of_version));
             self.note("takes what a GPU runtime begins with (E5)", outcome)?;
         }
         if effects.read16_sram {
@@ -78,8 +83,8 @@ impl BootedUnit<'_> {
         self.reads(Command::XdataRead { from: at, len: 1 }.cdb(), &[value])
     }
 
-    fn initialise(&mut self) -> Result<String, BootFault> {
-        for (at, value) in INITIALISATION {
+    fn initialise(&mut self, writes: &[(u16, u8)]) -> Result<String, BootFault> {
+        for &(at, value) in writes {
             self.command(Command::XdataWrite { at: XdataAddress::main(at), value }.cdb(), Data::None)?;
         }
         Ok(String::new())
@@ -112,7 +117,7 @@ mod tests {
     use crate::chip::ProofBudget;
     use crate::practice;
 
-    fn checked(effects: Effects) -> BootReport {
+    fn checked(effects: Effects<'_>) -> BootReport {
         check_effects(&practice::image(), effects, &ProofBudget::default()).unwrap()
     }
 

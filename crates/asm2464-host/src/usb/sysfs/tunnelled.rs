@@ -2,6 +2,7 @@
 //!
 //! Source: the kernel's `Documentation/ABI/testing/sysfs-bus-thunderbolt`.
 
+use std::fmt;
 use std::path::Path;
 
 use asm2464::escape::Escape as _;
@@ -12,15 +13,21 @@ use super::{Sysfs, bounded, names};
 const MAX_DEVICES: usize = 64;
 
 /// A device that is connected over USB4 or Thunderbolt.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
-#[display("{name} ({} {})", maker.shown(), product.shown())]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TunnelledDevice {
     /// The kernel's name: domain and route, as in `0-1`.
     pub name: String,
-    /// Its maker, by its own account.
-    pub maker: String,
-    /// Its product name, by its own account.
-    pub product: String,
+    /// Its maker and its product's name, by its own account; without names, its vendor and device IDs.
+    pub what: String,
+    /// Whether the host has authorised it. Otherwise, nothing is tunnelled at all.
+    pub is_authorized: bool,
+}
+
+impl fmt::Display for TunnelledDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.is_authorized { "" } else { ", which the host has not authorised" };
+        write!(f, "{} ({}{state})", self.name, self.what.shown())
+    }
 }
 
 impl Sysfs {
@@ -30,7 +37,13 @@ impl Sysfs {
         let named = names(&devices).into_iter().filter(|name| is_device(name));
         let described = named.filter_map(|name| {
             let text = |file: &str| text(&devices.join(&name).join(file));
-            Some(TunnelledDevice { maker: text("vendor_name")?, product: text("device_name")?, name })
+            let pair = |files: [&str; 2]| {
+                let found: Vec<String> = files.into_iter().filter_map(text).collect();
+                (!found.is_empty()).then(|| found.join(" "))
+            };
+            let unnamed = || Some(format!("unnamed, IDs {}", pair(["vendor", "device"])?));
+            let what = pair(["vendor_name", "device_name"]).or_else(unnamed)?;
+            Some(TunnelledDevice { what, is_authorized: text("authorized").as_deref() != Some("0"), name })
         });
         described.take(MAX_DEVICES).collect()
     }
@@ -47,7 +60,7 @@ fn is_device(name: &str) -> bool {
 
 fn text(file: &Path) -> Option<String> {
     let bytes = bounded(file)?;
-    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    Some(String::from_utf8_lossy(&bytes).trim_end().to_owned()).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
@@ -67,13 +80,21 @@ mod tests {
         put("0-0", &[("vendor_name", "Maker of laptops\n"), ("device_name", "Laptop\n")]);
         put("0-1", &[("vendor_name", "ASMedia\n"), ("device_name", "UT3G\u{1b}[2J\n"), ("authorized", "1\n")]);
         put("0-301", &[("vendor_name", "Other\n"), ("device_name", "Dock\n")]);
+        put("0-501", &[("vendor", "0x174c\n"), ("device", "0x2463\n"), ("vendor_name", "\n"), ("authorized", "0\n")]);
+        put("0-701", &[("device_name", "Dock\n")]);
         // A device that has just left.
         put("0-3", &[]);
         put("0-1:1.1", &[("vendor", "0x8086\n"), ("device", "0x15ee\n")]);
         put("domain0", &[("security", "user\n")]);
         let sysfs = Sysfs::at(root.path().join("sys"), "/nowhere", "/nowhere");
         let shown: Vec<String> = sysfs.tunnelled().iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["0-1 (ASMedia UT3G\\u{1b}[2J)", "0-301 (Other Dock)"]);
+        let expected = [
+            "0-1 (ASMedia UT3G\\u{1b}[2J)",
+            "0-301 (Other Dock)",
+            "0-501 (unnamed, IDs 0x174c 0x2463, which the host has not authorised)",
+            "0-701 (Dock)",
+        ];
+        assert_eq!(shown, expected);
         assert!(Sysfs::at("/nowhere", "/nowhere", "/nowhere").tunnelled().is_empty());
     }
 }

@@ -11,10 +11,11 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::PcieError;
 pub use report::{
-    Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
+    Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SOAK_SCHEMA, Slice, SoakPath,
+    SoakReport,
 };
 
-use self::tally::{Failure, SoakTally};
+use self::tally::{Failure, SoakTally, Surroundings};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
 use super::integrity::compare;
@@ -61,6 +62,7 @@ pub fn soak<S: Subject>(
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<SoakReport, BenchError> {
     let mut soak = Soak { plan, interrupt, progress, saved: None, unit: &mut unit };
+    let mut preparation = Vec::new();
     let mut attempts = 1;
     let mut prepared = loop {
         let error = match soak.prepare(&mut subject) {
@@ -75,27 +77,40 @@ pub fn soak<S: Subject>(
         attempts += 1;
         // The system lets a unit be taken only once.
         drop(subject);
-        subject = reopen().ok_or(error)?;
+        let Some(again) = reopen() else { return Err(error) };
+        subject = again;
+        preparation.push(PreparationError::new(None, error.into()));
     };
     // An error that passes must not leave a path out of the whole soak.
     for _ in 1..ATTEMPTS {
-        if !left_out::<S>(&prepared).is_empty() {
-            let _ = run::check_again(&mut subject, &mut prepared, plan.timeout, &mut soak.saved);
+        let failed = left_out::<S>(&prepared);
+        if !failed.is_empty() {
+            preparation.extend(failed.into_iter().map(PreparationError::from));
+            if let Err(error) = run::check_again(&mut subject, &mut prepared, plan.timeout, &mut soak.saved) {
+                preparation.push(PreparationError::new(None, error.into()));
+            }
         }
     }
     let before = registers::read(&mut subject, &prepared.known);
-    let left_out = left_out::<S>(&prepared);
-    let mut tally = SoakTally::new(plan.duration);
+    let mut tally = SoakTally::new();
     let mut open = Some(subject);
     let ended = soak.go_on(&mut open, &mut prepared, reopen, &mut tally);
     let elapsed = tally.elapsed();
     let mut after = Vec::new();
     if let Some(subject) = &mut open {
-        after = registers::read(subject, &prepared.known);
+        after = registers::read(subject, &prepared.known).unwrap_or_default();
         // A unit with errors may fail this as well; the report is what counts.
         let _ = run::restore(subject, soak.saved);
     }
-    Ok(tally.report(unit, plan.duration, elapsed, ended, left_out, registers::join(before, &after)))
+    // A path that failed when the unit was prepared again is left out now, and one that works again is not.
+    let left_out = left_out::<S>(&prepared);
+    preparation.retain(|error| left_out.iter().all(|left| Some(left.path) != error.path));
+    let (pcie, pcie_unread) = match before {
+        Ok(before) => (registers::join(before, &after), None),
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    let surroundings = Surroundings { left_out, preparation, pcie, pcie_unread };
+    Ok(tally.report(unit, plan.duration, elapsed, ended, surroundings))
 }
 
 /// A soak in progress.
@@ -129,6 +144,8 @@ impl Soak<'_> {
             if self.interrupt.is_requested() {
                 return Ended::Stopped;
             }
+            // A unit that has not come back has not lasted the whole time, however late it is by now.
+            let Some(subject) = open else { break };
             let elapsed = tally.elapsed();
             if elapsed >= self.plan.duration {
                 return Ended::Completed;
@@ -138,7 +155,6 @@ impl Soak<'_> {
                 let (bytes, errors) = (tally.bytes(), tally.error_count());
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
-            let Some(subject) = open else { break };
             // Each round has another pattern, so that what an earlier one left never passes.
             let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
             let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, tally) else { continue };

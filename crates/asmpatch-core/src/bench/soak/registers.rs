@@ -2,6 +2,7 @@
 
 use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scope};
 
+use super::ATTEMPTS;
 use super::report::{ErrorRegisters, PcieErrors};
 use crate::bench::subject::{Known, Subject};
 
@@ -15,13 +16,25 @@ const EXTENDED: u16 = 0x100;
 const DEVICE_STATUS: u16 = 0x08;
 
 /// Reads the registers of all functions that have any. Empty where PCIe can't be reached: with an SSD the firmware needs
-/// its engine itself. A unit that fails this three times is soaked without them.
-pub(super) fn read<S: Subject>(subject: &mut S, known: &Known) -> Vec<PcieErrors> {
+/// its engine itself.
+///
+/// # Errors
+/// The last of several attempts, between which the unit is recovered.
+pub(super) fn read<S: Subject>(subject: &mut S, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
     if known.beyond.as_ref().is_none_or(|beyond| beyond.function.is_none()) {
-        return Vec::new();
+        return Ok(Vec::new());
     }
-    let mut read = || subject.on_pcie(|engine| all(&mut Pcie::new(engine, &mut NoTime)));
-    read().or_else(|_| read()).or_else(|_| read()).unwrap_or_default()
+    let mut attempts = 1;
+    loop {
+        match subject.on_pcie(|engine| all(&mut Pcie::new(engine, &mut NoTime))) {
+            Err(_) if attempts < ATTEMPTS => attempts += 1,
+            outcome => return outcome,
+        }
+        // If this fails, so does the next attempt.
+        if subject.recover().is_ok() {
+            let _ = subject.after_silence(known);
+        }
+    }
 }
 
 /// Puts the registers' values after the soak beside those before it.

@@ -32,18 +32,22 @@ pub struct SoakReport {
     pub mb_per_s: f64,
     /// The paths of the mixture.
     pub paths: Vec<SoakPath>,
-    /// Paths whose check failed before the soak began, so that it left them out.
+    /// Paths whose check failed whenever the unit was prepared, so that the soak left them out.
     pub left_out: Vec<LeftOut>,
+    /// Errors before the time began, while the unit was surveyed, initialised and checked. They are not among the errors.
+    pub preparation: Vec<PreparationError>,
     /// Number of errors.
     pub error_count: u64,
     /// Errors an hour.
     pub errors_per_hour: f64,
     /// Errors by kind. Kinds without an error are absent.
     pub errors: Vec<ErrorCount>,
-    /// Throughput and errors over time, in equal slices.
+    /// Throughput and errors over time, in at most 200 slices. All but the last are equally long.
     pub over_time: Vec<Slice>,
     /// Error registers of each PCIe function that has them.
     pub pcie: Vec<PcieErrors>,
+    /// Why the error registers could not be read before the soak; null if they were.
+    pub pcie_unread: Option<String>,
 }
 
 impl SoakReport {
@@ -94,6 +98,18 @@ pub struct LeftOut {
     /// The result of its check.
     #[serde(flatten)]
     pub outcome: Outcome,
+}
+
+/// An error before the time began. What was tried again worked then.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct PreparationError {
+    /// The path that was checked; null if the unit was surveyed, initialised or recovered.
+    pub path: Option<Path>,
+    /// Its kind.
+    pub kind: ErrorKind,
+    /// Its message.
+    pub what: String,
 }
 
 /// Kinds of errors.

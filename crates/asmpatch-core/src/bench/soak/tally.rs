@@ -5,18 +5,32 @@ use std::time::{Duration, Instant};
 
 use asm2464::Coded as _;
 
-use super::report::{Ended, ErrorCount, ErrorKind, LeftOut, PcieErrors, Slice, SoakPath, SoakReport};
+use super::report::{Ended, ErrorCount, ErrorKind, LeftOut, PcieErrors, PreparationError, Slice, SoakPath, SoakReport};
 use crate::bench::error::{BenchError, Halt};
 use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
 
-/// Number of slices of the time that was asked for.
-const SLICES: u32 = 100;
+/// Length of a slice at first. Ctrl-C may end a soak of hours after a second.
+const SLICE: Duration = Duration::from_millis(10);
+/// Number of slices that are merged, each with its neighbour.
+const SLICES: usize = 200;
 
 /// An error of a transfer.
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
     what: String,
+}
+
+impl PreparationError {
+    pub(super) fn new(path: Option<Path>, Failure { kind, what }: Failure) -> Self {
+        Self { path, kind, what }
+    }
+}
+
+impl From<LeftOut> for PreparationError {
+    fn from(LeftOut { path, outcome }: LeftOut) -> Self {
+        Self::new(Some(path), Halt::from(outcome).into())
+    }
 }
 
 impl From<Halt> for Failure {
@@ -58,6 +72,14 @@ impl From<BenchError> for Failure {
     }
 }
 
+/// What a report says beside the counts.
+pub(super) struct Surroundings {
+    pub(super) left_out: Vec<LeftOut>,
+    pub(super) preparation: Vec<PreparationError>,
+    pub(super) pcie: Vec<PcieErrors>,
+    pub(super) pcie_unread: Option<String>,
+}
+
 /// The counts of a soak.
 pub(super) struct SoakTally {
     begun: Instant,
@@ -70,9 +92,14 @@ pub(super) struct SoakTally {
 
 impl SoakTally {
     /// Begins to count.
-    pub(super) fn new(asked: Duration) -> Self {
-        let slice = (asked / SLICES).max(Duration::from_millis(1));
-        Self { begun: Instant::now(), slice, paths: BTreeMap::new(), errors: BTreeMap::new(), slices: Vec::new() }
+    pub(super) fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            slice: SLICE,
+            paths: BTreeMap::new(),
+            errors: BTreeMap::new(),
+            slices: Vec::new(),
+        }
     }
 
     /// Time since the soak began.
@@ -96,7 +123,7 @@ impl SoakTally {
         entry.transfers += 1;
         entry.bytes += bytes as u64;
         entry.compared_bytes += compared as u64;
-        self.slice().0 += bytes as u64;
+        self.slice(self.elapsed()).0 += bytes as u64;
     }
 
     /// Counts an error.
@@ -104,7 +131,7 @@ impl SoakTally {
         tracing::info!("soak: {path}: {}", failure.what);
         let at = self.elapsed();
         self.path(path).errors += 1;
-        self.slice().1 += 1;
+        self.slice(at).1 += 1;
         self.errors.entry(failure.kind).or_insert_with(|| (0, at, format!("{path}: {}", failure.what))).0 += 1;
     }
 
@@ -113,11 +140,15 @@ impl SoakTally {
         self.paths.entry(path).or_insert(empty)
     }
 
-    /// The slice of this moment.
-    fn slice(&mut self) -> &mut (u64, u64) {
-        let index = (self.elapsed().as_nanos() / self.slice.as_nanos()) as usize;
-        // What ends after the time that was asked for belongs to its last slice.
-        let index = index.min(SLICES as usize - 1);
+    /// The slice of a moment.
+    fn slice(&mut self, at: Duration) -> &mut (u64, u64) {
+        let index = |slice: Duration| (at.as_nanos() / slice.as_nanos()) as usize;
+        while index(self.slice) >= SLICES {
+            let sum = |pair: &[(u64, u64)]| pair.iter().fold((0, 0), |sum, slice| (sum.0 + slice.0, sum.1 + slice.1));
+            self.slices = self.slices.chunks(2).map(sum).collect();
+            self.slice *= 2;
+        }
+        let index = index(self.slice);
         if self.slices.len() <= index {
             self.slices.resize(index + 1, (0, 0));
         }
@@ -131,9 +162,9 @@ impl SoakTally {
         asked: Duration,
         elapsed: Duration,
         ended: Ended,
-        left_out: Vec<LeftOut>,
-        pcie: Vec<PcieErrors>,
+        surroundings: Surroundings,
     ) -> SoakReport {
+        let Surroundings { left_out, preparation, pcie, pcie_unread } = surroundings;
         let whole = self.slice;
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
@@ -163,10 +194,31 @@ impl SoakTally {
             over_time: self.slices.iter().enumerate().map(slice).collect(),
             paths: self.paths.into_values().collect(),
             left_out,
+            preparation,
             error_count,
             errors_per_hour: per_hour(error_count),
             errors: self.errors.into_iter().map(count).collect(),
             pcie,
+            pcie_unread,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_soak_has_a_fine_picture_after_two_seconds_and_a_bounded_one_after_a_week() {
+        let mut tally = SoakTally::new();
+        for (until_ms, step_ms) in [(2_000, 10), (600_000, 100), (604_800_000, 60_000)] {
+            for at in (0..until_ms).step_by(step_ms).map(Duration::from_millis) {
+                tally.slice(at).0 += 1;
+            }
+            let slices = tally.slices.len();
+            assert!((100..=SLICES).contains(&slices), "{slices} after {until_ms} ms");
+        }
+        let counted: u64 = tally.slices.iter().map(|slice| slice.0).sum();
+        assert_eq!(counted, 200 + 6_000 + 10_080, "nothing is lost when slices are merged");
     }
 }

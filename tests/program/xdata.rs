@@ -1,0 +1,34 @@
+//! `xdata` on a whole page, which is too long for a transcript, and where the unit leaves the bus.
+
+use std::process::Command;
+
+use crate::schemas;
+
+#[test]
+fn a_whole_page_is_read_and_watched() {
+    let home = tempfile::tempdir().unwrap();
+    let words = ["xdata", "read", "0", "0x10000", "--watch", "0.1", "--json", "--device", "virtual:unit"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    let output = command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = schemas::parse(&words, &output.stdout);
+    assert_eq!(read["bytes"].as_str().map(str::len), Some(2 * 0x1_0000));
+    assert!(read["changes"].is_array());
+}
+
+#[test]
+fn a_unit_that_leaves_the_bus_because_its_register_was_written_has_done_what_was_asked() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+        let device = ["--yes", "--device", "virtual:unit"];
+        let output = command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(words).args(device).output();
+        let output = output.unwrap();
+        (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    };
+    let (status, said) = write(&["xdata", "write", "0xCC31", "01"]);
+    assert!(status == Some(0) && said.contains("the unit left the bus"), "{said}");
+    // The second byte was not written.
+    let (status, said) = write(&["xdata", "write", "0xCC31", "0100"]);
+    assert!(status == Some(4), "{said}");
+}

@@ -34,7 +34,9 @@ fn listed() -> BTreeSet<String> {
     let section = DOCUMENT.split_once(SECTION).map_or("", |(_, section)| section);
     let section = section.split("\n## ").next().unwrap_or("");
     let rows = section.lines().filter_map(|row| row.strip_prefix("| ")?.split_once(" |"));
-    rows.map(|(register, _)| register.to_owned()).filter(|register| register != "register").collect()
+    rows.map(|(register, _)| register.to_owned())
+        .filter(|register| !matches!(&**register, "register" | "---"))
+        .collect()
 }
 
 /// The values that change an answer, with the first answer that differs. Returns the number of registers and of runs, too.

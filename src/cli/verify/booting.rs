@@ -76,7 +76,7 @@ impl Booting {
         if let Some(why) = failed {
             booting.ok = false;
             booting.checks.push(BootCheck {
-                wire: TransportKind::Uas,
+                transport: TransportKind::Uas,
                 what: "answers WRITE(16) without an SSD",
                 ok: false,
                 found: why.to_string(),

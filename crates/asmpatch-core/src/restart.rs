@@ -469,7 +469,7 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
 mod tests {
     use asm2464::firmware::Image;
     use asm2464_chip::practice;
-    use asm2464_dock::virtual_unit::{Scenario, VirtualUnit, VirtualPort};
+    use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
     use asm2464_host::bridge::{AnyTransport, Bridge, Location};
 
     use super::*;

@@ -12,15 +12,17 @@ use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
 use crate::interrupt;
 
-/// The value of each `--device`.
-pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]|replay:FILE";
+/// The value of a `--device` that names a unit to change.
+pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
+/// The value of a `--device` that may also name a record.
+pub const UNIT_OR_RECORD: &str = "PORT|SERIAL|virtual[:DIR]|replay:FILE";
 
 /// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
     /// The unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record of a unit. With one
     /// unit connected it can be left out.
-    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
+    #[arg(long, value_name = UNIT_OR_RECORD, env = "ASMPATCH_DEVICE")]
     pub device: Option<Selector>,
 
     #[command(flatten)]

@@ -19,7 +19,7 @@ use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
 use super::context::Context;
-use super::device::UNIT;
+use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
@@ -45,7 +45,7 @@ pub struct Args {
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record. The last
     /// two are listed only if you name them. May be given more than once.
-    #[arg(long = "device", value_name = UNIT)]
+    #[arg(long = "device", value_name = UNIT_OR_RECORD)]
     devices: Vec<Selector>,
 
     #[command(flatten)]

@@ -87,7 +87,9 @@ fn a_capture_begins_with_the_descriptors_and_shows_what_moved_and_what_stalled()
     assert_eq!((device.0, device.1, device.2, &device.3[..2]), ('C', 0x80, 0, &[18, 1][..]));
     let ends = |end: i32| events.iter().filter(|event| event.0 == 'C' && event.2 == end).count();
     let submitted = events.iter().filter(|event| event.0 == 'S').count();
-    assert_eq!((submitted, ends(0), ends(-32)), (22, 20, 2), "data and status of the refused READ stall once");
+    assert_eq!((submitted, ends(0), ends(-32)), (26, 24, 2), "data and status of the refused READ stall once");
+    let product: Vec<u8> = "ASM246X USB4 NVMe".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    assert!(events.iter().any(|event| event.3.ends_with(&product)), "the strings identify the unit");
     assert!(events.contains(&('S', 0x02, -115, vec![0x5A; 1024])));
     assert!(events.contains(&('C', 0x81, 0, vec![0x5A; 1024])));
 }

@@ -206,7 +206,7 @@ fn digits(text: &str, count: usize) -> String {
 }
 
 /// Replaces each text, in ASCII or UTF-16, by digits of the same length.
-fn without_texts(bytes: &mut [u8], texts: &[String]) {
+pub(super) fn without_texts(bytes: &mut [u8], texts: &[String]) {
     let wide = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     for text in texts {
         let stand_in = digits(text, text.len());

@@ -150,13 +150,11 @@ impl Ep0 {
         let cleared = self.events & value;
         self.events &= !value;
         match self.stage {
-            ControlStage::SetupSent if value & SETUP_CAME != 0 => {
-                match (self.is_read(), self.wanted()) {
-                    (true, _) => self.enter(ControlStage::DataIn, IN_WANTED),
-                    (false, 0) => self.end(speed),
-                    (false, _) => self.enter(ControlStage::DataOut, OUT_OFFERED),
-                }
-            }
+            ControlStage::SetupSent if value & SETUP_CAME != 0 => match (self.is_read(), self.wanted()) {
+                (true, _) => self.enter(ControlStage::DataIn, IN_WANTED),
+                (false, 0) => self.end(speed),
+                (false, _) => self.enter(ControlStage::DataOut, OUT_OFFERED),
+            },
             ControlStage::DataOut if value & OUT_TAKEN != 0 => {
                 if self.data.is_empty() {
                     self.end(speed);

@@ -1,7 +1,9 @@
 //! The register map as a table: the block that owns an XDATA address, and the register's name.
 
 use super::register::{Plain, Register};
-use super::{bulk, dma, engine, ep0, flash, halts, i2c, interrupts, link, msc, nvme, pcie_link, sram, timers, tlp, uart, uas};
+use super::{
+    bulk, dma, engine, ep0, flash, halts, i2c, interrupts, link, msc, nvme, pcie_link, sram, timers, tlp, uart, uas,
+};
 use asm2464::scsi::XDATA_PAGE_LEN;
 
 /// The block that an XDATA address belongs to.

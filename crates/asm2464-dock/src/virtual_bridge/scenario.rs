@@ -5,7 +5,8 @@
 use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{
-    Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, MemoryFunction, PartRevision, Speed, SupplySensor, TreeError,
+    Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, MemoryFunction, PartRevision, Speed, SupplySensor,
+    TreeError,
 };
 use asmpatch_files::toml_file;
 use serde::Deserialize;

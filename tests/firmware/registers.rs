@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use asm2464::firmware::Image;
+use asm2464::firmware::{BridgeState, Image};
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::practice;
+use asmpatch_core::doctor::Question;
 
 use self::session::Session;
 use crate::chip_images;
@@ -74,6 +75,18 @@ fn judge(images: &[(&str, Image)]) {
         all.extend(found.into_keys());
     }
     assert_eq!(all, listed(), "docs/chip.md lists other registers");
+}
+
+#[test]
+fn a_report_asks_every_register_whose_value_matters() {
+    for state in [BridgeState::Vendor, BridgeState::OpenFirmware] {
+        let asked = Question::of(state).iter().filter_map(|question| match question {
+            Question::Xdata(at, _) => Some(format!("{at:04X}")),
+            Question::Inquiry => None,
+        });
+        let missing: Vec<_> = listed().difference(&asked.collect()).cloned().collect();
+        assert!(!listed().is_empty() && missing.is_empty(), "{state:?}: {missing:?}");
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::Image;
-use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464_chip::chip::{Chip, DATA_IN, DATA_OUT, Driver, Speed, Watch};
+use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress, XdataPage};
+use asm2464_chip::chip::{Chip, DATA_IN, DATA_OUT, Data, Driver, Speed, Watch};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
 use i8051::Register;
 
@@ -15,6 +15,10 @@ use super::table::Found;
 
 /// Instructions for the boot and each request. The vendor's images wait for a USB-C partner for a second.
 const BUDGET: u64 = 200_000_000;
+/// Bytes that the host sends with a command, at most.
+const DATA_LEN: usize = 0x1_0000;
+/// Cells of the table that aligns two sequences, at most: 800 MB.
+const MOST_CELLS: usize = 400_000_000;
 /// Most accesses of a loop that counts as one, however often it runs.
 const LOOP: usize = 400;
 const MOVX_READ: u8 = 0xE0;
@@ -87,9 +91,9 @@ struct Unit {
 
 impl Unit {
     /// The rig's flash held no configuration: its buffer was all ones.
-    fn power_on(image: &Image) -> Self {
+    fn power_on(image: &Image, speed: Speed) -> Self {
         let logger = Logger::default();
-        let mut chip = Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), Speed::Super);
+        let mut chip = Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), speed);
         chip.set_watch(Some(Box::new(logger.clone())));
         let mut driver = Driver::new(chip);
         driver.set_budget(BUDGET);
@@ -116,8 +120,8 @@ impl Unit {
                 let _ = driver.uas(tag, &[0; 6], &[]);
             }
             Request::Cbw(cbw) => {
-                let len = u32::from_le_bytes([cbw[8], cbw[9], cbw[10], cbw[11]]);
-                let data = vec![0; if cbw[12] & 0x80 == 0 { len as usize } else { 0 }];
+                let len = u32::from_le_bytes([cbw[8], cbw[9], cbw[10], cbw[11]]) as usize;
+                let data = vec![0; if cbw[12] & 0x80 == 0 { len.min(DATA_LEN) } else { 0 }];
                 let _ = driver.send(DATA_OUT, 0, &cbw).and_then(|()| driver.send(DATA_OUT, 0, &data));
                 let _ = driver.receive(DATA_IN, 0);
             }
@@ -175,8 +179,25 @@ fn without_loops(accesses: &[Access], polls: &mut BTreeSet<(u16, bool, u16)>) ->
 
 /// Aligns two sequences by what each access is: the longest that both have in common. How often firmware goes round a
 /// loop depends on the rig's speed, so an access of `polls` that one side lacks is none.
-fn align(silicon: &[Access], model: &[Access], polls: &BTreeSet<(u16, bool, u16)>, found: &mut Found) {
+///
+/// # Errors
+/// They are too long.
+fn align(
+    silicon: &[Access],
+    model: &[Access],
+    polls: &BTreeSet<(u16, bool, u16)>,
+    found: &mut Found,
+) -> Result<(), String> {
     let width = model.len() + 1;
+    let (most, cells) = (silicon.len().max(model.len()), (silicon.len() + 1).saturating_mul(width));
+    if most > usize::from(u16::MAX) || cells > MOST_CELLS {
+        let line = silicon.first().map_or(0, |access| access.line);
+        return Err(format!(
+            "{} accesses from line {line} on without a request, and {} of the model: too many to align",
+            silicon.len(),
+            model.len()
+        ));
+    }
     let mut common = vec![0_u16; (silicon.len() + 1) * width];
     for (row, access) in silicon.iter().enumerate().rev() {
         for (column, other) in model.iter().enumerate().rev() {
@@ -211,15 +232,19 @@ fn align(silicon: &[Access], model: &[Access], polls: &BTreeSet<(u16, bool, u16)
             _ => unreachable!("a sequence is left"),
         }
     }
+    Ok(())
 }
 
-pub fn free(recording: &Recording, image: &Image) -> Found {
-    let mut unit = Unit::power_on(image);
+/// # Errors
+/// The model can't replay the recording.
+pub fn free(recording: &Recording, image: &Image) -> Result<Found, String> {
+    let mut unit = Unit::power_on(image, recording.speed()?);
     unit.driver.boot();
     if !recording.from_reset {
         // The host had enumerated the unit, had used UAS (0xC428 is 30), and went back to Bulk-Only.
         let is_ready = unit.driver.enumerate().and_then(|()| unit.driver.set_alternate(1));
-        is_ready.and_then(|()| unit.driver.set_alternate(0)).expect("the firmware enumerates");
+        let is_ready = is_ready.and_then(|()| unit.driver.set_alternate(0));
+        is_ready.map_err(|why| format!("{}: the unit before the recording's first line: {why:?}", recording.name))?;
         unit.end_interrupt();
         unit.take();
     }
@@ -249,8 +274,27 @@ pub fn free(recording: &Recording, image: &Image) -> Found {
     let mut found = Found::default();
     for [silicon, model] in &sections {
         for (silicon, model) in silicon.0.iter().zip(&model.0) {
-            align(silicon, model, &polls, &mut found);
+            align(silicon, model, &polls, &mut found).map_err(|why| format!("{}: {why}", recording.name))?;
         }
     }
-    found
+    Ok(found)
+}
+
+/// What a rig would have recorded of this image on the model, from reset: enumeration and INQUIRY.
+pub fn recorded(image: &Image, speed: Speed) -> String {
+    let mut unit = Unit::power_on(image, speed);
+    unit.driver.boot();
+    unit.driver.enumerate().unwrap();
+    let cdb = Command::Inquiry { len: INQUIRY_LEN }.cdb();
+    // Open firmware has no commands.
+    let _ = unit.driver.bulk_only(cdb.as_slice(), Data::In(INQUIRY_LEN.into()));
+    unit.driver.settle();
+    let lines = unit.take().into_iter().enumerate().map(|(number, event)| match event {
+        Event::Interrupt(which, _) => format!("[{number:8}] [EMU] Triggering interrupt: INT{which}"),
+        Event::Return => format!("[{number:8}] [EMU] RETI"),
+        Event::Access(Access { pc, kind, addr, value, .. }) => {
+            format!("[{number:8}] PC=0x{:04X} {kind:?} 0x{addr:04X} = 0x{value:02X}  NAME", pc.wrapping_add(1))
+        }
+    });
+    ["Starting execution at PC=0x0000".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\r\n")
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{COMMAND_OUT, Chip, STATUS_IN, Speed, register_name};
+use asm2464_chip::chip::{COMMAND_OUT, Chip, STATUS_IN, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
 use super::recording::{Cause, Event, Recording, is_emulated};
@@ -24,9 +24,11 @@ fn counting() -> Image {
     Image::from_body(body).unwrap()
 }
 
-pub fn lockstep(recording: &Recording) -> Found {
+/// # Errors
+/// The model can't replay the recording.
+pub fn lockstep(recording: &Recording) -> Result<Found, String> {
     let code = CodeSpace::new(&counting());
-    let mut chip = Chip::power_on(code, MemoryFlash::erased(), Speed::Super);
+    let mut chip = Chip::power_on(code, MemoryFlash::erased(), recording.speed()?);
     let mut found = Found::default();
     let mut host = Host::default();
     // Registers that only hold what was written get silicon's value after the first difference.
@@ -63,7 +65,7 @@ pub fn lockstep(recording: &Recording) -> Found {
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// Accesses after a read of 0xC802 within which the firmware asks what has come.

@@ -3,10 +3,11 @@
 //! The rig ran the CPU in an emulator and sent its register accesses to a chip. A line is
 //! `[cycle] PC=0x5280 Write 0xCC32 = 0x01`, and the PC is one more than the MOVX's address.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use asm2464::firmware::Image;
 use asm2464::scsi::bot::CBW_LEN;
+use asm2464_chip::chip::Speed;
 use asm2464_chip::mcu::{AccessKind, CodeSpace};
 
 /// An access of the CPU to a register.
@@ -82,21 +83,40 @@ impl Recording {
         Self { name: name.to_owned(), events, from_reset: text.contains("Starting execution at PC=0x0000") }
     }
 
-    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name. A file without accesses is none.
+    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name.
     pub fn all() -> Vec<Self> {
         let folder = std::env::var_os("ASMPATCH_SILICON_TRACES").expect("set ASMPATCH_SILICON_TRACES to the folder");
-        let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+        let all = Self::in_folder(Path::new(&folder));
+        assert!(!all.is_empty(), "{} holds no recording", folder.display());
+        all
+    }
+
+    /// Every recording in a folder, by name. A file that is no text or has no accesses is none.
+    pub fn in_folder(folder: &Path) -> Vec<Self> {
+        let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
         let files = paths.iter().filter(|path| path.is_file());
         let read = files.filter_map(|path| {
-            let text = std::fs::read_to_string(path).ok()?;
-            let recording = Self::parse(&path.file_name()?.to_string_lossy(), &text);
+            let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let recording = Self::parse(&path.file_name()?.to_string_lossy(), &String::from_utf8_lossy(&bytes));
             (recording.accesses().count() > 0).then_some(recording)
         });
-        let all: Vec<Self> = read.collect();
-        assert!(!all.is_empty(), "{} holds no recording", folder.display());
-        all
+        read.collect()
+    }
+
+    /// The link's speed, as the firmware read it at 0x9100. A recording without such a read was made at SuperSpeed, as the
+    /// known ones were.
+    ///
+    /// # Errors
+    /// It was made at full speed, which the model doesn't have.
+    pub fn speed(&self) -> Result<Speed, String> {
+        let read = self.accesses().find(|access| access.addr == 0x9100 && access.is_read());
+        match read.map(|access| (access.value & 0x03, access.line)) {
+            Some((0, line)) => Err(format!("{}: line {line}: made at full speed, which the model has not", self.name)),
+            Some((1, _)) => Ok(Speed::High),
+            Some(_) | None => Ok(Speed::Super),
+        }
     }
 
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {

@@ -29,6 +29,17 @@ fn patched() -> Image {
     image
 }
 
+/// 240417 with the default patches and these.
+fn with(patches: &[&str]) -> Image {
+    let image = vendor();
+    let library = asmpatch::embedded::patches().unwrap();
+    let add = patches.iter().map(|patch| (*patch).to_owned()).collect();
+    let selection = asmpatch_core::patch::Selection { no_defaults: false, add };
+    let digest = asm2464::digest::Sha256Digest::of(&image.to_file());
+    let set = asmpatch_core::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
+    set.apply().unwrap().image
+}
+
 fn port(image: &Image, speed: Speed) -> VirtualPort {
     let scenario = Scenario { speed, ..Scenario::default() };
     let unit = VirtualUnit::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
@@ -124,18 +135,56 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
     }
 }
 
+const DOCUMENT: &str = include_str!("../../docs/performance.md");
+
+/// The first figure in MB/s of a row of docs/performance.md.
+fn told(row: &str) -> f64 {
+    let start = format!("| {row} | ");
+    let rest = DOCUMENT.lines().find_map(|line| line.strip_prefix(&start)).unwrap_or_else(|| panic!("{row}"));
+    let cell = rest.split(" | ").next().unwrap();
+    let figure = cell.split(" MB/s").next().and_then(|words| words.rsplit(' ').next()).unwrap();
+    figure.replace(',', "").parse().unwrap_or_else(|_| panic!("{row}: {cell}"))
+}
+
+/// The row's figure is what `bench --predict` says, to the last digit but one.
+fn assert_told(row: &str, found: f64) {
+    let told = told(row);
+    assert!((found / told - 1.0).abs() < 0.01, "{row}: {found}, the document says {told}");
+}
+
+/// The document sets owners' figures beside these. They decide nothing: a range as wide as "1 to 5 MB/s" would also take a
+/// prediction that is three times too high.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn e4_is_predicted_at_a_rate_that_a_runtime_sees_and_write16_at_no_less_than_it_sees() {
+fn the_vendors_paths_are_predicted_as_the_document_tells() {
     let mut port = port(&patched(), Speed::Super);
     let plan = predicting(&port, &[Path::E4Stock, Path::Write16], vec![31]);
     let (report, _) = run(&mut uas(&mut port), &plan);
     let e4 = predicted(&report, Path::E4Stock);
-    // "~1-5 MB/s" and "~100+ MB/s": usbgpu.md, "Speed Comparison". The E5 that free WRITE(16)'s slots count.
-    assert!((1.0..=5.0).contains(&e4.mb_per_s) && e4.dma_bytes < 1.0, "{e4:?}");
+    assert_told("vendor's, E4 of 255 bytes", e4.mb_per_s);
+    assert!(e4.dma_bytes < 1.0, "{e4:?}");
     let write = predicted(&report, Path::Write16);
-    assert!(write.mb_per_s >= 100.0, "{write:?}");
+    assert_told("vendor's, WRITE(16) of 64 KiB with its E5", write.mb_per_s);
     assert!((write.dma_bytes - 65_536.0).abs() < 1.0, "{write:?}");
+}
+
+/// Each byte of a TLP is an E5, and each byte of a completion an E4.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn single_tlps_are_predicted_as_the_document_tells() {
+    let mut port = port(&patched(), Speed::Super);
+    let plan = predicting(&port, &[Path::TlpRead, Path::TlpWrite], Vec::new());
+    let (report, _) = run(&mut uas(&mut port), &plan);
+    let of = |path, size| {
+        let row = report
+            .rows
+            .iter()
+            .find(|row| (row.path, row.size) == (path, size))
+            .unwrap_or_else(|| panic!("{path}: {:?}", report.rows));
+        row.figures().and_then(|figures| figures.predicted).unwrap_or_else(|| panic!("{row:?}"))
+    };
+    assert_told("vendor's, a memory read of 4 bytes by E5 and E4", of(Path::TlpRead, 4).mb_per_s);
+    assert_told("vendor's, 16 memory writes of 4 bytes by E5", of(Path::TlpWrite, 64).mb_per_s);
 }
 
 /// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
@@ -152,12 +201,16 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
     let paths = [Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16];
     let (report, initialised) = run(&mut bridge, &predicting(&port, &paths, vec![31]));
     assert!(initialised && !report.read16_sram);
-    for (path, size) in [(Path::E5Dma, 0x8_0000), (Path::Read16, 0x1_0000)] {
+    for (path, size, row_of) in [
+        (Path::E5Dma, 0x8_0000, "DMA of 512 KiB that E5 commands start and a GPU completes, without any patch"),
+        (Path::Read16, 0x1_0000, "READ(16) of 64 KiB that a GPU completes, with the status patch only"),
+    ] {
         let row = report.rows.iter().find(|row| row.path == path).unwrap();
         let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
         assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (size, 1, 0, true), "{row:?}");
         let (found, stock) = (predicted(&report, path), predicted(&report, Path::E4Stock));
         assert!((found.dma_bytes - size as f64).abs() < 1.0 && found.mb_per_s > 3.0 * stock.mb_per_s, "{found:?}");
+        assert_told(row_of, found.mb_per_s);
     }
     for path in [Path::E5Dma, Path::Read16] {
         let mut port = port_of(&patched(), "");
@@ -172,12 +225,7 @@ fn reads_by_dma_are_measured_where_a_gpu_completes_them_and_compared() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
-    let image = vendor();
-    let library = asmpatch::embedded::patches().unwrap();
-    let selection = asmpatch_core::patch::Selection { no_defaults: false, add: vec!["read16-sram".to_owned()] };
-    let digest = asm2464::digest::Sha256Digest::of(&image.to_file());
-    let set = asmpatch_core::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
-    let mut port = port_of(&set.apply().unwrap().image, "");
+    let mut port = port_of(&with(&["read16-sram"]), "");
     let mut bridge = uas(&mut port);
     let plan = predicting(&port, &[Path::E4Stock, Path::Write16, Path::Read16], vec![31]);
     let (report, _) = run(&mut bridge, &plan);
@@ -187,11 +235,22 @@ fn with_the_patch_for_it_read16_is_measured_and_gains_over_e4() {
     assert_eq!((row.size, figures.mismatches, figures.compared), (0x8000, 0, true));
     let (found, stock) = (predicted(&report, Path::Read16), predicted(&report, Path::E4Stock));
     assert!(found.mb_per_s > 5.0 * stock.mb_per_s && found.dma_bytes < 1.0, "{found:?} {stock:?}");
+    assert_told("`read16-sram`, 32 KiB a command", found.mb_per_s);
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn e5_takes_the_time_that_a_runtime_sees() {
+fn with_the_length_extension_e4_is_predicted_as_the_document_tells() {
+    let mut port = port(&with(&["e4-length-16"]), Speed::Super);
+    let plan = predicting(&port, &[Path::E4Stock, Path::E4Extended], vec![31]);
+    let (report, _) = run(&mut uas(&mut port), &plan);
+    assert_told("`e4-length-16`, 255 bytes a command", predicted(&report, Path::E4Stock).mb_per_s);
+    assert_told("`e4-length-16`, 4,096 bytes a command", predicted(&report, Path::E4Extended).mb_per_s);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn e5_is_predicted_as_the_document_tells() {
     let mut port = port(&patched(), Speed::Super);
     let mut bridge = uas(&mut port);
     let unit = port.unit();
@@ -201,12 +260,10 @@ fn e5_takes_the_time_that_a_runtime_sees() {
     };
     let (before, after) = (writes(10), writes(100));
     let us = (after.work - before.work).cycles as f64 / 100.0 / f64::from(after.clock_mhz);
-    // "~10-50 KB/s": usbgpu.md, "Speed Comparison".
-    assert!((20.0..=100.0).contains(&us), "{us}");
+    assert_told("vendor's, E5", 1.0 / us);
 }
 
-/// Figures that owners published, in MB/s: open firmware's README. The PCIe round trip is fitted to the stream of
-/// reads.
+/// Owners' figures are 3.6 and 1.8 MB/s: open firmware's README. The PCIe round trip is fitted to the stream of reads.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured() {
@@ -216,10 +273,11 @@ fn open_firmware_streams_are_predicted_within_20_percent_of_what_owners_measured
     let plan = predicting(&port, &[Path::F0Write, Path::F0Read], vec![32]);
     let mut bridge = port.open_control().unwrap();
     let report = bench::run(&mut bridge, nobody(), &plan, Interrupt::never(), &mut |_| {}).unwrap();
-    for (path, published, most) in [(Path::F0Write, 3.6, 0.2), (Path::F0Read, 1.8, 0.05)] {
-        let found = predicted(&report, path).mb_per_s;
-        assert!((found / published - 1.0).abs() < most, "{path}: {found} of {published}");
-    }
+    let [writes, reads] = [Path::F0Write, Path::F0Read].map(|path| predicted(&report, path).mb_per_s);
+    assert_told("open firmware, F0 stream of writes", writes);
+    assert_told("open firmware, F0 stream of reads", reads);
+    // Only the writes can fail: the round trip makes the reads what they are.
+    assert!((writes / 3.6 - 1.0).abs() < 0.2 && (reads / 1.8 - 1.0).abs() < 0.05, "{writes}, {reads}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ pub enum Outcome {
     FlashGone,
 }
 
+const RETI: u8 = 0x32;
 /// Maximum number of timers that a firmware without news from the host may wait for in one run. A firmware that
 /// restarts each expired timer would otherwise run forever.
 const TIMERS_A_RUN: u32 = 1_000;
@@ -49,6 +50,8 @@ pub struct Chip<F> {
     /// The firmware idles, and nothing has happened since.
     pub(super) is_parked: bool,
     is_halted: bool,
+    /// The CPU is in an interrupt, so none can begin.
+    is_interrupted: bool,
     idle: Schedule,
     /// Simulated time that passed without executing instructions.
     skipped: u64,
@@ -95,6 +98,7 @@ impl<F: SpiFlash> Chip<F> {
             bus: Bus { sfrs: Sfrs::default(), xdata, code },
             is_parked: false,
             is_halted: false,
+            is_interrupted: false,
             idle: Schedule::new(),
             skipped: 0,
             cycles: 0,
@@ -125,7 +129,7 @@ impl<F: SpiFlash> Chip<F> {
         self.cpu = Cpu::new();
         self.bus.sfrs = Sfrs::default();
         self.bus.xdata.reset();
-        self.is_halted = false;
+        (self.is_halted, self.is_interrupted) = (false, false);
         self.idle = Schedule::new();
         self.changed();
     }
@@ -207,10 +211,14 @@ impl<F: SpiFlash> Chip<F> {
         let peripherals = self.bus.xdata.peripherals_mut();
         let number = peripherals.now;
         peripherals.now += 1;
-        if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
-            self.cpu.interrupt(Interrupt::External0);
+        let was_interrupted = self.is_interrupted;
+        // The CPU's own check takes longer, and an interrupt's cause lasts for most of its handler.
+        if was_interrupted {
+            // None nests.
+        } else if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
+            self.is_interrupted = self.cpu.interrupt(Interrupt::External0);
         } else if peripherals.lines.int1() && self.cpu.ie() & (IE_EA | IE_EX1) == IE_EA | IE_EX1 {
-            self.cpu.interrupt(Interrupt::External1);
+            self.is_interrupted = self.cpu.interrupt(Interrupt::External1);
         }
         let pc = self.cpu.pc;
         let bank = self.bus.sfrs.get(SFR_CODE_BANK) & 1;
@@ -218,6 +226,9 @@ impl<F: SpiFlash> Chip<F> {
         if let Some(at) = CodeAddress::fetched(bank, pc) {
             let opcode = self.bus.code.byte(bank, pc);
             self.cycles += cycles(opcode);
+            if was_interrupted && opcode == RETI {
+                self.is_interrupted = false;
+            }
             observer.before(&Step {
                 at,
                 number: number - self.skipped,

@@ -57,7 +57,7 @@ pub enum EarlyLanes {
 /// Whether the link trains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Training {
-    /// The firmware has left it alone. The link is up (chosen: asmpatch's practice images know nothing of it).
+    /// The firmware has not trained it yet. The link is up (chosen: asmpatch's practice images never train it).
     Untouched,
     Off,
     On {
@@ -133,9 +133,15 @@ impl PcieLink {
                 };
             }
             LANES => self.has_lanes = value & LANES_ON != 0,
-            TRAINING if value & TRAINS == 0 => self.training = Training::Off,
-            TRAINING if !matches!(self.training, Training::On { .. }) => {
-                self.training = Training::On { early: self.has_lanes };
+            TRAINING => {
+                self.training = match self.training {
+                    Training::Untouched | Training::Off if value & TRAINS != 0 => {
+                        Training::On { early: self.has_lanes }
+                    }
+                    Training::On { .. } if value & TRAINS == 0 => Training::Off,
+                    // 240417's start-up writes it with .3 clear, long before it trains.
+                    training => training,
+                };
             }
             _ => {}
         }
@@ -198,6 +204,6 @@ mod tests {
         assert!(link.is_trained());
         link.write(TRAINING, 0x10, 0);
         assert_eq!((state(&link), link.is_trained()), (0, false));
-        assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that leaves it alone has a link");
+        assert!(PcieLink::new(EarlyLanes::Train).is_trained(), "a firmware that never trains it has a link");
     }
 }

@@ -138,8 +138,9 @@ impl<F: SpiFlash> Peripherals<F> {
     /// Time of the next event that needs no access.
     pub(super) fn next_event(&self) -> Option<u64> {
         let Self { timers, bulk, uas, dma, nvme, link, pcie_link, .. } = self;
-        let blocks = [timers.next(), bulk.next(), uas.next(), dma.next(), nvme.seen_at(), link.next()];
-        blocks.into_iter().chain([pcie_link.next()]).flatten().min()
+        let links = link.next().into_iter().chain(pcie_link.next());
+        let others = [timers.next(), bulk.next(), uas.next(), dma.next(), nvme.seen_at()];
+        others.into_iter().flatten().chain(links).min()
     }
 
     /// Lets the events happen that are due.

@@ -1,7 +1,7 @@
 //! A timeline of a run, as trace-event JSON for Perfetto's viewer and chrome://tracing.
 //!
 //! Time is simulated: clock cycles of the executed instructions, at the CPU's clock. While an idle firmware waits for a
-//! timer, no instructions are executed: each skipped one counts [`IDLE_CYCLES`]. Engines take no time in the model
+//! timer, no instructions are executed: the skipped ones take as long as the timer. Engines take no time in the model
 //! (docs/chip.md), so flash commands and packets are instants, and spans come from the firmware or the host.
 
 #[cfg(test)]
@@ -17,11 +17,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::calls::CallStack;
-use crate::chip::{DmaEvent, UsbEvent, instruction_cycles};
+use crate::chip::{DmaEvent, UsbEvent, instruction_cycles, skipped_cycles};
 use crate::mcu::{Observer, Step};
 
-/// Clock cycles of a skipped instruction: about the mean of what both known firmwares execute.
-pub const IDLE_CYCLES: u64 = 3;
 /// How many events are kept. Later ones are only counted.
 const MOST: usize = 200_000;
 const PROCESS: u32 = 1;
@@ -231,7 +229,7 @@ impl Observer for Timeline {
     fn before(&mut self, step: &Step<'_>) {
         if let Some((then, cycles)) = self.last {
             let skipped = step.now.saturating_sub(then + 1);
-            self.cycles += cycles + skipped * IDLE_CYCLES;
+            self.cycles += cycles + skipped_cycles(skipped);
         }
         self.last = Some((step.now, instruction_cycles(step.opcode)));
         self.shared.now.store(self.cycles, Ordering::Relaxed);

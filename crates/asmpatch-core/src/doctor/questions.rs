@@ -34,9 +34,16 @@ impl Question {
         const SRAM_DMA: Question = Question::Xdata(DMA_STATE.addr, 1);
         const PHY: Question = Question::Xdata(0xE712, 1);
         const VERSION: Question = Question::Xdata(XdataAddress::VERSION.addr, 6);
+        const PART_REVISION: Question = Question::Xdata(0xC8FF, 1);
+        // Registers of no known use whose power-on value changes what the vendor's firmware does: docs/chip.md.
+        const E302: Question = Question::Xdata(0xE302, 1);
+        const E402: Question = Question::Xdata(0xE402, 1);
+        const E795: Question = Question::Xdata(0xE795, 1);
         match state {
-            BridgeState::Vendor => &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY],
-            BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY],
+            BridgeState::Vendor => {
+                &[Question::Inquiry, VERSION, USB_SPEED, LINK, SRAM_DMA, PHY, PART_REVISION, E302, E402, E795]
+            }
+            BridgeState::OpenFirmware => &[USB_SPEED, LINK, SRAM_DMA, PHY, PART_REVISION, E302, E402, E795],
             BridgeState::BootLoader => &[],
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::chip::{Chip, Data, Driver, Speed, Watch};
+use crate::chip::{Chip, Data, Driver, Outcome, Speed, Watch};
 use crate::mcu::{CodeSpace, MemoryFlash};
 use crate::practice;
 
@@ -84,6 +84,25 @@ fn a_run_has_interrupts_packets_and_flash_commands_on_tracks_of_their_own_in_sim
     assert!(on(Track::Interrupts).iter().all(|name| *name == "INT0"));
     assert!(on(Track::Interrupts).len() > 4, "{:?}", on(Track::Interrupts));
     assert_eq!(document["otherData"]["dropped"], 0);
+}
+
+/// Waits for TIMER0: 200 counts of unit 4, which is 0.5 ms.
+const WAITS_100_MS: [u8; 26] = [
+    0x90, 0xCC, 0x10, 0x74, 0x04, 0xF0, 0xA3, 0xA3, 0xE4, 0xF0, 0xA3, 0x74, 0xC8, 0xF0, 0x90, 0xCC, 0x11, 0x74, 0x01,
+    0xF0, 0xE0, 0x30, 0xE1, 0xFC, 0x80, 0xFE,
+];
+
+#[test]
+fn a_firmware_that_waits_for_a_timer_waits_as_long_in_the_file() {
+    let mut timeline = Timeline::default();
+    let watch = timeline.watch();
+    let mut chip = Chip::power_on(CodeSpace::from_body(&WAITS_100_MS), MemoryFlash::erased(), Speed::Super);
+    assert_eq!(chip.run_observed(100_000_000, &mut timeline), Outcome::Halted);
+    watch.flash(0x05, FlashAddress(0), 1);
+    let document: Value = serde_json::from_str(&timeline.finish(114)).unwrap();
+    let event = document["traceEvents"].as_array().unwrap().iter().find(|event| event["ph"] != "M").unwrap();
+    let micros = event["ts"].as_f64().unwrap();
+    assert!((micros - 100_000.0).abs() < 1_000.0, "{micros}");
 }
 
 #[test]

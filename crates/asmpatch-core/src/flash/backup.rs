@@ -106,7 +106,7 @@ impl Backup {
     fn place(&self) -> String {
         let device = &self.unit.device;
         let last = Path::new(device.strip_prefix("virtual:").unwrap_or(device)).file_name();
-        last.map_or_else(String::new, |name| format!("-at-{}", in_name(&name.to_string_lossy())))
+        last.map_or_else(String::new, |name| format!("-at-{}", in_name(name.to_string_lossy())))
     }
 }
 

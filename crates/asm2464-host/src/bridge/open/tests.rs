@@ -348,10 +348,10 @@ fn a_stream_that_is_not_whole_dwords_is_not_sent_and_an_empty_one_does_nothing()
 #[test]
 fn f2_is_armed_only_while_0xc450_reads_0() {
     let (mut unit, log) = unit(vec![Ok(vec![BUSY]), Ok(vec![BUSY]), Ok(vec![IDLE])]);
-    let data = vec![0xA5; 0x4000 + 512];
+    let data = vec![0xA5; 0x1_0000 + 512];
     unit.sram_write(3, &data).unwrap();
     let ask = || control(ASK_SRAM, &[]);
-    let arm = control([0x40, 0xF2, 33, 0, 3, 2, 0, 0], &[]);
+    let arm = control([0x40, 0xF2, 129, 0, 3, 5, 0, 0], &[]);
     let [first, rest] = [&data[..BULK_LEN], &data[BULK_LEN..]].map(|piece| Sent::Out(piece.to_vec()));
     assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
     unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1024 }).unwrap();

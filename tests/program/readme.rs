@@ -11,8 +11,19 @@ use asm2464_chip::practice;
 const SESSION: [&str; 3] =
     ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];
 
-/// Width of the terminal in columns. Longer lines wrap.
+/// Width of the picture in columns. Longer lines fold as on a terminal: between words, two columns further in.
 const COLUMNS: usize = 112;
+
+fn fold(line: &str, shown: &mut String) {
+    let indent = line.len() - line.trim_start().len() + 2;
+    let mut rest = line.to_owned();
+    while let Some((end, _)) = rest.char_indices().nth(COLUMNS) {
+        let Some(space) = rest[..end].rfind(' ').filter(|at| *at >= indent) else { break };
+        let _ = writeln!(shown, "{}", &rest[..space]);
+        rest = format!("{:indent$}{}", "", &rest[space + 1..]);
+    }
+    let _ = writeln!(shown, "{rest}");
+}
 
 /// Runs the session and returns its terminal output.
 fn session(folder: &Path) -> String {
@@ -29,14 +40,7 @@ fn session(folder: &Path) -> String {
             .unwrap();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         for line in String::from_utf8(output.stdout).unwrap().lines() {
-            let line: Vec<char> = line.chars().collect();
-            for part in line.chunks(COLUMNS) {
-                shown.extend(part);
-                shown.push('\n');
-            }
-            if line.is_empty() {
-                shown.push('\n');
-            }
+            fold(line, &mut shown);
         }
     }
     shown

@@ -90,7 +90,7 @@ reset_says_what_did_not_help_where_no_hub_switches_power() {
   open_at 4 hangs open 'bulk-hangs = "power"'
   fails_with 4 reset::not_helped "$asmpatch" reset --device "$(port_path 4)"
   grep -q 'no hub on its way can switch its power' out
-  grep -q 'nobody is there to pull it' out
+  grep -q 'there is no terminal on which to ask you to unplug it' out
   unplug 4
 }
 

@@ -177,11 +177,6 @@ impl Fabric {
         }
     }
 
-    /// Whether what is behind the bridge has power, and its link has not gone down for good.
-    fn carries(&self) -> bool {
-        self.link_lasts != Some(0) && !self.is_off
-    }
-
     /// Whether a device is behind the bridge and its link is up.
     pub fn is_link_up(&self) -> bool {
         self.has_devices() && self.is_trained
@@ -189,7 +184,8 @@ impl Fabric {
 
     /// Whether a device with power is behind the bridge, and its link has not gone down for good.
     pub(super) fn has_devices(&self) -> bool {
-        self.carries() && !(self.functions.is_empty() && self.root.is_leaf())
+        let carries = self.link_lasts != Some(0) && !self.is_off;
+        carries && !(self.functions.is_empty() && self.root.is_leaf())
     }
 
     pub(super) fn set_trained(&mut self, is_trained: bool) {

@@ -14,4 +14,5 @@ pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, exam
 pub use experiments::{Answer, Experiment, Finding};
 pub use problem::Problem;
 pub use questions::{Exchange, Question};
+pub(crate) use report::FIRST_WITH_RECORD;
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};

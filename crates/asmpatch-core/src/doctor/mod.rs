@@ -10,6 +10,7 @@ mod problem;
 mod questions;
 mod report;
 
+pub(crate) use examine::answers;
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
 pub use problem::Problem;

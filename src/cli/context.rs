@@ -1,11 +1,14 @@
 //! The settings that every subcommand shares: colours, quiet, and how to report a failure.
 
+use std::error::Error;
 use std::io::IsTerminal;
 
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::interrupt::Interrupted;
+use asm2464_host::usb::sysfs::TunnelledDevice;
 use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::unit::OpenError;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
@@ -50,16 +53,25 @@ pub struct ErrorJson {
     help: Option<String>,
     /// The port of the unit that failed, if the error is about one unit.
     device: Option<String>,
+    /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock that
+    /// shows no USB device. Missing otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tunnelled: Vec<TunnelledDevice>,
 }
 
 impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
-    pub fn of(error: &dyn Coded) -> Self {
+    pub fn of(error: &(dyn Coded + 'static)) -> Self {
+        let tunnelled = match (error as &dyn Error).downcast_ref() {
+            Some(OpenError::Tunnelled(devices)) => devices.clone(),
+            _ => Vec::new(),
+        };
         Self {
             code: error.code().to_owned(),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
             help: Some(errors::help(error)),
             device: None,
+            tunnelled,
         }
     }
 
@@ -137,5 +149,22 @@ impl Context {
         }
         let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
         errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
+        let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false };
+        let json = |error: &OpenError| serde_json::to_value(ErrorJson::of(error)).unwrap();
+        let found = json(&OpenError::Tunnelled(vec![device]));
+        assert_eq!(
+            found["tunnelled"],
+            serde_json::json!([{ "name": "0-1", "what": "ASMedia UT3G", "is_authorized": false }])
+        );
+        assert!(json(&OpenError::None).get("tunnelled").is_none());
     }
 }

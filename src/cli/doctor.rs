@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use asm2464::escape::Escape as _;
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
-use asm2464_host::usb::sysfs::Sysfs;
+use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::record::{self, ReportedRecord};
@@ -96,6 +96,10 @@ pub(super) struct DoctorJson<'a> {
     /// What --experiments showed.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     experiments: &'a [Finding],
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are none,
+    /// and for a unit in software.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tunnelled: &'a [TunnelledDevice],
 }
 
 impl print::Document for DoctorJson<'_> {
@@ -134,11 +138,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
+    let tunnelled = if seen.unit.is_virtual() { Vec::new() } else { Sysfs::system().tunnelled() };
     if !args.json {
         show(&seen.unit, &diagnosis);
-        if !seen.unit.is_virtual() {
-            tunnelled_note(&Sysfs::system()).iter().for_each(|note| outln!("{note}"));
-        }
+        tunnelled_note(tunnelled.clone()).iter().for_each(|note| outln!("{note}"));
     }
     let (findings, trouble) = if args.experiments {
         experiments::run(args, &seen, recording.capture(), interrupt)?
@@ -150,8 +153,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
         let part_revision = seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied());
         let flash_part = seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied());
-        let (recovery, experiments) = (&*recovery, &*findings);
-        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, experiments });
+        let (recovery, experiments, tunnelled) = (&*recovery, &*findings, &*tunnelled);
+        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, experiments, tunnelled });
     } else {
         experiments::show(&findings);
     }

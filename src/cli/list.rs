@@ -6,7 +6,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
-use asm2464_host::usb::sysfs::Sysfs;
+use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
 use asmpatch_core::devices::{Devices, KnownDevice};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::access::Access;
@@ -81,8 +81,19 @@ pub(super) struct ListedUnit {
     notes: Vec<String>,
 }
 
-impl print::Document for ListedUnit {
-    const VERSION: u32 = 3;
+/// The list.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct ListJson<'a> {
+    /// The units.
+    units: &'a [ListedUnit],
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device; none
+    /// if --device names units.
+    tunnelled: &'a [TunnelledDevice],
+}
+
+impl print::Document for ListJson<'_> {
+    const VERSION: u32 = 4;
 }
 
 impl print::Document for &KnownDevice {
@@ -108,17 +119,16 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let rows = rows(args)?;
+    let tunnelled = if args.devices.is_empty() { Sysfs::system().tunnelled() } else { Vec::new() };
     if args.json {
-        print::json_each(&rows);
+        print::json(&ListJson { units: &rows, tunnelled: &tunnelled });
     } else if rows.is_empty() {
         let error = OpenError::none();
         outln!("{error}");
         outln!("  next: {}", help(&error));
     } else {
         rows.iter().for_each(show);
-        if args.devices.is_empty() {
-            tunnelled_note(&Sysfs::system()).iter().for_each(|note| outln!("{note}"));
-        }
+        tunnelled_note(tunnelled).iter().for_each(|note| outln!("{note}"));
     }
     Ok(Exit::Done)
 }
@@ -253,8 +263,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 }
 
 /// What to say, beside units, of the devices that are connected over USB4 or Thunderbolt: one of them may be another dock.
-pub(super) fn tunnelled_note(sysfs: &Sysfs) -> Option<String> {
-    let devices = sysfs.tunnelled();
+pub(super) fn tunnelled_note(devices: Vec<TunnelledDevice>) -> Option<String> {
     let names = devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let error = OpenError::Tunnelled(devices);
     (!names.is_empty()).then(|| format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error)))
@@ -345,12 +354,12 @@ mod tests {
     fn docks_that_tunnel_are_named_beside_units_with_the_ways_out() {
         let root = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        assert_eq!(tunnelled_note(&sysfs), None);
+        assert_eq!(tunnelled_note(sysfs.tunnelled()), None);
         let device = root.path().join("bus/thunderbolt/devices/0-1");
         std::fs::create_dir_all(&device).unwrap();
         std::fs::write(device.join("vendor_name"), "ASMedia\n").unwrap();
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
-        let note = tunnelled_note(&sysfs).unwrap();
+        let note = tunnelled_note(sysfs.tunnelled()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
         assert!(note.contains("USB 3 port, cable or hub") && note.contains("docs/recovery.md"), "{note}");
     }

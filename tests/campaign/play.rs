@@ -466,7 +466,7 @@ impl Player<'_> {
 
     fn list(&mut self, line: OsString, by: By) -> Result<Value, String> {
         let (ended, _) = self.run(&Next { line, verb: Verb::Reads, by }, &Trouble::default())?;
-        let rows: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
-        rows.get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
+        let list: Value = serde_json::from_str(&ended.out).map_err(|error| format!("`list --json`: {error}"))?;
+        list["units"].get(0).cloned().ok_or_else(|| "`list` shows no unit".to_owned())
     }
 }

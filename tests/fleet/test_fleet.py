@@ -124,11 +124,12 @@ class WholeFleet(unittest.TestCase):
         cls.second = fleet.run(hosts)
         cls.third = fleet.run(hosts, *some)
         cls.backups = sorted(path.parent for path in fleet.folder.glob("host*/backups/*/backup.toml"))
-        cls.units = json.loads(
+        listed = json.loads(
             subprocess.run([BINARY, "list", "--json", *every], check=True, capture_output=True).stdout
         )
-        schema = Path(__file__).resolve().parents[2] / "schemas/list.v3.json"
-        Draft202012Validator(json.loads(schema.read_text())).validate(cls.units)
+        schema = Path(__file__).resolve().parents[2] / "schemas/list.v4.json"
+        Draft202012Validator(json.loads(schema.read_text())).validate(listed)
+        cls.units = listed["units"]
 
     def test_check_mode_tells_what_would_change_and_writes_nothing(self) -> None:
         self.assertEqual(self.check.status, 0, self.check.out)

@@ -18,18 +18,20 @@ BINARY = os.environ["ASMPATCH_BIN"]
 PROGRAM = f"""#!/bin/sh
 [ "$*" = "list --json" ] || exec '{BINARY}' "$@"
 cat <<'END'
-[
-  {{
-    "schema": 3,
-    "device": "3-1.2",
-    "usb_id": "174C:2464"
-  }},
-  {{
-    "schema": 3,
-    "device": "4-1",
-    "usb_id": "ADD1:0001"
-  }}
-]
+{{
+  "schema": 4,
+  "units": [
+    {{
+      "device": "3-1.2",
+      "usb_id": "174C:2464"
+    }},
+    {{
+      "device": "4-1",
+      "usb_id": "ADD1:0001"
+    }}
+  ],
+  "tunnelled": []
+}}
 END
 """
 # What is typed, what is offered, and what is not.

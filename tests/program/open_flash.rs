@@ -96,7 +96,7 @@ fn stock_and_patched_units_become_open_ones_with_their_configuration_kept() {
         assert_eq!(unit["plan"]["firmware"], "open firmware custom v0.1 (build f5298da9)");
         assert_eq!((&unit["after"]["usb_id"], &unit["after"]["state"]), (&"ADD1:0001".into(), &"open-firmware".into()));
         assert_eq!((&unit["runs"], unit.get("needs")), (&"written".into(), None));
-        assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
+        assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])["units"][0]["state"], "open-firmware");
     }
 }
 
@@ -110,7 +110,7 @@ fn a_unit_whose_reset_keeps_the_code_is_said_to_need_its_power() {
     assert_eq!((&flashed[0]["runs"], &flashed[0]["needs"]), (&"before".into(), &"power".into()));
     assert_same(&rig.cells(), &rig.expected(&before));
     // Each command powers the unit on.
-    assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
+    assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])["units"][0]["state"], "open-firmware");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_unit_in_its_boot_loader_gets_the_open_image_and_needs_its_power() {
     // The boot loader can't read the unit's blocks, so the known blocks are written.
     expected[..0x100].copy_from_slice(&known[..0x100]);
     assert_same(&known, &expected);
-    assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])[0]["state"], "open-firmware");
+    assert_eq!(rig.json(&["list", "--device", UNIT, "--json"])["units"][0]["state"], "open-firmware");
 }
 
 #[test]

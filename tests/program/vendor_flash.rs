@@ -57,7 +57,7 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     assert!(told.contains("--stock-identity") && !told.contains("asmpatch bench"), "{told}");
     let listed = json(home, &["list", "--device", unit, "--json"]);
     assert_eq!(
-        (&listed[0]["firmware"], &listed[0]["usb_id"]),
+        (&listed["units"][0]["firmware"], &listed["units"][0]["usb_id"]),
         (&"stock firmware 240417.85.00.00".into(), &"ADD1:0001".into())
     );
     let stock = json(home, &["flash", vendor, "--device", unit, "--yes", "--json", "--stock-identity"]);

@@ -203,6 +203,15 @@ fn the_error_registers_of_pcie_are_read_before_and_after() {
 }
 
 #[test]
+fn error_registers_that_can_not_be_read_before_the_soak_are_told_with_the_reason() {
+    // The link is up when the devices are looked for, and then goes down.
+    let report = soaked(&patched_practice(), "pcie-link-lost-after = 100\n", 0);
+    assert!(report.pcie_unread.as_ref().is_some_and(|why| why.contains("link is down")), "{report:#?}");
+    assert_eq!(report.pcie, []);
+    assert_eq!(soaked(&patched_practice(), "", 0).pcie_unread, None);
+}
+
+#[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn on_open_firmware_each_fault_of_a_request_is_one_error_and_everything_that_comes_back_is_compared() {
     let open = chip_images::open();

@@ -172,7 +172,7 @@ unplugging_leaves_no_device_behind() {
   unplug 2
   "$asmpatch" list --json >list.json
   cat list.json
-  [ "$(tr -d ' \n' <list.json)" = '[]' ]
+  grep -q '"units": \[\]' list.json
 }
 
 . "$vm/cases-faults.sh"

@@ -11,7 +11,7 @@ use asm2464_chip::symbols::Symbols;
 use asm2464_dock::record::{Record, ReplayPort};
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::usbredir::Parser;
-use asm2464_host::bridge::{BusSpeed, Port as _};
+use asm2464_host::bridge::{BusSpeed, Location, Port as _, UnitInfo};
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///
@@ -130,7 +130,7 @@ pub fn usbredir(data: &[u8]) {
 
 /// Reads a capture as a record, and asks the unit that it makes.
 pub fn capture(data: &[u8]) {
-    if let Ok(record) = Record::of_capture(data) {
+    if let Ok(record) = Record::of_capture("record", data) {
         ask(record);
     }
 }
@@ -140,14 +140,15 @@ pub fn capture(data: &[u8]) {
 /// # Panics
 /// If an event does not survive being written.
 pub fn record(data: &[u8]) {
-    use asm2464_dock::record::{Event, Opening, RecordedUnit};
+    use asm2464_dock::record::{Event, Opening};
 
     let text = String::from_utf8_lossy(data);
     let events: Vec<Event> = text.lines().filter_map(|line| line.parse().ok()).collect();
     for event in &events {
         assert_eq!(event.to_string().parse::<Event>().as_ref(), Ok(event));
     }
-    let unit = RecordedUnit {
+    let unit = UnitInfo {
+        location: Location::Replay("record".into()),
         id: UsbId::STOCK,
         state: if data.len().is_multiple_of(2) { BridgeState::Vendor } else { BridgeState::OpenFirmware },
         manufacturer: String::new(),
@@ -155,21 +156,22 @@ pub fn record(data: &[u8]) {
         serial: None,
         speed: BusSpeed::Super,
         driver: None,
-        descriptors: Vec::new(),
     };
-    if let Ok(record) = Record::checked(unit, vec![Opening { alternate: 0, streams: 0, events }]) {
+    if let Ok(record) = Record::checked(unit, Vec::new(), vec![Opening { alternate: 0, streams: 0, events }]) {
         ask(record);
     }
 }
 
-/// Asks the unit of a record whatever it holds first.
+/// Polls the unit of a record, whatever it holds first.
 fn ask(record: Record) {
-    let mut port = ReplayPort::new("record", record);
+    let mut port = ReplayPort::new(record);
     if let Ok(mut bridge) = port.open() {
-        let _ = bridge.inquiry();
+        (0..3).for_each(|_| drop(bridge.inquiry()));
+        let _ = bridge.read_capacity();
     }
     if let Ok(mut bridge) = port.open_control() {
-        let _ = bridge.link_state();
+        (0..3).for_each(|_| drop(bridge.link_state()));
+        let _ = bridge.supply();
     }
     let _ = port.check();
 }

@@ -11,12 +11,15 @@ use asm2464::Coded as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{Attached, BusSpeed, CommandError, ControlError, OpenBridge, Port, PortError};
+use asm2464_host::bridge::{
+    AnyTransport, Attached, Bridge, BusSpeed, CommandError, ControlError, OpenBridge, Port, PortError,
+};
 use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
 use derive_more::Display;
 use serde::Serialize;
 use tracing::info;
 
+use crate::doctor::{PipeState, answers};
 use crate::failure::AnyFailure;
 
 /// Ways to restart a unit, mildest first.
@@ -216,8 +219,7 @@ pub fn restart(
     told: &mut dyn FnMut(RestartEvent),
     interrupt: Interrupt<'_>,
 ) -> Result<RestartReport, AnyFailure> {
-    let before = examine(port, false, interrupt)?;
-    let ignores_speed = before.faults.iter().any(|fault| fault.kind != FaultKind::Slow);
+    let before = examine(port, false, false, interrupt)?;
     let mut report = RestartReport { after: before.clone(), before, tried: Vec::new() };
     for level in Level::ALL {
         let is_done = report.tried.iter().any(|tried| tried.done);
@@ -225,7 +227,10 @@ pub fn restart(
             Some(only) => level == only,
             // Nothing is wrong: the user wants a restart.
             None if report.before.faults.is_empty() && !is_done => level >= Level::Cpu,
-            None => report.after.calls_for(level, ignores_speed),
+            None => {
+                let ignores_speed = report.before.faults.iter().any(|fault| fault.kind != FaultKind::Slow);
+                report.after.calls_for(level, ignores_speed)
+            }
         };
         if !is_wanted || !level.fits(report.after.state()) {
             continue;
@@ -233,13 +238,19 @@ pub fn restart(
         interrupt.check()?;
         info!("restart level: {level}");
         told(RestartEvent::Begin(level));
-        let mut step = Step { port: &mut *port, options, told: &mut *told, interrupt };
+        let mut step = Step { port: &mut *port, options, told: &mut *told, interrupt, met: None };
         let outcome = step.apply(level, &report.after)?;
+        if let Some(met) = step.met.filter(|met| !report.after.has(met.kind)) {
+            // Nothing has helped yet: it was there before.
+            report.before.faults.push(met.clone());
+            report.after.faults.push(met);
+        }
         let done = outcome.is_ok();
         let result = outcome.unwrap_or_else(|why| why);
         // PCIe may have lost its power although the level failed.
         if done || level == Level::PciePower {
-            let mut now = examine(port, level >= Level::PciePower, interrupt)?;
+            let asks = report.before.faults.iter().any(|fault| fault.kind.is_grave());
+            let mut now = examine(port, level >= Level::PciePower, asks, interrupt)?;
             if level >= Level::Cpu && result == NOT_BACK && now.attached.is_some() {
                 now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
             }
@@ -263,6 +274,8 @@ struct Step<'a, 'i> {
     options: RestartOptions,
     told: &'a mut dyn FnMut(RestartEvent),
     interrupt: Interrupt<'i>,
+    /// What the level found wrong with a unit that runs vendor firmware, once it had taken the unit.
+    met: Option<Fault>,
 }
 
 /// What a level did, or why it could not be carried out.
@@ -326,6 +339,10 @@ impl Step<'_, '_> {
             Ok(bridge) => bridge,
             Err(error) => return usable(error).map(Err),
         };
+        self.met = silence(&mut bridge);
+        if self.met.is_some() {
+            return Ok(Err("E8, its CPU reset, is a command and can't reach it".to_owned()));
+        }
         match bridge.reset(ResetMode::CpuReset) {
             // A unit that resets at once does not answer. Its return shows whether it reset.
             Ok(()) | Err(CommandError::Transport(_)) => {}
@@ -342,7 +359,11 @@ impl Step<'_, '_> {
         // Keeps others off the disk behind a unit whose power goes.
         let taken = match now.state() {
             Some(BridgeState::OpenFirmware) => self.port.open_control().map(held),
-            Some(BridgeState::Vendor | BridgeState::BootLoader) => self.port.open().map(held),
+            Some(BridgeState::Vendor) => self.port.open().map(|mut bridge| {
+                self.met = silence(&mut bridge);
+                held(bridge)
+            }),
+            Some(BridgeState::BootLoader) => self.port.open().map(held),
             None => Ok(held(())),
         };
         let held = match taken {
@@ -399,8 +420,28 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
     }
 }
 
-/// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists who answers there.
-fn examine(port: &mut dyn Port, looks_behind: bool, interrupt: Interrupt<'_>) -> Result<Condition, AnyFailure> {
+/// Whether vendor firmware answers commands: why not, if it doesn't.
+fn silence(bridge: &mut Bridge<AnyTransport>) -> Option<Fault> {
+    // Any other error was recovered from; what the unit is asked next shows whether it works.
+    let (kind, found) = match answers(bridge).ok()? {
+        PipeState::Hang => (FaultKind::Bulk, STUCK),
+        PipeState::Dead => (FaultKind::Silent, "it answers neither commands nor control requests"),
+        PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked => return None,
+    };
+    Some(Fault { kind, found: found.to_owned() })
+}
+
+/// Bulk pipes that hang, in words.
+const STUCK: &str = "bulk data to it doesn't move, though it answers control requests";
+
+/// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists who answers there. `asks` also
+/// takes a unit with vendor firmware from its driver, to see whether it answers commands.
+fn examine(
+    port: &mut dyn Port,
+    looks_behind: bool,
+    asks: bool,
+    interrupt: Interrupt<'_>,
+) -> Result<Condition, AnyFailure> {
     let mut found = Condition { attached: None, speed: BusSpeed::Unknown, behind: None, faults: Vec::new() };
     let fault = |kind, found: String| Fault { kind, found };
     let Ok(attached) = port.attached() else {
@@ -413,12 +454,16 @@ fn examine(port: &mut dyn Port, looks_behind: bool, interrupt: Interrupt<'_>) ->
     }
     let state = attached.state;
     found.attached = Some(attached);
-    // The vendor's firmware and the boot loader are left to the kernel's driver: E8's answer shows whether they work.
-    if state == BridgeState::OpenFirmware {
-        match port.open_control() {
+    match state {
+        BridgeState::OpenFirmware => match port.open_control() {
             Ok(mut unit) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
-        }
+        },
+        // Who uses its disk already moves data.
+        BridgeState::Vendor if asks => found.faults.extend(port.open().ok().and_then(|mut unit| silence(&mut unit))),
+        // They are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether
+        // it works.
+        BridgeState::Vendor | BridgeState::BootLoader => {}
     }
     Ok(found)
 }
@@ -431,7 +476,7 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
             return add(FaultKind::Silent, format!("it does not answer: {error}"));
         }
         Err(ControlError::BulkTimeout { .. }) => {
-            add(FaultKind::Bulk, "bulk data to it doesn't move, though it answers control requests".to_owned());
+            add(FaultKind::Bulk, STUCK.to_owned());
         }
         Err(ControlError::SramBusy { status, .. }) => {
             add(FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"));
@@ -534,6 +579,41 @@ mod tests {
             assert!(report.after.attached.is_some() && report.after.has(FaultKind::Silent), "{report:?}");
             assert!(!report.is_success(), "{level}");
         }
+    }
+
+    /// Restarts a unit with vendor firmware whose bulk pipes hang until its power goes.
+    fn restarted_while_bulk_hangs(rest: &str, only: Option<Level>) -> RestartReport {
+        let scenario = Scenario::parse(&format!("bulk-hangs = true\n{rest}")).unwrap();
+        let unit = VirtualUnit::in_memory(scenario, b"hangs", Some(&practice::image().to_file())).unwrap();
+        let options = RestartOptions { only, come_back: Duration::from_secs(5), replug: Duration::ZERO };
+        restart(&mut VirtualPort::new("unit", unit), options, &mut |_| (), Interrupt::never()).unwrap()
+    }
+
+    fn kinds(condition: &Condition) -> Vec<FaultKind> {
+        condition.faults.iter().map(|fault| fault.kind).collect()
+    }
+
+    #[test]
+    fn vendor_firmware_whose_bulk_pipes_hang_is_said_to_hang_before_anything_is_tried() {
+        let report = restarted_while_bulk_hangs("port-power = true\n", None);
+        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        let tried: Vec<_> = report.tried.iter().map(|tried| (tried.level, tried.done, tried.helped)).collect();
+        assert_eq!(tried, [(Level::Cpu, false, false), (Level::PortPower, true, true)], "{report:?}");
+        assert!(report.is_success() && report.after.faults.is_empty(), "{report:?}");
+    }
+
+    #[test]
+    fn vendor_firmware_that_still_hangs_after_all_levels_is_no_success() {
+        let report = restarted_while_bulk_hangs("", None);
+        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![FaultKind::Bulk], vec![FaultKind::Bulk]));
+        assert!(report.tried.iter().all(|tried| !tried.done) && !report.is_success(), "{report:?}");
+    }
+
+    #[test]
+    fn the_power_of_a_port_alone_also_says_what_was_wrong_with_vendor_firmware() {
+        let report = restarted_while_bulk_hangs("port-power = true\n", Some(Level::PortPower));
+        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        assert_eq!(report.helped(), Some(Level::PortPower), "{report:?}");
     }
 
     #[test]

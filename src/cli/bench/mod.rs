@@ -11,12 +11,13 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::SharedUnit;
+use asm2464_host::bridge::Location;
 use asmpatch_core::bench::baseline::{self, Change};
 use asmpatch_core::bench::{
     self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point,
 };
 use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{self, Chosen};
+use asmpatch_core::unit::{self, Chosen, OpenError, Selector};
 use asmpatch_files::atomic;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
@@ -259,9 +260,14 @@ fn seed() -> u64 {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, the unit runs no firmware, an SSD is behind it, a transfer fails, or a floor is missed.
+/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or a floor
+/// is missed.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    if args.predict && !matches!(args.device.port.device, Some(unit::Selector::Virtual(_))) {
+    // It has no speed, and a bench sends what the clock lets it send.
+    if let Some(Selector::Replay(file)) = &args.device.port.device {
+        return Err(OpenError::Record { location: Location::Replay(file.clone()) }.into());
+    }
+    if args.predict && !matches!(args.device.port.device, Some(Selector::Virtual(_))) {
         return Err(NoModel.into());
     }
     // Read the baseline first: a bad file must not cost a whole run.

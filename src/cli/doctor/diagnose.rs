@@ -397,7 +397,11 @@ fn gpu(seen: &Examination, device: &str) -> Vec<Told> {
 
 fn bench(seen: &Examination) -> Vec<Told> {
     let timings = seen.timings.iter().map(|Timing { count, what, median_us, longest_us }| {
-        line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most"))
+        let times = match seen.unit.location.is_replay() {
+            true => "a record has no times".to_owned(),
+            false => format!("{median_us} us each, {longest_us} us at most"),
+        };
+        line(Good, format!("{count} {what}: {times}"))
     });
     let corrupt = seen.is_corrupt.then(|| {
         let advice = "try another cable and port; then `asmpatch verify --device` and a flash";

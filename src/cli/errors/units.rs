@@ -112,7 +112,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::other", Device,
         "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
     "asmpatch::device::record", Usage,
-        "`doctor`, `list`, `pcie`, `xdata` and `bench` read a record; name a unit to change one";
+        "`doctor`, `list`, `pcie` and `xdata` read a record; name a unit to change or to measure one";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled", Device,
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
@@ -223,8 +223,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::replay::file" | "asmpatch::replay::not_a_record", BadInput,
         "name a file that `asmpatch doctor --report FILE` or `--pcap FILE` wrote";
     "asmpatch::replay::no_image", BadInput,
-        "a report names firmware by its SHA-256 alone: put the image there under that name. `asmpatch download` gets the \
-         vendor's, and who sent the report has any other";
+        "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
+         `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
     "asmpatch::replay::no_record", BadInput, "ask for a report by this version of asmpatch";
     "asmpatch::replay::not_recorded", BadInput,
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \

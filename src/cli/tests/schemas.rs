@@ -156,7 +156,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
     each!("images", download::KnownImageJson<'_>, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");
-    each!("list", list::ListedUnit, "asmpatch list --json: an element a unit");
+    one!("list", list::ListJson<'_>, "asmpatch list --json");
     one!("patch", patch::PatchedJson<'_>, "asmpatch patch --json");
     each!("patches", patch::KnownPatchJson<'_>, "asmpatch patch --list --json: an element a patch");
     one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");

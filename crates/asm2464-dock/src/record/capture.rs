@@ -1,13 +1,14 @@
 //! Reads a record from a capture: a pcapng file with usbmon's headers, as [`crate::pcap`] writes it.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use asm2464::firmware::{BridgeState, InterfaceClass, UAS_CLASS, UsbId};
-use asm2464_host::bridge::{BusSpeed, Endpoint, PipeAction};
+use asm2464_host::bridge::{BusSpeed, Endpoint, Location, PipeAction, UnitInfo};
 use asm2464_host::usb::EndpointInfo;
 
 use super::event::{Data, End, Event};
-use super::{MAX_EVENTS, MAX_TRANSFER, Opening, Record, RecordError, RecordedUnit};
+use super::{MAX_EVENTS, MAX_TRANSFER, Opening, Record, RecordError};
 use crate::pcap::pcapng;
 use crate::pcap::usbmon::HEADER_LEN;
 use crate::virtual_unit::STREAMS;
@@ -35,12 +36,13 @@ const SET_INTERFACE: u8 = 11;
 const MASS_STORAGE_RESET: u8 = 0xFF;
 
 impl Record {
-    /// Reads the record of the only unit in a capture. Bus addresses tell its openings apart.
+    /// Reads the record of the only unit in a capture, whose bytes are those of the file at `path`. Bus addresses tell its
+    /// openings apart.
     ///
     /// # Errors
     /// [`RecordError::Capture`] if the file is no such capture, holds several units, or lacks bytes of a transfer;
     /// otherwise as for [`Record::checked`].
-    pub fn of_capture(file: &[u8]) -> Result<Self, RecordError> {
+    pub fn of_capture(path: impl Into<PathBuf>, file: &[u8]) -> Result<Self, RecordError> {
         let mut reader = Reader::default();
         let mut rest = file;
         let mut links = Vec::new();
@@ -65,7 +67,7 @@ impl Record {
             }
             rest = after;
         }
-        reader.into_record()
+        reader.into_record(Location::Replay(path.into()))
     }
 }
 
@@ -287,7 +289,7 @@ impl Reader {
         String::from_utf16_lossy(&units)
     }
 
-    fn into_record(self) -> Result<Record, RecordError> {
+    fn into_record(self, location: Location) -> Result<Record, RecordError> {
         let device = self.descriptor(DEVICE, 0);
         let (Some(vendor), Some(product)) = (double(device, 8), double(device, 10)) else {
             return Err(RecordError::Capture("it does not begin with the unit's enumeration"));
@@ -295,7 +297,8 @@ impl Reader {
         let strings = [14, 15, 16].map(|at| self.text(device.get(at).filter(|index| **index != 0)));
         let [manufacturer, product_name, serial] = strings;
         let is_super = double(device, 2).is_some_and(|version| version >= 0x0300);
-        let unit = RecordedUnit {
+        let unit = UnitInfo {
+            location,
             id: UsbId { vendor, product },
             state: BridgeState::from_interface(&self.classes(), &product_name),
             manufacturer,
@@ -303,9 +306,9 @@ impl Reader {
             serial: Some(serial).filter(|serial| !serial.is_empty()),
             speed: if is_super { BusSpeed::Super } else { BusSpeed::High },
             driver: None,
-            descriptors: [device, self.descriptor(CONFIGURATION, 0), self.descriptor(BOS, 0)].concat(),
         };
-        Record::checked(unit, self.openings)
+        let descriptors = [device, self.descriptor(CONFIGURATION, 0), self.descriptor(BOS, 0)].concat();
+        Record::checked(unit, descriptors, self.openings)
     }
 }
 

@@ -2,18 +2,19 @@
 //!
 //! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual; [`Record::of_capture`] reads one from a pcapng
 //! file. A [`ReplayPort`] is a unit that compares each request with the record's next one on the same pipe, and gives
-//! the record's answer. A request that the record does not hold is an error.
+//! the record's answer. Requests that only ask may come more or less often than recorded. Any other request that the
+//! record does not hold is an error.
 
 mod capture;
 mod event;
+mod poll;
 mod port;
 mod recorder;
 mod replay;
 #[cfg(test)]
 mod tests;
 
-use asm2464::firmware::{BridgeState, UsbId};
-use asm2464_host::bridge::{BusSpeed, UnitInfo};
+use asm2464_host::bridge::UnitInfo;
 use thiserror::Error;
 
 pub use event::{Data, DataPart, End, Event};
@@ -66,42 +67,6 @@ asm2464::coded!(RecordError {
     Capture => "asmpatch::replay::capture",
 });
 
-/// The unit of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedUnit {
-    /// VID:PID.
-    pub id: UsbId,
-    /// The unit's state: what ran on it.
-    pub state: BridgeState,
-    /// iManufacturer.
-    pub manufacturer: String,
-    /// iProduct.
-    pub product: String,
-    /// iSerialNumber, or what the record has in its place.
-    pub serial: Option<String>,
-    /// The unit's speed.
-    pub speed: BusSpeed,
-    /// The kernel driver that held interface 0.
-    pub driver: Option<String>,
-    /// Raw descriptors: device, configuration, BOS; empty if the system did not provide them.
-    pub descriptors: Vec<u8>,
-}
-
-impl From<&UnitInfo> for RecordedUnit {
-    fn from(unit: &UnitInfo) -> Self {
-        Self {
-            id: unit.id,
-            state: unit.state,
-            manufacturer: unit.manufacturer.clone(),
-            product: unit.product.clone(),
-            serial: unit.serial.clone(),
-            speed: unit.speed,
-            driver: unit.driver.clone(),
-            descriptors: Vec::new(),
-        }
-    }
-}
-
 /// What went over the wire from one opening of the unit on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opening {
@@ -116,7 +81,8 @@ pub struct Opening {
 /// A record of a unit. [`Record::checked`] has looked at its events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    unit: RecordedUnit,
+    unit: UnitInfo,
+    descriptors: Vec<u8>,
     openings: Vec<Opening>,
     /// What [`DataPart::Flash`] refers to, from the flash's address 0 on. Bytes behind it are erased.
     flash: Vec<u8>,
@@ -125,17 +91,18 @@ pub struct Record {
 }
 
 impl Record {
-    /// Checks a record.
+    /// Checks a record. `unit` is the recorded unit, with the record as its place; `descriptors` are its raw ones: device,
+    /// configuration, BOS, or empty if the system did not provide them.
     ///
     /// # Errors
     /// [`RecordError::TooLarge`]; [`RecordError::Event`] if a transfer returns that was not submitted, or returned before,
     /// or with more data than it has room for.
-    pub fn checked(unit: RecordedUnit, openings: Vec<Opening>) -> Result<Self, RecordError> {
+    pub fn checked(unit: UnitInfo, descriptors: Vec<u8>, openings: Vec<Opening>) -> Result<Self, RecordError> {
         let too_large = |what, found: usize, limit| match found > limit {
             true => Err(RecordError::TooLarge { what, limit }),
             false => Ok(()),
         };
-        too_large("bytes of descriptors", unit.descriptors.len(), MAX_DESCRIPTORS)?;
+        too_large("bytes of descriptors", descriptors.len(), MAX_DESCRIPTORS)?;
         let strings = [Some(&unit.manufacturer), Some(&unit.product), unit.serial.as_ref(), unit.driver.as_ref()];
         for text in strings.into_iter().flatten() {
             too_large("bytes in a string", text.len(), MAX_STRING)?;
@@ -147,7 +114,7 @@ impl Record {
             bytes = bytes.saturating_add(opening.bytes(number)?);
             too_large("bytes of data", bytes, MAX_BYTES)?;
         }
-        Ok(Self { unit, openings, flash: Vec::new(), unopened: None })
+        Ok(Self { unit, descriptors, openings, flash: Vec::new(), unopened: None })
     }
 
     /// Adds what the unit's flash holds, from address 0 on, which the record refers to.
@@ -162,9 +129,14 @@ impl Record {
         Self { unopened: code, ..self }
     }
 
-    /// The unit.
-    pub const fn unit(&self) -> &RecordedUnit {
+    /// The unit, at the place of the record.
+    pub const fn unit(&self) -> &UnitInfo {
         &self.unit
+    }
+
+    /// The unit's raw descriptors: device, configuration, BOS; empty if the system did not provide them.
+    pub fn descriptors(&self) -> &[u8] {
+        &self.descriptors
     }
 
     /// The openings, in order.

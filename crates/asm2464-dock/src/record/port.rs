@@ -1,6 +1,5 @@
 //! A record as a unit.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use asm2464::firmware::BridgeState;
@@ -54,15 +53,14 @@ impl From<ReplayError> for PortError {
 /// A port with the unit of a record. It opens as the record was made, opening by opening.
 #[derive(Debug)]
 pub struct ReplayPort {
-    location: Location,
     replay: Replay,
     watch: Watch,
 }
 
 impl ReplayPort {
-    /// The unit of a record that is in this file.
-    pub fn new(file: impl Into<PathBuf>, record: Record) -> Self {
-        Self { location: Location::Replay(file.into()), replay: Replay::new(record), watch: Watch::default() }
+    /// The unit of a record.
+    pub fn new(record: Record) -> Self {
+        Self { replay: Replay::new(record), watch: Watch::default() }
     }
 
     /// Watches the unit's transfers from its next opening on.
@@ -71,18 +69,8 @@ impl ReplayPort {
     }
 
     /// What the unit reports about itself.
-    pub fn info(&self) -> UnitInfo {
-        let unit = self.replay.record().unit();
-        UnitInfo {
-            location: self.location.clone(),
-            id: unit.id,
-            state: unit.state,
-            manufacturer: unit.manufacturer.clone(),
-            product: unit.product.clone(),
-            serial: unit.serial.clone(),
-            speed: unit.speed,
-            driver: unit.driver.clone(),
-        }
+    pub fn info(&self) -> &UnitInfo {
+        self.replay.record().unit()
     }
 
     /// Opens the unit over the transport of the record's next opening.
@@ -90,14 +78,14 @@ impl ReplayPort {
     /// # Errors
     /// [`ReplayError`].
     pub fn transport(&mut self) -> Result<AnyTransport, ReplayError> {
-        let state = self.replay.record().unit().state;
-        if state == BridgeState::OpenFirmware {
-            return Err(ReplayError::OtherProtocol { location: self.location.clone(), state });
+        let UnitInfo { location, state, .. } = self.info();
+        if *state == BridgeState::OpenFirmware {
+            return Err(ReplayError::OtherProtocol { location: location.clone(), state: *state });
         }
         let alternate = self.begin()?;
-        let pipes = self.watch.over(ReplayPipes::new(&self.replay), &self.info(), alternate, || self.raw());
+        let pipes = self.watch.over(ReplayPipes::new(&self.replay), self.info(), alternate, || self.raw());
         let no_memory = |error: asm2464_host::bridge::PipeError| ReplayError::NotRecorded(error.to_string());
-        info!("{}: opened on alternate setting {alternate}", self.location);
+        info!("{}: opened on alternate setting {alternate}", self.info().location);
         Ok(match alternate {
             0 => Box::new(BulkOnly::new(pipes).map_err(no_memory)?),
             _ => Box::new(Uas::new(pipes).map_err(no_memory)?),
@@ -109,15 +97,14 @@ impl ReplayPort {
     /// # Errors
     /// [`ReplayError`].
     pub fn control(&mut self) -> Result<OpenBridge, ReplayError> {
-        let unit = self.replay.record().unit();
-        let (state, speed) = (unit.state, unit.speed);
-        if state != BridgeState::OpenFirmware {
-            return Err(ReplayError::OtherProtocol { location: self.location.clone(), state });
+        let UnitInfo { location, state, speed, .. } = self.info();
+        if *state != BridgeState::OpenFirmware {
+            return Err(ReplayError::OtherProtocol { location: location.clone(), state: *state });
         }
         let alternate = self.begin()?;
-        let pipes = self.watch.over(ReplayPipes::new(&self.replay), &self.info(), alternate, || self.raw());
-        info!("{}: opened for control requests", self.location);
-        Ok(OpenBridge::new(Box::new(pipes), speed))
+        let pipes = self.watch.over(ReplayPipes::new(&self.replay), self.info(), alternate, || self.raw());
+        info!("{location}: opened for control requests");
+        Ok(OpenBridge::new(Box::new(pipes), *speed))
     }
 
     /// The alternate setting of the record's next opening.
@@ -125,7 +112,9 @@ impl ReplayPort {
         self.check_record()?;
         match (self.replay.next_opening(), &self.replay.record().unopened) {
             (Some(opening), _) => Ok(opening.alternate),
-            (None, Some(code)) => Err(ReplayError::Unopened { location: self.location.clone(), code: code.clone() }),
+            (None, Some(code)) => {
+                Err(ReplayError::Unopened { location: self.info().location.clone(), code: code.clone() })
+            }
             (None, None) => Ok(0),
         }
     }
@@ -135,26 +124,26 @@ impl ReplayPort {
     }
 
     fn raw(&self) -> Option<Vec<u8>> {
-        Some(self.replay.record().unit().descriptors.clone()).filter(|bytes| !bytes.is_empty())
+        Some(self.replay.record().descriptors().to_vec()).filter(|bytes| !bytes.is_empty())
     }
 }
 
 impl Port for ReplayPort {
     fn location(&self) -> Location {
-        self.location.clone()
+        self.info().location.clone()
     }
 
     fn attached(&mut self) -> Result<Attached, PortError> {
-        let UnitInfo { id, state, manufacturer, product, serial, .. } = self.info();
+        let UnitInfo { id, state, manufacturer, product, serial, .. } = self.info().clone();
         Ok(Attached { usb_id: id, state, serial: serial.unwrap_or_default(), manufacturer, product })
     }
 
     fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        Ok(self.replay.record().unit().speed)
+        Ok(self.info().speed)
     }
 
     fn driver(&mut self) -> Option<String> {
-        self.replay.record().unit().driver.clone()
+        self.info().driver.clone()
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -162,7 +151,7 @@ impl Port for ReplayPort {
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-        let state = self.replay.record().unit().state;
+        let state = self.info().state;
         Ok(Bridge::with_timeouts(self.transport()?, Timeouts::of(state)))
     }
 

@@ -4,16 +4,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use asm2464::scsi::bot::CommandBlockWrapper;
+use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CSW_SIGNATURE, CommandBlockWrapper};
 use asm2464_host::bridge::{
     ControlPipes, Endpoint, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, TransferId, control_data_len,
 };
 
 use super::event::{Data, End, Event};
+use super::poll::Poll;
 use super::{Opening, Record};
 
 /// The most bytes of a request that an error shows.
 const SHOWN: usize = 64;
+/// Events within which a poll is over: more than the hosts here have in flight.
+const SOON: usize = 128;
 
 /// A record that is replayed, and how far it has come. Clones share it.
 #[derive(Debug, Clone)]
@@ -76,11 +79,34 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether it is the record's.
+    /// The request as a poll, if it is one.
+    fn poll(self) -> Option<Poll> {
+        match self {
+            Self::Bulk(Endpoint::DataOut, _, sent) => Poll::by_command(sent),
+            Self::Control(setup, _) => Poll::by_control(setup),
+            Self::Bulk(..) | Self::Action(_) => None,
+        }
+    }
+
+    /// The tag of a command wrapper.
+    fn tag(self) -> Option<u32> {
+        match self {
+            Self::Bulk(Endpoint::DataOut, _, sent) => Some(CommandBlockWrapper::parse(sent)?.tag),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the record's, but for a command's tag.
     fn is(self, event: &Event, flash: &[u8]) -> bool {
         match (self, event) {
             (Self::Bulk(asked, len, sent), Event::Bulk { endpoint, len: recorded, data }) => {
-                asked == *endpoint && len == *recorded && data.matches(sent, flash)
+                // The host numbers its commands, and a poll that comes once more shifts the numbers of all that follow.
+                let as_recorded = tag_of(event, flash).zip(CommandBlockWrapper::parse(sent));
+                let same = match as_recorded {
+                    Some((tag, wrapper)) => data.matches(&CommandBlockWrapper { tag, ..wrapper }.to_bytes(), flash),
+                    None => data.matches(sent, flash),
+                };
+                asked == *endpoint && len == *recorded && same
             }
             (Self::Control(setup, sent), Event::Control { setup: recorded, data }) => {
                 setup == *recorded && data.matches(sent, flash)
@@ -110,6 +136,17 @@ impl fmt::Display for Asked<'_> {
     }
 }
 
+/// Place of the tag in a command wrapper and in a status wrapper.
+const TAG: std::ops::Range<usize> = 4..8;
+
+/// The tag of a recorded command wrapper.
+fn tag_of(event: &Event, flash: &[u8]) -> Option<u32> {
+    let Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } = event else { return None };
+    let mut bytes = [0; CBW_LEN];
+    data.fill(&mut bytes, flash);
+    Some(CommandBlockWrapper::parse(&bytes)?.tag)
+}
+
 /// An event of the record, as an error shows it.
 fn shown(event: &Event, flash: &[u8]) -> String {
     let bytes = |data: &Data| {
@@ -135,7 +172,7 @@ struct Transfer {
 /// The pipes of one opening of a record.
 ///
 /// Requests have to come in the record's order on each pipe. A transfer returns once everything has been asked that the
-/// record has before its return.
+/// record has before its return. A poll may come more or less often: see [`Poll`].
 #[derive(Debug)]
 pub(super) struct ReplayPipes {
     replay: Replay,
@@ -150,6 +187,10 @@ pub(super) struct ReplayPipes {
     /// The host's transfer of each of the record's submissions, by number.
     numbers: Vec<Option<TransferId>>,
     transfers: Vec<Transfer>,
+    /// The polls since the last request that may have changed what they bring, with the place of the last of each.
+    polls: Vec<(Poll, usize)>,
+    /// How much greater the tag of the last command is than the recorded one.
+    tag_shift: u32,
 }
 
 impl ReplayPipes {
@@ -162,6 +203,8 @@ impl ReplayPipes {
             submissions: Vec::new(),
             numbers: Vec::new(),
             transfers: Vec::new(),
+            polls: Vec::new(),
+            tag_shift: 0,
         }
     }
 
@@ -198,11 +241,12 @@ impl ReplayPipes {
         let mut unused = (self.at..opening.events.len()).filter(|at| !self.used[*at]);
         let next = unused.find(|at| asked.shares_pipe_with(&opening.events[*at]));
         let place = |at: usize| format!("event {} of opening {}", at + 1, number + 1);
+        let is_next = next.filter(|at| asked.is(&opening.events[*at], &record.flash));
+        if let Some(at) = is_next.or_else(|| self.poll(asked, opening, &record.flash)) {
+            self.answer(asked, at, &opening.events[at], &record.flash);
+            return Ok(at);
+        }
         match next {
-            Some(at) if asked.is(&opening.events[at], &record.flash) => {
-                self.used[at] = true;
-                Ok(at)
-            }
             Some(at) => Err(self.diverge(format!(
                 "the record does not hold {asked}: its next request on that pipe is {} ({})",
                 shown(&opening.events[at], &record.flash),
@@ -213,6 +257,76 @@ impl ReplayPipes {
                 place(opening.events.len().saturating_sub(1))
             ))),
         }
+    }
+
+    /// Uses the event at this place for a request.
+    fn answer(&mut self, asked: Asked<'_>, at: usize, event: &Event, flash: &[u8]) {
+        self.used[at] = true;
+        if let Some((asked, recorded)) = asked.tag().zip(tag_of(event, flash)) {
+            self.tag_shift = asked.wrapping_sub(recorded);
+        }
+        match asked.poll() {
+            Some(poll) => {
+                self.polls.retain(|(known, _)| *known != poll);
+                self.polls.push((poll, at));
+            }
+            // The data and the status of a poll.
+            None if matches!(asked, Asked::Bulk(Endpoint::DataIn, ..)) => {}
+            None => self.polls.clear(),
+        }
+    }
+
+    /// Finds the place of a request that is not the record's next one, because the host polls more or less often than
+    /// when it was recorded. A host that polls waits for each answer.
+    fn poll(&mut self, asked: Asked<'_>, opening: &Opening, flash: &[u8]) -> Option<usize> {
+        if self.transfers.iter().any(|transfer| transfer.is_out) {
+            return None;
+        }
+        // Less often: what is in between repeats polls.
+        let mut skipped = Vec::new();
+        let mut next = self.at;
+        while let Some(at) = (next..opening.events.len()).find(|at| !self.used[*at]) {
+            if asked.is(&opening.events[at], flash) {
+                return Some(at);
+            }
+            let poll = Poll::of(&opening.events[at], flash);
+            let is_known = self.polls.iter().any(|(known, _)| Some(known) == poll.as_ref());
+            let Some(exchange) = self.exchange(at, opening).filter(|_| is_known) else { break };
+            exchange.iter().for_each(|at| self.used[*at] = true);
+            skipped.extend(exchange);
+            next = at;
+        }
+        skipped.into_iter().for_each(|at| self.used[at] = false);
+        // More often: what the record has for the last one answers again.
+        let poll = asked.poll()?;
+        let (_, at) = *self.polls.iter().find(|(known, _)| *known == poll)?;
+        self.exchange(at, opening)?.into_iter().for_each(|at| self.used[at] = false);
+        self.at = at;
+        Some(at)
+    }
+
+    /// The events of the poll at this place: its transfers and their returns. `None` if something else happened meanwhile.
+    fn exchange(&self, at: usize, opening: &Opening) -> Option<Vec<usize>> {
+        let first = self.submissions.binary_search(&at).ok()?;
+        let events = opening.events.iter().enumerate().skip(at);
+        if matches!(opening.events[at], Event::Control { .. }) {
+            let back = |event: &Event| match event {
+                Event::Returned { transfer, end: End::Done | End::Stall, .. } => *transfer == first,
+                _ => false,
+            };
+            return Some(vec![at, events.take(SOON).find(|(_, event)| back(event))?.0]);
+        }
+        // A command ends where the next one begins.
+        let is_more = |(place, event): &(usize, &Event)| *place == at || !is_end(event);
+        let all: Vec<(usize, &Event)> = events.take(SOON).take_while(is_more).collect();
+        let is_part = |event: &Event| match event {
+            Event::Bulk { .. } => true,
+            Event::Returned { transfer, end: End::Done, .. } => *transfer >= first,
+            _ => false,
+        };
+        let sent = all.iter().filter(|(_, event)| is_submission(event)).count();
+        (all.iter().all(|(_, event)| is_part(event)) && all.len() == 2 * sent)
+            .then(|| all.into_iter().map(|(at, _)| at).collect())
     }
 
     /// Puts a transfer in flight whose request is at this place in the record, unless it was refused.
@@ -252,6 +366,11 @@ impl ReplayPipes {
             .map(<[u8]>::to_vec)
             .ok_or_else(|| PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()))
     }
+}
+
+/// Whether no command that began before goes on with this event.
+const fn is_end(event: &Event) -> bool {
+    matches!(event, Event::Bulk { endpoint: Endpoint::DataOut, .. } | Event::Control { .. } | Event::Done { .. })
 }
 
 const fn is_submission(event: &Event) -> bool {
@@ -311,6 +430,10 @@ impl Pipes for ReplayPipes {
         let begins = if matches!(request, Some(Event::Control { .. })) { SETUP_LEN } else { 0 };
         if let Some(into) = found.buffer.get_mut(begins..begins + data.len()) {
             data.fill(into, &replay.record().flash);
+            if let Some(status) = into.last_chunk_mut::<CSW_LEN>().filter(|it| it.starts_with(&CSW_SIGNATURE)) {
+                let tag = status[TAG].try_into().map_or(0, u32::from_le_bytes).wrapping_add(self.tag_shift);
+                status[TAG].copy_from_slice(&tag.to_le_bytes());
+            }
         }
         Ok(Some(Reaped { transfer, moved: *moved, end: end.transfer() }))
     }

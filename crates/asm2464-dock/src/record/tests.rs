@@ -1,8 +1,10 @@
 //! Records of virtual units, replayed.
 
+use asm2464::firmware::BridgeState;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::practice;
-use asm2464_host::bridge::{Bridge, Port, Watch};
+use asm2464_host::bridge::{Bridge, BusSpeed, Location, Port, Watch};
+use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 use proptest::prelude::*;
 
 use super::*;
@@ -17,7 +19,12 @@ fn port(scenario: &str, image: &asm2464::firmware::Image) -> VirtualPort {
 /// Does this work with a virtual unit. Returns its record in memory, and the one of its capture.
 fn recorded(port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> [Record; 2] {
     let (record, capture) = watched(port, work);
-    [record, Record::of_capture(&capture).unwrap()]
+    [record, Record::of_capture("u", &capture).unwrap()]
+}
+
+/// What a record says of this unit.
+fn replayed(port: &VirtualPort) -> UnitInfo {
+    UnitInfo { location: Location::Replay("u".into()), ..port.info() }
 }
 
 /// The record of a unit that nothing is asked.
@@ -35,18 +42,16 @@ fn watched(mut port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> (Recor
     watch.add(recorder.clone());
     watch.add(capture.bus());
     port.watch(watch);
-    let mut unit = RecordedUnit::from(&port.info());
-    unit.descriptors = port.descriptors().unwrap();
+    let (unit, descriptors) = (replayed(&port), port.descriptors().unwrap());
     work(&mut port);
     capture.finish();
-    (Record::checked(unit, recorder.openings().unwrap()).unwrap(), std::fs::read(&path).unwrap())
+    (Record::checked(unit, descriptors, recorder.openings().unwrap()).unwrap(), std::fs::read(&path).unwrap())
 }
 
 /// Checks that both say the same of the unit. A capture leaves out the alternate settings that are not in use.
 fn assert_same([memory, capture]: &[Record; 2], scenario: &str) {
     assert_eq!(memory.openings(), capture.openings(), "{scenario}");
-    let unit = RecordedUnit { descriptors: memory.unit().descriptors.clone(), ..capture.unit().clone() };
-    assert_eq!(memory.unit(), &unit, "{scenario}");
+    assert_eq!(memory.unit(), capture.unit(), "{scenario}");
 }
 
 /// What a host of the vendor's firmware asks.
@@ -80,7 +85,7 @@ fn a_record_and_a_capture_answer_as_the_unit_did_whatever_goes_wrong_on_the_wire
         let records = recorded(port(&scenario, &practice::image()), |port| seen = ask(port));
         assert_same(&records, &scenario);
         for record in records {
-            let mut replay = ReplayPort::new("file", record);
+            let mut replay = ReplayPort::new(record);
             assert_eq!(ask(&mut replay), seen, "{scenario}");
             assert!(replay.check().is_ok());
         }
@@ -93,7 +98,7 @@ fn control_requests_many_at_once_replay_too() {
     let records = recorded(port("", &practice::open_image()), |port| seen = ask_open(port));
     assert_same(&records, "open firmware");
     for record in records {
-        assert_eq!(ask_open(&mut ReplayPort::new("file", record)), seen);
+        assert_eq!(ask_open(&mut ReplayPort::new(record)), seen);
     }
 }
 
@@ -113,7 +118,7 @@ fn uas_with_its_streams_replays_over_uas() {
     let records = recorded(unit, |port| seen = ask(port.uas().unwrap().unwrap()));
     assert_same(&records, "UAS");
     for record in records {
-        let mut replay = ReplayPort::new("file", record);
+        let mut replay = ReplayPort::new(record);
         let transport = replay.transport().unwrap();
         assert_eq!(transport.kind(), asm2464::TransportKind::UasStreams);
         assert_eq!(ask(transport), seen);
@@ -125,7 +130,7 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
     let [record, _] = recorded(port("", &practice::image()), |port| {
         port.open().unwrap().inquiry().unwrap();
     });
-    let mut replay = ReplayPort::new("file", record.clone());
+    let mut replay = ReplayPort::new(record.clone());
     let error = replay.open().unwrap().read_capacity().unwrap_err();
     assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::not_recorded");
     let text = error.to_string();
@@ -137,19 +142,118 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
     assert!(replay.open().is_err());
 
     // The record ends, within an opening and with its openings.
-    let mut replay = ReplayPort::new("file", record);
+    let mut replay = ReplayPort::new(record);
     let mut bridge = replay.open().unwrap();
     bridge.inquiry().unwrap();
-    assert!(bridge.inquiry().unwrap_err().to_string().contains("no further request"));
+    assert!(bridge.read_capacity().unwrap_err().to_string().contains("no further request"));
     drop(bridge);
-    let mut replay = ReplayPort::new("file", silent());
+    let mut replay = ReplayPort::new(silent());
     let error = replay.open().unwrap().inquiry().unwrap_err();
     assert!(error.to_string().contains("opened once more"), "{error}");
 }
 
+/// Plain memory of the practice images.
+const MEMORY: XdataAddress = XdataAddress::main(0x5FF0);
+
+/// Polls a byte of memory this many times, writes it, and polls it once more. Returns what the last polls brought.
+fn poll(unit: &mut dyn TlpEngine, times: usize) -> Result<[u8; 2], EngineError> {
+    let mut found = [0xEE; 2];
+    for _ in 0..times {
+        unit.xdata_read(MEMORY, &mut found[..1])?;
+    }
+    unit.xdata_write(&[(MEMORY, 0x5A)])?;
+    unit.xdata_read(MEMORY, &mut found[1..])?;
+    Ok(found)
+}
+
+/// The records of this work with a unit of either firmware, and units that replay them.
+fn over_both_firmwares(
+    work: impl Fn(&mut dyn TlpEngine) -> Result<[u8; 2], EngineError>,
+    mut check: impl FnMut(&mut dyn TlpEngine),
+) {
+    let vendor = recorded(port("", &practice::image()), |port| {
+        let mut bridge = port.open().unwrap();
+        work(&mut VendorTlp::new(&mut bridge)).unwrap();
+    });
+    let open = recorded(port("", &practice::open_image()), |port| {
+        work(&mut port.open_control().unwrap()).unwrap();
+    });
+    for record in vendor {
+        check(&mut VendorTlp::new(&mut ReplayPort::new(record).open().unwrap()));
+    }
+    for record in open {
+        check(&mut ReplayPort::new(record).open_control().unwrap());
+    }
+}
+
+#[test]
+fn a_poll_may_come_more_or_less_often_than_it_was_recorded() {
+    for times in [1, 2, 3, 4, 9] {
+        over_both_firmwares(
+            |unit| poll(unit, 3),
+            |unit| {
+                assert_eq!(poll(unit, times).unwrap(), [0, 0x5A], "{times}");
+                // After the last request, too.
+                let mut again = [0];
+                unit.xdata_read(MEMORY, &mut again).unwrap();
+                assert_eq!(again, [0x5A], "{times}");
+            },
+        );
+    }
+}
+
+#[test]
+fn two_polls_by_turns_may_come_more_or_less_often_too() {
+    let other = XdataAddress::VERSION;
+    let both = |unit: &mut dyn TlpEngine, rounds| {
+        let mut found = [0; 2];
+        for _ in 0..rounds {
+            unit.xdata_read(MEMORY, &mut found[..1])?;
+            unit.xdata_read(other, &mut found[1..])?;
+        }
+        poll(unit, 0).map(|_| found)
+    };
+    for rounds in [1, 2, 3, 5] {
+        over_both_firmwares(|unit| both(unit, 3), |unit| assert!(both(unit, rounds).is_ok(), "{rounds}"));
+    }
+}
+
+#[test]
+fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_behind_it() {
+    let refused = |result: Result<(), EngineError>| {
+        assert!(result.as_ref().is_err_and(|error| error.to_string().contains("does not hold")), "{result:?}");
+    };
+    let work = |unit: &mut dyn TlpEngine| {
+        poll(unit, 2)?;
+        unit.xdata_write(&[(MEMORY, 0x5B)])?;
+        unit.xdata_write(&[(MEMORY, 0x5C)])?;
+        Ok([0; 2])
+    };
+    // Once more than recorded.
+    over_both_firmwares(work, |unit| {
+        work(unit).unwrap();
+        refused(unit.xdata_write(&[(MEMORY, 0x5C)]));
+    });
+    // Left out.
+    over_both_firmwares(work, |unit| {
+        poll(unit, 2).unwrap();
+        refused(unit.xdata_write(&[(MEMORY, 0x5C)]));
+    });
+    // What was polled before a write may have changed.
+    over_both_firmwares(work, |unit| {
+        work(unit).unwrap();
+        refused(unit.xdata_read(MEMORY, &mut [0]));
+    });
+    // What was never asked.
+    over_both_firmwares(work, |unit| {
+        unit.xdata_read(MEMORY, &mut [0]).unwrap();
+        refused(unit.xdata_read(MEMORY, &mut [0; 2]));
+    });
+}
+
 #[test]
 fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
-    let mut replay = ReplayPort::new("file", silent().with_unopened(Some("asmpatch::usb::busy".to_owned())));
+    let mut replay = ReplayPort::new(silent().with_unopened(Some("asmpatch::usb::busy".to_owned())));
     let error = replay.open().map(drop).unwrap_err();
     assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::unopened");
     assert!(error.to_string().contains("asmpatch::usb::busy"), "{error}");
@@ -157,7 +261,7 @@ fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
 
 #[test]
 fn an_event_that_contradicts_those_before_it_is_refused() {
-    let unit = RecordedUnit::from(&port("", &practice::image()).info());
+    let unit = replayed(&port("", &practice::image()));
     for (lines, why) in [
         (&["back 0 done 0"][..], "no such transfer is in flight"),
         (&["bulk 81 4", "back 0 done 4 00010203", "back 0 done 0"], "no such transfer is in flight"),
@@ -170,11 +274,11 @@ fn an_event_that_contradicts_those_before_it_is_refused() {
         (&["control 40e5000000000200 00"], "another length"),
     ] {
         let events = lines.iter().map(|line| line.parse().unwrap()).collect();
-        let refused = Record::checked(unit.clone(), vec![Opening { events, ..Opening::default() }]);
+        let refused = Record::checked(unit.clone(), Vec::new(), vec![Opening { events, ..Opening::default() }]);
         assert!(refused.as_ref().is_err_and(|error| error.to_string().contains(why)), "{lines:?}: {refused:?}");
     }
     let events = vec!["bulk 81 16777216".parse().unwrap(); 17];
-    let refused = Record::checked(unit, vec![Opening { events, ..Opening::default() }]);
+    let refused = Record::checked(unit, Vec::new(), vec![Opening { events, ..Opening::default() }]);
     assert!(matches!(refused, Err(RecordError::TooLarge { what: "bytes of data", .. })), "{refused:?}");
     assert!("bulk 81 16777217".parse::<Event>().is_err());
 }
@@ -193,13 +297,13 @@ fn data_are_bytes_runs_the_flashs_and_what_is_withheld() {
 }
 
 /// What parses says the same again, and what a record is made of replays without a panic.
-fn anything(unit: &RecordedUnit, lines: &[String]) {
+fn anything(unit: &UnitInfo, lines: &[String]) {
     let events: Vec<Event> = lines.iter().filter_map(|line| line.parse().ok()).collect();
     for event in &events {
         assert_eq!(event.to_string().parse::<Event>().as_ref(), Ok(event));
     }
-    if let Ok(record) = Record::checked(unit.clone(), vec![Opening { events, ..Opening::default() }]) {
-        let mut replay = ReplayPort::new("file", record);
+    if let Ok(record) = Record::checked(unit.clone(), Vec::new(), vec![Opening { events, ..Opening::default() }]) {
+        let mut replay = ReplayPort::new(record);
         if let Ok(mut bridge) = replay.open() {
             let _ = bridge.inquiry();
         }
@@ -222,7 +326,8 @@ proptest! {
             0..24,
         )
     ) {
-        let unit = RecordedUnit {
+        let unit = UnitInfo {
+            location: Location::Replay("u".into()),
             id: asm2464::firmware::UsbId::STOCK,
             state: BridgeState::Vendor,
             manufacturer: String::new(),
@@ -230,7 +335,6 @@ proptest! {
             serial: None,
             speed: BusSpeed::Super,
             driver: None,
-            descriptors: Vec::new(),
         };
         anything(&unit, &lines);
     }
@@ -247,6 +351,6 @@ proptest! {
         } else {
             file = bytes;
         }
-        let _ = Record::of_capture(&file);
+        let _ = Record::of_capture("u", &file);
     }
 }

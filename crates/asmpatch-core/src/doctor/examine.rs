@@ -213,7 +213,7 @@ fn vendor(
 
 /// Checks whether the unit answers commands. Control requests recover a unit whose bulk pipes hang; their success is
 /// part of the result.
-fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
+pub(crate) fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
     let failed = |asked: &Result<_, CommandError>, how: fn(&TransportError) -> bool| match asked {
         Err(CommandError::Transport(error)) => how(error),
         _ => false,

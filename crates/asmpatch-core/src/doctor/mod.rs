@@ -10,8 +10,10 @@ mod problem;
 mod questions;
 mod report;
 
+pub(crate) use examine::answers;
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
 pub use problem::Problem;
 pub use questions::{Exchange, Question};
+pub(crate) use report::FIRST_WITH_RECORD;
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};

@@ -85,7 +85,7 @@ pub struct Exchange {
     /// The unit's answer.
     pub unit: String,
     /// Duration in microseconds.
-    pub micros: u64,
+    pub took_us: u64,
     /// The answer of the same firmware on the chip model; `None` if the firmware is unknown and can't be booted.
     pub model: Option<String>,
 }
@@ -98,8 +98,8 @@ fn words(answer: Result<Vec<u8>, String>) -> String {
 fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> Exchange {
     let begun = Instant::now();
     let unit = words(ask().map_err(|problem| problem.code));
-    let micros = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
-    Exchange { question: question.to_string(), unit, micros, model: None }
+    let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    Exchange { question: question.to_string(), unit, took_us, model: None }
 }
 
 /// Asks a unit that runs the vendor's firmware. Stops at the first question that the wire does not carry.

@@ -5,6 +5,7 @@
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::BridgeState;
+use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
@@ -17,7 +18,9 @@ use crate::flash::identity::is_nobodys;
 use crate::record::ReportedRecord;
 
 /// Version of the report's format.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
+/// The oldest format with a record. What a replay needs is the same in all since.
+pub const FIRST_WITH_RECORD: u32 = 4;
 /// Digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
 /// The kernel drivers that the report names.
@@ -32,13 +35,15 @@ const CONTAINER_ID: [u8; 3] = [20, 0x10, 0x04];
 pub struct DoctorReport<'a, V> {
     /// [`SCHEMA`].
     schema: u32,
+    /// The version of asmpatch.
     tool: &'static str,
     system: String,
     unit: ReportedUnit,
     descriptors: Option<String>,
     opened: Option<ErrorCode<'a>>,
-    runs: Option<String>,
-    runs_problem: Option<ErrorCode<'a>>,
+    /// What it runs, in words.
+    firmware: Option<String>,
+    firmware_problem: Option<ErrorCode<'a>>,
     /// XDATA 0xC8FF.
     part_revision: Option<u8>,
     /// The flash behind the bridge, if the firmware gives access to it.
@@ -47,7 +52,8 @@ pub struct DoctorReport<'a, V> {
     behind: Option<&'static str>,
     link: Option<&'a Link>,
     link_problem: Option<ErrorCode<'a>>,
-    supply_mv_ma: Option<(u16, i16)>,
+    /// The supply as its board measures it, if it does.
+    supply: Option<SupplyMeasurement>,
     /// Whether the board's fault line is active, if the firmware tells.
     supply_fault: Option<bool>,
     tree: Option<&'a Survey>,
@@ -117,13 +123,13 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             Some(serial) if text.contains(serial) => hashed(text),
             _ => text.to_owned(),
         };
-        let (runs, runs_problem) = halves(seen.runs.as_ref());
+        let (firmware, firmware_problem) = halves(seen.runs.as_ref());
         let (link, link_problem) = halves(seen.link.as_ref());
         let (tree, tree_problem) = halves(seen.tree.as_ref());
         let supply = seen.supply.as_ref().and_then(|supply| supply.as_ref().ok()?.as_ref());
         Self {
             schema: SCHEMA,
-            tool: concat!("asmpatch ", env!("CARGO_PKG_VERSION")),
+            tool: env!("CARGO_PKG_VERSION"),
             system,
             unit: ReportedUnit {
                 usb_id: unit.id.to_string(),
@@ -138,15 +144,15 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             descriptors: seen.descriptors.clone().map(|bytes| to_hex(&without_container_id(bytes), " ")),
             opened: seen.opened.as_ref().err().map(ErrorCode::from),
             // Only known patches are named, and an image's product string is the unit's own.
-            runs: runs.map(|runs| text(&runs.to_string())),
-            runs_problem,
+            firmware: firmware.map(|firmware| text(&firmware.to_string())),
+            firmware_problem,
             part_revision: seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied()),
             flash_part: seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied()),
             pipes: &seen.pipes,
             behind: seen.behind.as_ref().map(behind),
             link,
             link_problem,
-            supply_mv_ma: supply.and_then(|supply| supply.measured).map(|found| (found.voltage_mv, found.current_ma)),
+            supply: supply.and_then(|supply| supply.measured),
             supply_fault: supply.map(|supply| supply.has_fault),
             tree,
             tree_problem,

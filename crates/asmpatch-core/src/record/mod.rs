@@ -15,13 +15,13 @@ use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, P
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::pcap::pcapng;
-use asm2464_dock::record::{Opening, Record, RecordError, RecordedUnit};
-use asm2464_host::bridge::BusSpeed;
+use asm2464_dock::record::{Opening, Record, RecordError};
+use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
 use asmpatch_files::file;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::doctor::{DoctorOptions, REPORT_SCHEMA};
+use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA};
 use crate::patch::Library;
 
 /// The longest file that is read as a record.
@@ -67,12 +67,19 @@ pub enum RecordFileError {
         source: RecordError,
     },
     /// The report leaves out the unit's firmware, and it is not beside it.
-    #[error("{} leaves out the firmware that its unit's flash holds, and it is not at {}", path.display(), wanted.display())]
+    #[error(
+        "{} leaves out its unit's firmware, and {} is {}",
+        path.display(),
+        wanted.display(),
+        if *is_other { "another file" } else { "missing" }
+    )]
     NoImage {
         /// The file.
         path: PathBuf,
-        /// Where the image was looked for.
+        /// Where the image was looked for: a file with its SHA-256 for a name.
         wanted: PathBuf,
+        /// Whether something else is there.
+        is_other: bool,
     },
 }
 
@@ -188,7 +195,8 @@ fn read(path: &Path) -> Result<Vec<u8>, RecordFileError> {
 pub fn load(path: &Path) -> Result<Record, RecordFileError> {
     let bytes = read(path)?;
     if bytes.starts_with(&pcapng::MAGIC) {
-        return Record::of_capture(&bytes).map_err(|source| RecordFileError::Record { path: path.to_owned(), source });
+        return Record::of_capture(path, &bytes)
+            .map_err(|source| RecordFileError::Record { path: path.to_owned(), source });
     }
     of_report(path, &bytes, &|sha256| beside(path, sha256))
 }
@@ -201,7 +209,8 @@ pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8
     let none = |why: String| RecordFileError::NotARecord { path: path.to_owned(), why };
     let (report, record) = parsed(path, text)?;
     let wrong = |source| RecordFileError::Record { path: path.to_owned(), source };
-    let unit = RecordedUnit {
+    let unit = UnitInfo {
+        location: Location::Replay(path.to_owned()),
         id: report.unit.usb_id.parse().map_err(|error: ParseUsbIdError| none(error.to_string()))?,
         state: report.unit.state,
         manufacturer: report.unit.manufacturer,
@@ -209,15 +218,15 @@ pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8
         serial: report.unit.serial,
         speed: report.unit.speed,
         driver: report.unit.driver,
-        descriptors: bytes_of(report.descriptors.as_deref()).map_err(none)?,
     };
+    let descriptors = bytes_of(report.descriptors.as_deref()).map_err(none)?;
     let opening = |opening: &ReportedOpening| -> Result<Opening, RecordError> {
         let events = opening.events.iter().map(|line| line.parse()).collect::<Result<_, RecordError>>()?;
         Ok(Opening { alternate: opening.alternate, streams: opening.streams, events })
     };
     let openings = record.openings.iter().map(opening).collect::<Result<_, RecordError>>().map_err(wrong)?;
     let flash = record.flash.contents(path, image)?;
-    Ok(Record::checked(unit, openings).map_err(wrong)?.with_flash(flash).with_unopened(report.opened))
+    Ok(Record::checked(unit, descriptors, openings).map_err(wrong)?.with_flash(flash).with_unopened(report.opened))
 }
 
 /// Reads what a report has for a replay.
@@ -226,9 +235,11 @@ fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), Reco
     let none = |why: String| RecordFileError::NotARecord { path: at(), why };
     let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| none(error.to_string()))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
-        Some(schema) if schema == u64::from(REPORT_SCHEMA) => {}
+        Some(schema) if (u64::from(FIRST_WITH_RECORD)..=u64::from(REPORT_SCHEMA)).contains(&schema) => {}
         Some(schema) => {
-            let why = format!("it has format {schema}, and reports have records from format {REPORT_SCHEMA} on");
+            let why = format!(
+                "it has format {schema}, and this version of asmpatch reads the formats {FIRST_WITH_RECORD} to {REPORT_SCHEMA}"
+            );
             return Err(RecordFileError::NoRecord { path: at(), why });
         }
         None => return Err(none("it has no key `schema`".to_owned())),
@@ -276,9 +287,9 @@ impl ReportedFlash {
             if !is_digest(&described.base) || !is_digest(&described.sha256) {
                 return Err(wrong("an image's digest is no SHA-256".to_owned()));
             }
-            let mut found = image(&described.base).ok_or_else(|| RecordFileError::NoImage {
-                path: path.to_owned(),
-                wanted: wanted(path, &described.base),
+            let mut found = image(&described.base).ok_or_else(|| {
+                let wanted = wanted(path, &described.base);
+                RecordFileError::NoImage { path: path.to_owned(), is_other: wanted.exists(), wanted }
             })?;
             for (at, bytes) in &described.differences {
                 let bytes = bytes_of(Some(bytes)).map_err(wrong)?;

@@ -92,7 +92,7 @@ fn a_report_of_any_unit_replays_with_the_same_findings_and_with_the_same_report(
         let recorder = Recorder::default();
         let mut watch = Watch::default();
         watch.add(recorder.clone());
-        let mut port = ReplayPort::new("unit.json", replayed(&report));
+        let mut port = ReplayPort::new(replayed(&report));
         port.watch(watch);
         let (again, second) = examined(&mut port, &recorder, options);
         assert_eq!(findings(&again), findings(&seen), "{scenario}");
@@ -134,6 +134,26 @@ fn a_report_names_no_serial_number_and_holds_no_firmware_and_no_memory() {
 }
 
 #[test]
+fn a_report_of_the_first_format_with_a_record_replays_as_one_of_this_format() {
+    let (seen, report) = reported("", &practice::image(), DoctorOptions { write: false, compare: true });
+    let mut value: Value = serde_json::from_str(&report).unwrap();
+    let keys = value.as_object_mut().unwrap();
+    keys.insert("schema".into(), json!(4));
+    keys.insert("tool".into(), json!("asmpatch 0.1.0"));
+    for (now, before) in [("firmware", "runs"), ("firmware_problem", "runs_problem"), ("supply", "supply_mv_ma")] {
+        let found = keys.remove(now).unwrap();
+        keys.insert(before.into(), found);
+    }
+    for answer in keys["answers"].as_array_mut().unwrap().iter_mut().filter_map(Value::as_object_mut) {
+        let took = answer.remove("took_us").unwrap();
+        answer.insert("micros".into(), took);
+    }
+    let mut port = ReplayPort::new(replayed(&value.to_string()));
+    let (again, _) = examined(&mut port, &Recorder::default(), DoctorOptions { write: false, compare: true });
+    assert_eq!(findings(&again), findings(&seen));
+}
+
+#[test]
 fn a_serial_number_is_replaced_wherever_it_stands_in_an_answer() {
     let wide = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let mut bytes = [format!("a{SERIAL}b{SERIAL}").into_bytes(), wide(SERIAL)].concat();
@@ -172,12 +192,15 @@ fn firmware_that_a_report_leaves_out_is_found_beside_it_or_named() {
     let error = load(&path).unwrap_err();
     assert_eq!(error.code(), "asmpatch::replay::no_image");
     let sha256 = Sha256Digest::of(&image.to_file()).to_string();
-    assert!(error.to_string().contains(&sha256), "{error}");
-    std::fs::write(dir.path().join(format!("{sha256}.bin")), image.to_file()).unwrap();
+    let wanted = dir.path().join(format!("{sha256}.bin"));
+    assert!(error.to_string().ends_with(&format!("{} is missing", wanted.display())), "{error}");
+    std::fs::write(&wanted, image.to_file()).unwrap();
     load(&path).unwrap();
     // Another file under that name is none.
-    std::fs::write(dir.path().join(format!("{sha256}.bin")), practice::image().to_file()).unwrap();
-    assert_eq!(load(&path).unwrap_err().code(), "asmpatch::replay::no_image");
+    std::fs::write(&wanted, practice::image().to_file()).unwrap();
+    let error = load(&path).unwrap_err();
+    assert_eq!(error.code(), "asmpatch::replay::no_image");
+    assert!(error.to_string().ends_with("is another file"), "{error}");
 }
 
 #[test]
@@ -189,10 +212,11 @@ fn a_file_that_is_no_record_is_refused_with_the_reason() {
         change(&mut value);
         value.to_string()
     };
-    let cases: [(String, &str); 8] = [
+    let cases: [(String, &str); 9] = [
         ("{".to_owned(), "asmpatch::replay::not_a_record"),
         ("{}".to_owned(), "asmpatch::replay::not_a_record"),
         (with(&|value| value["schema"] = json!(3)), "asmpatch::replay::no_record"),
+        (with(&|value| value["schema"] = json!(REPORT_SCHEMA + 1)), "asmpatch::replay::no_record"),
         (with(&|value| value["record"] = Value::Null), "asmpatch::replay::no_record"),
         (with(&|value| value["unit"]["usb_id"] = json!("usb")), "asmpatch::replay::not_a_record"),
         (with(&|value| value["record"]["openings"][0]["events"][0] = json!("rm -rf")), "asmpatch::replay::event"),

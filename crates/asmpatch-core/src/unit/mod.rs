@@ -159,7 +159,7 @@ pub fn choose(
         }
         Some(Selector::Replay(file)) => {
             let port = replay_port(file, watch(capture))?;
-            Chosen { info: port.info(), has_twin: false, port: ChosenPort::Replay(port) }
+            Chosen { info: port.info().clone(), has_twin: false, port: ChosenPort::Replay(port) }
         }
         _ => {
             let all = usb::discover(&known.known_units())?;
@@ -248,7 +248,7 @@ fn watched(mut found: Found, watch: Watch) -> Found {
 }
 
 fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
-    let mut port = ReplayPort::new(file, record::load(file)?);
+    let mut port = ReplayPort::new(record::load(file)?);
     port.watch(watch);
     Ok(port)
 }

@@ -13,7 +13,9 @@ use super::{Sysfs, bounded, names};
 const MAX_DEVICES: usize = 64;
 
 /// A device that is connected over USB4 or Thunderbolt.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(rename = "TunnelledJson"))]
 pub struct TunnelledDevice {
     /// The kernel's name: domain and route, as in `0-1`.
     pub name: String,

@@ -187,7 +187,7 @@ impl ReplayPipes {
         let Some(opening) = record.openings.get(number) else {
             let count = record.openings.len();
             return Err(self.diverge(format!(
-                "the record does not hold {asked}: the unit is opened once more than in the record, which has {count}"
+                "the record does not have {asked}: the unit is opened once more than in the record, which has {count}"
             )));
         };
         if self.used.is_empty() {
@@ -204,12 +204,12 @@ impl ReplayPipes {
                 Ok(at)
             }
             Some(at) => Err(self.diverge(format!(
-                "the record does not hold {asked}: its next request on that pipe is {} ({})",
+                "the record does not have {asked}: its next request on that pipe is {} ({})",
                 shown(&opening.events[at], &record.flash),
                 place(at)
             ))),
             None => Err(self.diverge(format!(
-                "the record does not hold {asked}: it has no further request on that pipe ({} is its last)",
+                "the record does not have {asked}: it has no further request on that pipe ({} is its last)",
                 place(opening.events.len().saturating_sub(1))
             ))),
         }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::interrupt::request;
@@ -13,8 +13,10 @@ static FIRST: OnceLock<fn()> = OnceLock::new();
 
 /// The exit status after a second Ctrl-C: 128 plus SIGINT's number, as in shells.
 const INTERRUPTED: i32 = 130;
-/// How long the release of devices may take: a hanging host controller must not keep the process alive.
-const LAST_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long the process lives on after a second Ctrl-C: a hanging host controller must not keep it alive.
+const LAST: Duration = Duration::from_secs(3);
+/// The part of it in which only the release of devices is waited for: what is said afterwards needs time, too.
+const RELEASE: Duration = Duration::from_millis(2500);
 
 /// Sets the function that reports the first Ctrl-C, and that a second one would do harm. It runs on a separate thread.
 /// Later calls have no effect.
@@ -32,9 +34,10 @@ pub fn install() -> Interrupt<'static> {
         // If no handler can be set, Ctrl-C ends the process at once, as it would anyway.
         let _ = ctrlc::set_handler(|| {
             if request() {
-                let _ = aside(asm2464_host::usb::release_all).recv_timeout(LAST_TIMEOUT);
-                let _ = aside(crate::cli::terminal::clear).recv_timeout(LAST_TIMEOUT);
-                let _ = aside(crate::cli::tell_ports_left_off).recv_timeout(LAST_TIMEOUT);
+                let began = Instant::now();
+                until(began + RELEASE, asm2464_host::usb::release_all);
+                until(began + LAST, crate::cli::terminal::clear);
+                until(began + LAST, crate::cli::tell_ports_left_off);
                 std::process::exit(INTERRUPTED);
             }
             if let Some(tell) = FIRST.get() {
@@ -43,6 +46,11 @@ pub fn install() -> Interrupt<'static> {
         });
     });
     Interrupt::of_process()
+}
+
+/// Works on a separate thread, and waits for it until the deadline at most.
+fn until(deadline: Instant, work: fn()) {
+    let _ = aside(work).recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
 /// Works on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
@@ -54,4 +62,25 @@ fn aside(work: fn()) -> Receiver<()> {
         let _ = done.send(());
     });
     ended
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn works_that_hang_share_one_deadline_and_the_last_one_is_waited_for_too() {
+        static DONE: OnceLock<()> = OnceLock::new();
+        let hang: fn() = || thread::sleep(Duration::from_secs(60));
+        let began = Instant::now();
+        until(began + Duration::from_millis(100), hang);
+        until(began + Duration::from_millis(400), || {
+            let _ = DONE.set(());
+        });
+        assert!(DONE.get().is_some());
+        until(began + Duration::from_millis(400), hang);
+        until(began + Duration::from_millis(400), hang);
+        let elapsed = began.elapsed();
+        assert!(elapsed >= Duration::from_millis(400) && elapsed < Duration::from_secs(10), "{elapsed:?}");
+    }
 }

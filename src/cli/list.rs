@@ -18,6 +18,7 @@ use asmpatch_core::shell;
 use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
+use super::by_hand;
 use super::context::Context;
 use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
@@ -172,7 +173,7 @@ impl Look<'_> {
             firmware: unit.state.to_string(),
             behind: None,
             unread: None,
-            notes: slow_link(&unit, &reset).into_iter().collect(),
+            notes: slow_link(&unit, &reset).map(|note| by_hand::advice(note, &unit.location)).into_iter().collect(),
             unit,
         };
         match row.unit.state {

@@ -9,6 +9,7 @@ mod print;
 mod backup;
 mod backup_place;
 mod bench;
+mod by_hand;
 mod completions;
 mod config;
 mod context;
@@ -189,6 +190,7 @@ pub fn main() -> ExitCode {
 fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
     let matches = command.try_get_matches()?;
     let wants_json = wants_json(&matches);
+    by_hand::note(&matches);
     Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
 }
 

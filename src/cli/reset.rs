@@ -15,6 +15,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::by_hand;
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -229,7 +230,9 @@ fn show(device: &str, report: &RestartReport) {
     if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
         let was = if after.speed == before.speed { String::new() } else { format!(", was {}", before.speed) };
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.usb_id, now.state, after.speed);
-        after.faults.iter().filter_map(|fault| advice(fault.kind)).for_each(|advice| outln!("  next: {advice}"));
+        let advice =
+            after.faults.iter().filter_map(|fault| advice(fault.kind).map(str::to_owned)).map(by_hand::advice_here);
+        advice.for_each(|advice| outln!("  next: {advice}"));
     }
 }
 

@@ -23,7 +23,7 @@ fn vendor() -> Image {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_does_all_that_it_must_over_both_transports() {
     let report = boot::check(&vendor());
-    assert!(report.holds(), "{report:#?}");
+    assert!(report.passes(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::Vendor));
     assert!(report.checks.iter().any(|check| check.wire == TransportKind::Uas));
 }
@@ -54,7 +54,7 @@ fn the_vendors_image_shows_the_effects_of_the_patches_in_it() {
     let all = with(&["e4-length-16", "read16-sram"]);
     for (image, expected) in [(vendor(), Effects::default()), (with(&[]), STATUS), (all, ALL)] {
         let report = effects(&image, expected);
-        assert!(report.holds(), "{report:#?}");
+        assert!(report.passes(), "{report:#?}");
     }
 }
 
@@ -67,7 +67,7 @@ fn patched_231204_answers_writes_after_its_own_initialisation() {
     let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
     let patched = set.apply().unwrap().image;
     let report = effects(&patched, STATUS);
-    assert!(report.holds(), "{report:#?}");
+    assert!(report.passes(), "{report:#?}");
     let (check, _) = effects(&stock, STATUS).failure().map(|(check, fault)| (check.what, fault.clone())).unwrap();
     assert_eq!(check, "answers WRITE(16) without an SSD", "without the patch it does not");
 }
@@ -89,14 +89,14 @@ fn a_patch_whose_effect_is_missing_fails() {
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_holds_even_if_status_and_id_pass_through_the_flash_buffer() {
     let report = boot::check_with(&vendor(), FlashDefects { status_in_buffer: true, ..FlashDefects::default() });
-    assert!(report.holds(), "{report:#?}");
+    assert!(report.passes(), "{report:#?}");
 }
 
 #[test]
 #[ignore = "needs the open firmware's image in ASMPATCH_OPEN_IMAGE"]
 fn the_open_firmware_does_all_that_it_must() {
     let report = boot::check(&image("ASMPATCH_OPEN_IMAGE"));
-    assert!(report.holds(), "{report:#?}");
+    assert!(report.passes(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::OpenFirmware));
 }
 
@@ -107,7 +107,7 @@ fn an_image_whose_configuration_write_hangs_fails_there() {
     // E1's handler, b1:0xE89B, jumps to itself.
     assert!(image.replace(BodyOffset(0xFF6B + 0xE89B - 0x8000), &[0x80, 0xFE]));
     let report = boot::check(&image);
-    assert!(!report.holds());
+    assert!(!report.passes());
     let (check, fault) = report.failure().unwrap();
     assert_eq!(check.what, "takes a configuration block (E1)", "{report:#?}");
     assert!(matches!(fault, BootFault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");

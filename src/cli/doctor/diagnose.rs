@@ -15,7 +15,7 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use crate::cli::{errors, pcie};
+use crate::cli::{by_hand, errors, pcie};
 
 /// Minimum voltage of the 12 V supply in millivolts: ATX allows 11.4 V.
 const SUPPLY_MIN_MV: u16 = 11_400;
@@ -123,7 +123,10 @@ pub fn diagnose(seen: &Examination, device: &str) -> Diagnosis {
     ]
     .into_iter()
     .flat_map(|(topic, told)| {
-        told.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
+        told.into_iter().map(move |(verdict, found, advice)| {
+            let advice = advice.map(|advice| by_hand::advice(advice, &seen.unit.location));
+            TopicLine { topic, verdict, found, advice }
+        })
     })
     .collect();
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);

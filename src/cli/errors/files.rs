@@ -222,8 +222,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::patch_set", CheckFailed, "nobody tested these patches together; patch the original again";
     "asmpatch::verify::patch_unlisted", CheckFailed, "the receipt belongs to another file";
     "asmpatch::verify::patch_unvouched", CheckFailed,
-        "whoever made the image may have made the patch: read what it changes. If you trust it, name the folder that holds \
-         its file with `--patch-dir`";
+        "whoever made the image may have made the patch: read what it changes. If you trust it, name its file's folder with \
+         `--patch-dir`";
     "asmpatch::verify::receipt_config", CheckFailed,
         "flashing would change other fields of the unit than the patches name; patch the original again";
     "asmpatch::verify::receipt_digest", CheckFailed,

@@ -10,6 +10,8 @@ use std::ffi::OsString;
 use asm2464::Coded;
 use asmpatch_core::shell;
 
+use super::by_hand;
+
 /// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
 macro_rules! entries {
     ($($($code:literal)|+, $exit:ident, $help:literal;)*) => {
@@ -79,7 +81,7 @@ impl Exit {
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Coded) -> String {
     let help = error.help().unwrap_or_else(|| entry_of(error).help.to_owned());
-    with_command(help, env::args_os())
+    with_command(by_hand::advice_here(help), env::args_os())
 }
 
 /// How help texts name the command that is running.
@@ -98,6 +100,13 @@ fn with_command(help: String, run: impl Iterator<Item = OsString>) -> String {
     let (own, operands) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
     let spaced = |words: &[String]| words.iter().map(|word| format!(" {word}")).collect::<String>();
     format!("{before}asmpatch{}{options}{}`{after}", spaced(own), spaced(operands))
+}
+
+/// Lists each code with what to do about it.
+#[cfg(test)]
+pub fn each() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let entries = [files::ENTRIES, units::ENTRIES].into_iter().flatten();
+    entries.flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help)))
 }
 
 /// Returns what to do about an error with this code.

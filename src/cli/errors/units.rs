@@ -15,11 +15,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `asmpatch flash`";
     "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
-        "name a backup's folder that you may use; a new backup also needs room on the disk. No partial backup is left";
+        "name a folder that you may read and write; a new backup also needs room on the disk. No partial backup is left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused,
-        "there is nothing to back up that the unit lets you read. If it is in its boot loader, give it firmware: \
+        "the unit lets you read nothing that could be backed up. If it is in its boot loader, give it firmware: \
          `asmpatch flash FILE --no-backup`";
     "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::unusable", CheckFailed,
@@ -36,7 +36,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::failed", CheckFailed,
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
          port, and power-cycle the unit";
-    "asmpatch::bench::floor", CheckFailed, "`asmpatch list` shows the speed of the link; try another port and cable";
+    "asmpatch::bench::floor", CheckFailed, "`asmpatch list` shows the speed of the link; try another cable and port";
     "asmpatch::bench::integrity", CheckFailed,
         "the report's first lines show which direction failed; try another cable and port, and power-cycle the unit";
     "asmpatch::bench::no_firmware", Device,
@@ -47,29 +47,29 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          virtual:DIR";
     "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
     "asmpatch::bench::recovery", Device,
-        "unplug the unit, wait five seconds and plug it in again; nothing was written to its flash";
+        "unplug the unit, wait five seconds, plug it in again; nothing was written to its flash";
     "asmpatch::bench::ssd", Refused,
         "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
     "asmpatch::bench::svg", BadInput, "the figures are in `--json`; please report this as a bug";
     "asmpatch::bench::unknown_behind", Refused,
-        "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in and try \
-         again. `asmpatch bench --path e4-255` measures without writing";
+        "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in again, \
+         then run the command again. `asmpatch bench --path e4-255` measures without writing";
     "asmpatch::bench::vanished", Device,
-        "the report shows what was measured until then. Unplug the unit, wait five seconds, plug it in again, and see \
+        "the report shows what was measured until then; unplug the unit, wait five seconds, plug it in again, and see \
          what `asmpatch list` shows; then try another cable and port";
     "asmpatch::bench::worse", CheckFailed,
         "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
-        "run the command again; if the error stays, unplug the unit, wait five seconds and plug it in again";
+        "run the command again; if the error stays, unplug the unit, wait five seconds, plug it in again";
     "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";
     "asmpatch::bridge::malformed", Device, "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
         "discard what was read; run the command again, and if the error stays, try another cable and port";
     "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
     "asmpatch::bridge::unknown_variables", Refused,
-        "nothing was written: asmpatch knows these addresses by the version alone. At those of 240417 or 231204 this \
-         firmware may keep something else, also if `asmpatch patch` found that it is initialised like 240417. \
-         `asmpatch bench --path e4-255` measures without the initialisation";
+        "nothing was written: asmpatch knows the addresses of these variables only in 240417 and 231204. This firmware \
+         may keep something else there, even if `asmpatch patch` found that it is initialised like 240417. `asmpatch \
+         bench --path e4-255` measures without the initialisation";
     "asmpatch::bridge::xdata_one_byte", Device,
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
@@ -81,7 +81,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`asmpatch reset` tries what can help, mildest first; if nothing does, unplug the unit and its supply, wait five \
          seconds, plug both in again";
     "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
-        "check cable and power, plug the unit in again, and see what `asmpatch list` shows";
+        "check its cable and its power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
         "look at the host controller's messages in the system log (`dmesg` on Linux), and try another cable and port";
     "asmpatch::control::malformed", Device,
@@ -106,7 +106,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::no_uas", Device,
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::device::none", Device,
-        "plug one in over USB. `asmpatch list --known` shows the USB IDs \
+        "connect a dock over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual:DIR` works without one";
     "asmpatch::device::other", Device,
@@ -164,7 +164,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::several", Refused,
         "name one with `--device`. `asmpatch flash --all` writes several at once. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
-        "no command would find it there: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
+        "no command would find the unit under that ID: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
     "asmpatch::flash::unproven", Refused,
         "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
@@ -188,7 +188,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::no_firmware", Refused, "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
     "asmpatch::pcie::not_ready", Device,
         "check the device's power, then `asmpatch pcie reset`, or power-cycle the unit";
-    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage, "nothing was sent";
+    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage, "nothing was sent; correct the request";
     "asmpatch::pcie::retry", Device, "the device is still starting: wait a second and run the command again";
     "asmpatch::pcie::ssd", Refused,
         "nothing was sent to the PCIe side: the firmware drives the SSD through the same registers, and a second \
@@ -199,7 +199,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
          sends the bytes without looking";
     "asmpatch::pcie::unknown_behind", Refused,
-        "nothing was sent to the PCIe side. Unplug the unit, wait five seconds, plug it in and try again";
+        "nothing was sent to the PCIe side; unplug the unit, wait five seconds, plug it in again, then run the command \
+         again";
     "asmpatch::pcie::unsupported", Device,
         "no device answers at this address: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie \
          --assign` assigns them";
@@ -209,7 +210,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::disagrees" | "asmpatch::registers::unstable", Device,
         "discard what was read; try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::no_flash", Device,
-        "the flash doesn't answer; unplug the unit, wait five seconds, plug it in again and run the command again";
+        "the flash doesn't answer; unplug the unit, wait five seconds, plug it in again, and run the command again";
     "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time", Device,
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
     "asmpatch::registers::protected", Device,
@@ -225,7 +226,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::replay::no_image", BadInput,
         "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
          `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
-    "asmpatch::replay::no_record", BadInput, "ask for a report by this version of asmpatch";
+    "asmpatch::replay::no_record", BadInput, "ask for a report that this version of asmpatch wrote";
     "asmpatch::replay::not_recorded", BadInput,
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
          a report's `tool` names it. docs/records.md says what a difference can mean";
@@ -246,17 +247,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "leave `--level` out, and asmpatch tries what else can help; or unplug the unit and its supply, wait five \
          seconds, plug both in again";
     "asmpatch::reset::not_helped", Device,
-        "without `--level` asmpatch tries all levels; where they don't help, unplug the unit and its supply, wait five \
+        "without `--level` asmpatch tries all levels; if none helps, unplug the unit and its supply, wait five \
          seconds, plug both in again";
     "asmpatch::sense::flash", Device,
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,
-        "the unit reports a hardware fault: unplug it, wait five seconds and plug it in again";
-    "asmpatch::sense::medium", Device, "the medium behind the bridge failed";
-    "asmpatch::sense::no_medium", Device, "no SSD is behind the bridge";
+        "the unit reports a hardware fault: unplug it, wait five seconds, plug it in again";
+    "asmpatch::sense::medium", Device, "check the SSD behind the bridge, or replace it";
+    "asmpatch::sense::no_medium", Device, "the command needs an SSD behind the bridge";
     "asmpatch::sense::parameters", Device,
         "this firmware does not take these parameters; `asmpatch list` shows what runs on the unit";
-    "asmpatch::sense::past_end", Device, "the address is past the end of the medium";
+    "asmpatch::sense::past_end", Device, "name an address within the medium";
     "asmpatch::sense::reset", Device, "the unit was reset since the last command: run the command again";
     "asmpatch::sense::starting", Device, "the unit is still starting: wait a few seconds and run the command again";
     "asmpatch::sense::unknown_command", Device,
@@ -316,7 +317,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::driver", Device,
         "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
          it";
-    "asmpatch::usb::gone", Device, "plug it in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::gone", Device, "plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::usb::other_protocol", Device, "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission", Device,
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
@@ -328,10 +329,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
          switches ports of a hub, such as uhubctl, can switch this one on";
     "asmpatch::usb::protocol", Device, "the unit breaks the protocol; try another cable and port, or `--transport bot`";
-    "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds and plug it in again";
+    "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds, plug it in again";
     "asmpatch::usb::tag", Device, "the unit was reset; run the command again";
     "asmpatch::usb::timeout", Device,
-        "the unit was reset; if the next command fails too, unplug it, wait five seconds and plug it in again";
+        "the unit was reset; if the next command fails too, unplug it, wait five seconds, plug it in again";
     "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
     "asmpatch::virtual_unit::absent", Device,
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
@@ -366,5 +367,5 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \
          them the SSD's data. Nothing was written; `xdata read` works";
     "asmpatch::xdata::unknown_behind", Refused,
-        "nothing was written. Unplug the unit, wait five seconds, plug it in and try again";
+        "nothing was written; unplug the unit, wait five seconds, plug it in again, then run the command again";
 ];

@@ -16,7 +16,7 @@ use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 
-use crate::cli::errors;
+use crate::cli::{by_hand, errors};
 
 /// A command that writes units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
@@ -62,13 +62,6 @@ pub struct Action {
     pub backup: Option<String>,
 }
 
-const REPLUG: Action = Action {
-    purpose: "unplug the unit, wait five seconds, plug it in again",
-    question: None,
-    command: None,
-    backup: None,
-};
-
 /// Purpose of restoring the backup when it is the second choice.
 const OR_BACK: &str = "or go back to what it was";
 
@@ -103,9 +96,10 @@ pub fn actions(
     let back = backup
         .zip(carried.back.as_ref())
         .map(|(folder, permissions)| command(OR_BACK, restore(folder, location, permissions) + " --no-backup"));
+    let replug = Action { purpose: by_hand::replug(location), question: None, command: None, backup: None };
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
-        actions.push(REPLUG);
+        actions.push(replug.clone());
     }
     match left {
         Left::Untouched | Left::Unprotected => actions.push(again(false)),
@@ -129,7 +123,7 @@ pub fn actions(
             actions.extend(certain.into_iter().chain(back).chain(doubtful));
         }
         Left::Verified | Left::Restarted | Left::OtherIdentity => {
-            actions.push(REPLUG);
+            actions.push(replug);
             actions.push(list("then see what it is"));
             actions.extend(back);
         }
@@ -404,15 +398,19 @@ mod tests {
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
             let actions = actions(left, &flash(), &Carried::default(), &at("1-2"), None, &[], true);
-            assert_eq!(actions[0], REPLUG);
+            assert_eq!(actions[0].purpose, "unplug the unit, wait five seconds, plug it in again");
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
         }
     }
 
     #[test]
-    fn a_virtual_unit_is_listed_by_its_name() {
+    fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
         let actions = actions(Left::Verified, &flash(), &Carried::default(), &at("virtual:my unit"), None, &[], false);
+        assert_eq!(
+            actions[0].purpose,
+            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
+        );
         assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 

@@ -180,9 +180,10 @@ fn block_words(block: &BlockPlan) -> String {
 
 /// Prints that a unit already holds what is wanted.
 pub fn nothing(seen: &Observation, job: &WritingJob) {
+    // A virtual unit restarts with each command.
+    let restart = if seen.location.is_virtual() { "" } else { " If the unit has not restarted since, unplug it once." };
     outln!(
-        "{}: nothing to do: flash and configuration already match {} under {}. If the unit has not restarted since, \
-         unplug it once; `--force` writes it again",
+        "{}: nothing to do: flash and configuration already match {} under {}.{restart} `--force` writes it again",
         seen.location,
         job.subject.firmware,
         seen.attached.usb_id

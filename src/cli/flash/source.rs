@@ -44,10 +44,10 @@ impl ImageToWrite {
         let expect = Expectations { receipt: receipt.as_ref(), ..Expectations::default() };
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let firmware = Firmware::of(&read.image, &library);
-        let is_sound = verification.holds() || verification.is_unknown_alone();
+        let is_sound = verification.is_valid() || verification.is_unknown_alone();
         // Another image of a known version is damaged, or somebody's own.
         let is_unknown = firmware.is_unknown() && is_sound && !library.knows_version(read.image.version());
-        let made_of = match (verification.holds(), verification.base) {
+        let made_of = match (verification.is_valid(), verification.base) {
             _ if is_unknown => None,
             (true, Some(base)) => Some(library.image_name(&base)),
             _ if firmware.open().is_some() && is_sound => None,

@@ -72,7 +72,7 @@ impl Booting {
             instructions: check.instructions,
         };
         let mut booting =
-            Self { ok: report.holds(), state: report.state(), checks: report.checks.iter().map(check).collect() };
+            Self { ok: report.passes(), state: report.state(), checks: report.checks.iter().map(check).collect() };
         if let Some(why) = failed {
             booting.ok = false;
             booting.checks.push(BootCheck {

@@ -72,7 +72,7 @@ impl BootReport {
     }
 
     /// Whether the image passed every required check.
-    pub fn holds(&self) -> bool {
+    pub fn passes(&self) -> bool {
         self.state().is_some_and(|state| state != BridgeState::BootLoader)
             && self.checks.iter().all(|check| check.outcome.is_ok())
     }
@@ -102,7 +102,7 @@ pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, I
     budget.check().map(|()| report)
 }
 
-/// As [`check_within`]. Also checks what must hold of an image that is made from a known one: it answers a GPU runtime's
+/// As [`check_within`]. Also checks what must be true of an image that is made from a known one: it answers a GPU runtime's
 /// commands, and its patches have these effects.
 ///
 /// # Errors
@@ -142,7 +142,7 @@ pub fn enumerated(image: &Image) -> Option<Enumerated> {
     BootedUnit::boot(image, TransportKind::BulkOnly, defects, &budget, &mut Vec::new()).map(|unit| unit.enumerated)
 }
 
-/// A check failed. The report holds the fault.
+/// A check failed. The report has the fault.
 struct Failed;
 
 struct BootedUnit<'a> {
@@ -412,6 +412,6 @@ fn same(found: &[u8], expected: &[u8]) -> Result<String, BootFault> {
     }))
 }
 
-fn expect(holds: bool, otherwise: impl FnOnce() -> String) -> Result<String, BootFault> {
-    if holds { Ok(String::new()) } else { Err(BootFault::Wrong(otherwise())) }
+fn expect(is_met: bool, otherwise: impl FnOnce() -> String) -> Result<String, BootFault> {
+    if is_met { Ok(String::new()) } else { Err(BootFault::Wrong(otherwise())) }
 }

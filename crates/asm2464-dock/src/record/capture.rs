@@ -120,7 +120,7 @@ impl Reader {
         let length = word(header, 32).ok_or(CUT)? as usize;
         let bus = double(header, 12).ok_or(CUT)?;
         if *self.bus.get_or_insert(bus) != bus {
-            return Err(RecordError::Capture("it holds several units, each on a bus of its own; record one"));
+            return Err(RecordError::Capture("it has several units, each on a bus of its own; record one"));
         }
         if length > MAX_TRANSFER {
             return Err(RecordError::TooLarge { what: "bytes in a transfer", limit: MAX_TRANSFER });

@@ -2,8 +2,8 @@
 //!
 //! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual; [`Record::of_capture`] reads one from a pcapng
 //! file. A [`ReplayPort`] is a unit that compares each request with the record's next one on the same pipe, and gives
-//! the record's answer. Requests that only ask may come more or less often than recorded. Any other request that the
-//! record does not hold is an error.
+//! the record's answer. Requests that only ask may come more or less often than recorded. Any other request that is
+//! not in the record is an error.
 
 mod capture;
 mod event;

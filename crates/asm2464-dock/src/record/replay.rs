@@ -230,7 +230,7 @@ impl ReplayPipes {
         let Some(opening) = record.openings.get(number) else {
             let count = record.openings.len();
             return Err(self.diverge(format!(
-                "the record does not hold {asked}: the unit is opened once more than in the record, which has {count}"
+                "the record does not have {asked}: the unit is opened once more than in the record, which has {count}"
             )));
         };
         if self.used.is_empty() {
@@ -248,12 +248,12 @@ impl ReplayPipes {
         }
         match next {
             Some(at) => Err(self.diverge(format!(
-                "the record does not hold {asked}: its next request on that pipe is {} ({})",
+                "the record does not have {asked}: its next request on that pipe is {} ({})",
                 shown(&opening.events[at], &record.flash),
                 place(at)
             ))),
             None => Err(self.diverge(format!(
-                "the record does not hold {asked}: it has no further request on that pipe ({} is its last)",
+                "the record does not have {asked}: it has no further request on that pipe ({} is its last)",
                 place(opening.events.len().saturating_sub(1))
             ))),
         }

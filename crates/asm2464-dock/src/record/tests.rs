@@ -134,7 +134,7 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
     let error = replay.open().unwrap().read_capacity().unwrap_err();
     assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::not_recorded");
     let text = error.to_string();
-    assert!(text.contains("does not hold the command READ CAPACITY"), "{text}");
+    assert!(text.contains("does not have the command READ CAPACITY"), "{text}");
     assert!(text.contains("its next request on that pipe is the command INQUIRY"), "{text}");
     assert!(text.contains("event 1 of opening 1"), "{text}");
     // Nothing else is answered, and the port says why.

@@ -16,7 +16,7 @@ impl Survey {
                 && function.bars.iter().any(|bar| {
                     let end = bar.size.and_then(|size| bar.address.checked_add(size - 1));
                     let memory = end.filter(|_| bar.kind != BarKind::Io && bar.is_assigned());
-                    memory.is_some_and(|limit| Window { base: bar.address, limit }.holds(asked))
+                    memory.is_some_and(|limit| Window { base: bar.address, limit }.contains(asked))
                 })
                 && self.above(function).all(|bridge| bridge.forwards(asked))
         };
@@ -33,7 +33,8 @@ impl Function {
     fn forwards(&self, asked: Window) -> bool {
         match self.header {
             Header::Bridge { memory, prefetchable, .. } => {
-                self.decodes_memory() && [memory, prefetchable].into_iter().flatten().any(|window| window.holds(asked))
+                self.decodes_memory()
+                    && [memory, prefetchable].into_iter().flatten().any(|window| window.contains(asked))
             }
             _ => false,
         }
@@ -41,7 +42,7 @@ impl Function {
 }
 
 impl Window {
-    const fn holds(self, other: Self) -> bool {
+    const fn contains(self, other: Self) -> bool {
         self.base <= other.base && other.limit <= self.limit
     }
 }

@@ -120,7 +120,7 @@ config_fields! {
 
 impl ConfigField {
     /// Whether a text fits into the field: printable ASCII, and not too long.
-    pub fn holds(self, text: &str) -> bool {
+    pub fn accepts(self, text: &str) -> bool {
         text.len() <= self.range().len() && text.bytes().all(|byte| matches!(byte, 0x20..=0x7E))
     }
 }
@@ -248,7 +248,7 @@ impl ConfigBlock {
     /// # Errors
     /// [`ConfigBlockError::Text`] if the text does not fit, [`ConfigBlockError::Kind`] if the field is not a text.
     pub fn set_text(&mut self, field: ConfigField, text: &str) -> Result<(), ConfigBlockError> {
-        if field.kind() == FieldKind::Text && !field.holds(text) {
+        if field.kind() == FieldKind::Text && !field.accepts(text) {
             return Err(ConfigBlockError::Text { field, text: text.to_owned() });
         }
         let mut padded = text.as_bytes().to_vec();

@@ -243,7 +243,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
             let wanted = status & !PROTECTION | protection;
             self.enable_write()?;
             self.write(&[(BUFFER, wanted)])?;
-            if self.holds(&[wanted])? {
+            if self.buffer_begins_with(&[wanted])? {
                 self.transact(WRITE_STATUS, None, TO_FLASH, 1)?;
                 self.wait_while_busy("its status register", FlashAddress(0), WRITE)?;
             }
@@ -315,7 +315,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         if self.session.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;
             match self.registers.send(bytes) {
-                Ok(()) if self.holds(bytes)? => return Ok(()),
+                Ok(()) if self.buffer_begins_with(bytes)? => return Ok(()),
                 Ok(()) => {}
                 Err(error) if R::is_gone(&error) => return Err(error.into()),
                 Err(_) => self.write(&[(BULK_ARM, DROP_OUT)])?,
@@ -325,11 +325,11 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         let writes: Vec<_> = (0..).map(|offset| BUFFER.plus(offset)).zip(bytes.iter().copied()).collect();
         self.write(&writes)?;
         // Source of bytes that get lost on this way too: elkoled's flasher, 1.3 % of the pages.
-        if self.holds(bytes)? { Ok(()) } else { self.write(&writes) }
+        if self.buffer_begins_with(bytes)? { Ok(()) } else { self.write(&writes) }
     }
 
     /// Whether the buffer begins with these bytes.
-    fn holds(&mut self, bytes: &[u8]) -> Outcome<bool, R> {
+    fn buffer_begins_with(&mut self, bytes: &[u8]) -> Outcome<bool, R> {
         let mut found = vec![0; bytes.len()];
         self.read_buffer(&mut found)?;
         Ok(found == bytes)

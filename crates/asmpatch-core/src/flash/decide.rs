@@ -366,13 +366,13 @@ impl Candidate<'_> {
     fn is_there_already(&self, subject: &Subject) -> bool {
         let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
-        let holds = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
+        let is_written = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
         // Without a valid block, the chip gives itself a serial number.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = &seen.attached.serial;
         plan.is_identity_of(&seen.attached)
-            && holds
+            && is_written
             && plan.blocks.iter().all(|block| !block.differs())
             && match &plan.open {
                 // Open firmware has its own descriptors, whatever the configuration says.
@@ -387,7 +387,7 @@ impl Candidate<'_> {
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
         let real = !self.seen.location.is_virtual();
         let mut why = Vec::new();
-        let mut add = |holds: bool, reason| why.extend(holds.then_some(reason));
+        let mut add = |is_so: bool, reason| why.extend(is_so.then_some(reason));
         add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
         add(subject.is_unknown, Unproven::UnknownImage);
         add(real && subject.firmware.is_practice(), Unproven::Practice);

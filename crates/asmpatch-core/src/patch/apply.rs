@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(undo(Some(&patched.receipt)).unwrap().original, stock);
         let file = patched.image.to_file();
         let verify = |receipt| verify(&library, &file, &Expectations { receipt, ..Expectations::default() });
-        assert!(verify(Some(&patched.receipt)).holds(), "{:?}", verify(Some(&patched.receipt)).findings);
+        assert!(verify(Some(&patched.receipt)).is_valid(), "{:?}", verify(Some(&patched.receipt)).findings);
         assert!(verify(None).is_unknown_alone());
         assert_eq!(verify(None).effects().collect::<Vec<_>>(), [Effect::AnswersWrites]);
         let mut other = patched.receipt.clone();

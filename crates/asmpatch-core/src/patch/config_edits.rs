@@ -83,7 +83,7 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
             })?;
             let (kind, len) = (field.kind(), field.range().len());
             let value = match (kind, value) {
-                (FieldKind::Text, TomlValue::Text(text)) if !field.holds(&text) => {
+                (FieldKind::Text, TomlValue::Text(text)) if !field.accepts(&text) => {
                     return Err(format!(
                         "`{name}` takes at most {len} printable ASCII characters, {text:?} does not fit"
                     ));

@@ -265,11 +265,11 @@ mod tests {
             let parsed: Pattern = text.parse().unwrap();
             let mut expected = Vec::new();
             for at in 0..body.len() {
-                let mut holds = at + pattern.len() <= body.len();
+                let mut is_match = at + pattern.len() <= body.len();
                 for (offset, wanted) in pattern.iter().enumerate() {
-                    holds = holds && (wanted.is_none() || body.get(at + offset).copied() == *wanted);
+                    is_match = is_match && (wanted.is_none() || body.get(at + offset).copied() == *wanted);
                 }
-                if holds {
+                if is_match {
                     expected.push(at);
                 }
             }

@@ -49,7 +49,7 @@ pub struct Verification<'a> {
 
 impl Verification<'_> {
     /// Whether nothing is wrong.
-    pub fn holds(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         self.findings.is_empty() && self.differences.is_empty()
     }
 

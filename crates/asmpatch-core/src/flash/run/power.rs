@@ -191,8 +191,8 @@ impl Run<'_> {
         let waits = match mode {
             // A unit that was off and on starts what its flash holds, and comes back.
             _ if is_cycled && port.attached().is_err() => None,
-            Some(ResetMode::Halt) => Some("off the bus until it is unplugged and plugged in again"),
-            None => Some("it runs what it had until it is unplugged and plugged in again"),
+            Some(ResetMode::Halt) => Some("off the bus until its next power cycle"),
+            None => Some("it runs what it had until its next power cycle"),
             Some(ResetMode::CpuReset) => None,
         };
         let Some(waits) = waits else {

@@ -24,10 +24,10 @@ fn a_patched_image_holds_against_its_receipt_and_its_base() {
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { receipt: Some(&receipt), image: Some(base), originals: None };
     let verification = verify(&library, &file, &expect);
-    assert!(verification.holds(), "{:?}", verification.findings);
+    assert!(verification.is_valid(), "{:?}", verification.findings);
     assert_eq!(verification.base, Some(base));
     assert_eq!(verification.patches.iter().map(|patch| patch.id.as_str()).collect::<Vec<_>>(), ["status-0x2a12"]);
-    assert!(verify(&library, &practice::image().to_file(), &Expectations::default()).holds());
+    assert!(verify(&library, &practice::image().to_file(), &Expectations::default()).is_valid());
 }
 
 #[test]
@@ -104,12 +104,12 @@ proptest::proptest! {
             image: Some(receipt.input.sha256),
             originals: Some(&practice_original),
         };
-        proptest::prop_assert!(!verify(&library, &bytes, &expect).holds());
+        proptest::prop_assert!(!verify(&library, &bytes, &expect).is_valid());
         bytes.truncate(file.len() - at);
         let changed = file[at..at + bytes.len()] != bytes[..];
         file[at..at + bytes.len()].copy_from_slice(&bytes);
-        proptest::prop_assert_eq!(verify(&library, &file, &expect).holds(), !changed);
-        proptest::prop_assert!(!verify(&library, &file[..cut], &expect).holds());
+        proptest::prop_assert_eq!(verify(&library, &file, &expect).is_valid(), !changed);
+        proptest::prop_assert!(!verify(&library, &file[..cut], &expect).is_valid());
     }
 }
 
@@ -136,14 +136,14 @@ fn a_patch_that_came_with_an_image_explains_what_was_changed_and_vouches_for_not
     let patched = PatchSet::resolve(&own, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     let file = patched.image.to_file();
     let expect = Expectations { receipt: Some(&patched.receipt), ..Default::default() };
-    assert!(verify(&own, &file, &expect).holds());
+    assert!(verify(&own, &file, &expect).is_valid());
 
     let beside = library(false);
     let found = verify(&beside, &file, &expect);
     // One changes code, the other only the configuration, which the receipt brings.
     let unvouched = ["mark", "setting"].map(|id| Finding::PatchUnvouched(id.to_owned()));
     assert_eq!((&found.findings[..], found.base), (&unvouched[..], Some(digest)));
-    assert!(!found.holds() && !found.is_unknown_alone());
+    assert!(!found.is_valid() && !found.is_unknown_alone());
     assert_eq!(verify(&beside, &file, &Expectations::default()).findings, unvouched[..1]);
-    assert!(verify(&beside, &image.to_file(), &Expectations::default()).holds());
+    assert!(verify(&beside, &image.to_file(), &Expectations::default()).is_valid());
 }

@@ -10,6 +10,7 @@ use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, Transfer
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
 use super::job::{OpenJob, OpenRequest};
+use super::sram_dma::SramDma;
 use super::work::Requests;
 use super::workload::OpenWorkload;
 use asm2464::sram::DMA_STATE;
@@ -41,11 +42,19 @@ pub(super) struct TransferQueue {
     in_flight: VecDeque<Flight>,
     /// The last control request, which bulk data belongs to.
     armed_by: Option<OpenCommand>,
+    pub(super) sram: SramDma,
 }
 
 impl TransferQueue {
     pub(super) fn new(pipes: Box<dyn ControlPipes + Send>) -> Self {
-        Self { pipes, control: Vec::new(), bulk: Vec::new(), in_flight: VecDeque::new(), armed_by: None }
+        Self {
+            pipes,
+            control: Vec::new(),
+            bulk: Vec::new(),
+            in_flight: VecDeque::new(),
+            armed_by: None,
+            sram: SramDma::Unknown,
+        }
     }
 
     /// Runs a stream with up to `depth` transfers in flight. Each may take up to `timeout`.
@@ -64,6 +73,9 @@ impl TransferQueue {
     ) -> Result<(), ControlError> {
         let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout);
         self.take_back();
+        if outcome.is_err() {
+            self.sram = SramDma::Unknown;
+        }
         outcome
     }
 
@@ -120,6 +132,7 @@ impl TransferQueue {
                 bytes[SETUP_LEN..].copy_from_slice(&command.data().unwrap_or_default());
                 self.pipes.put(transfer, &bytes)?;
                 self.armed_by = Some(command);
+                self.sram.sent(command);
                 self.pipes.submit_control(transfer)
             }
             OpenJob::Bulk(endpoint, len) => {
@@ -165,6 +178,9 @@ impl TransferQueue {
         let request = OpenRequest::of(job, self.armed_by);
         if moved != job.len() {
             return Err(ControlError::Short { request, expected: job.len(), found: moved });
+        }
+        if let OpenJob::Bulk(endpoint, len) = job {
+            self.sram.moved(endpoint, len);
         }
         let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
         log::moved(&request, job, data, elapsed);

@@ -354,8 +354,71 @@ fn f2_is_armed_only_while_0xc450_reads_0() {
     let arm = control([0x40, 0xF2, 129, 0, 3, 5, 0, 0], &[]);
     let [first, rest] = [&data[..BULK_LEN], &data[BULK_LEN..]].map(|piece| Sent::Out(piece.to_vec()));
     assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
-    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1024 }).unwrap();
-    assert_eq!(sent(&log), [ask(), control([0x40, 0xF2, 0x00, 0x84, 0, 32, 0, 0], &[])]);
+}
+
+/// Whether an F2 asks for the DMA's state.
+fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
+    sent(log);
+    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
+    let arm = control([0x40, 0xF2, 0x01, 0x80, 0, 1, 0, 0], &[]);
+    match &sent(log)[..] {
+        [only] if *only == arm => false,
+        [ask, then] if *ask == control(ASK_SRAM, &[]) && *then == arm => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
+    type Between = fn(&mut OpenBridge);
+    let harmless: [Between; 5] = [
+        |_| {},
+        |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
+        |unit| unit.stream_write(0x1000, &[0; 512]).unwrap(),
+        |unit| unit.stream_read(0x1000, &mut [0; 512]).unwrap(),
+        |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap(),
+    ];
+    let others: [Between; 8] = [
+        |unit| unit.reset_port().unwrap(),
+        |unit| unit.xdata_write(XdataAddress::main(0xC412), 3).unwrap(),
+        |unit| unit.pcie_power(true).unwrap(),
+        |unit| unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap(),
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap();
+            unit.bulk_out(&[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+            unit.stream_write(0x1000, &[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
+            unit.bulk_out(&[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+            unit.bulk_out(&[0; 1024]).unwrap();
+        },
+    ];
+    let cases = harmless.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
+    for (nth, (between, expected)) in cases.enumerate() {
+        let (mut unit, log) = unit(vec![]);
+        assert!(asks(&mut unit, &log), "the first F2");
+        unit.bulk_in(&mut [0; 512]).unwrap();
+        between(&mut unit);
+        assert_eq!(asks(&mut unit, &log), expected, "case {nth}");
+    }
+}
+
+#[test]
+fn f2_asks_again_after_one_that_failed() {
+    for failed in 1..3 {
+        let (mut unit, log) = unit(vec![]);
+        unit.sram_write(0, &[0; 512]).unwrap();
+        log.lock().unwrap().answers.extend((1..failed).map(|_| Ok(vec![])).chain([Err(PipeError::Stall)]));
+        assert!(unit.sram_write(0, &[0; 512]).is_err());
+        assert!(asks(&mut unit, &log), "transfer {failed}");
+    }
 }
 
 #[test]

@@ -30,6 +30,8 @@ struct Log {
     answers: VecDeque<Result<Vec<u8>, PipeError>>,
     sent: Vec<Sent>,
     most_in_flight: usize,
+    /// Transfers return from the youngest on.
+    is_reversed: bool,
 }
 
 /// A unit that moves the oldest transfer each time one is reaped.
@@ -85,6 +87,9 @@ impl Pipes for Script {
     fn reap(&mut self, _: Duration) -> Result<Option<Reaped>, PipeError> {
         if let Some(transfer) = self.cancelled.pop_front() {
             return Ok(Some(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled }));
+        }
+        if self.log().is_reversed {
+            self.in_flight.make_contiguous().reverse();
         }
         let Some(&(transfer, bulk)) = self.in_flight.front() else { return Err(PipeError::Timeout) };
         let buffer = &mut self.buffers[transfer.0];
@@ -609,6 +614,36 @@ fn bulk_pipes_that_hang_while_requests_are_answered_are_told_apart_from_a_unit_t
         let error = unit.stream_write(0, &[0; 64]).unwrap_err();
         assert!(matches!(error, ControlError::BulkTimeout { answers: found, .. } if found == answers), "{error}");
         assert!(error.to_string().contains("stream of memory writes"), "{error}");
+    }
+}
+
+#[test]
+fn transfers_that_return_from_the_youngest_on_because_the_unit_is_gone_say_so() {
+    let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
+    log.lock().unwrap().is_reversed = true;
+    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
+    assert_eq!(error.code(), "asmpatch::control::disconnected");
+    let (mut unit, log) = self::unit(vec![]);
+    log.lock().unwrap().is_reversed = true;
+    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
+    assert!(error.to_string().contains("out of order"), "{error}");
+}
+
+#[test]
+fn a_transfer_that_fails_before_the_system_has_noticed_that_the_unit_is_gone_says_so() {
+    let broken = || Err(PipeError::Other("the wire".to_owned()));
+    for (answers, code) in [
+        (vec![broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+        (vec![broken(), broken(), broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+        (vec![broken(), broken(), Ok(vec![0])], "asmpatch::control::io"),
+        (vec![broken(), Err(PipeError::Stall)], "asmpatch::control::io"),
+        (vec![Err(PipeError::Timeout), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+    ] {
+        let (mut unit, log) = unit(answers);
+        let error = unit.bulk_out(&[0; 512]).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(log.lock().unwrap().answers.is_empty());
+        unit.xdata_write(XdataAddress::main(0), 0).unwrap();
     }
 }
 

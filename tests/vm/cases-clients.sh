@@ -37,6 +37,47 @@ open_unit() {
   until_true 20 test -e "$(device_of "$1")/product"
 }
 
+# The runtime has its own lock, so the kernel's claim keeps the two apart. A program of the owner's takes asmpatch's.
+a_unit_in_use_is_refused_to_whoever_comes_second_and_free_when_the_first_is_gone() {
+  local first process lock address pcie
+  chip_unit shared open '[timing]
+erase-sector-ms = 700'
+  plug 4 shared
+  until_true 20 test -e "$(device_of 4)/product"
+  pcie=("$asmpatch" pcie --device "$(port_path 4)")
+  lock=/tmp/asm2464-$(port_path 4).lock
+  "${pcie[@]}"
+  [ -f "$lock" ]
+
+  client 0.14.0 4 hold >first.log 2>&1 &
+  first=$!
+  until_true 60 grep -q holds first.log
+  read -r address <"$(device_of 4)/devnum"
+  [ -f "/tmp/am_usb:$(cut -d - -f 1 <<<"$(port_path 4)")-$address.lock" ]
+  fails_with 4 usb::busy "${pcie[@]}"
+  process=$(sed -n 's/.* as process //p' first.log)
+  grep -q "process $process (python3)" err
+  kill "$process"
+  wait "$first" || true
+  "${pcie[@]}"
+
+  "$asmpatch" flash "$images/patched.bin" --device "$(port_path 4)" --yes >first.log 2>&1 &
+  first=$!
+  until_true 180 grep -q 'clear the old image' first.log
+  fails_with 1 'Resource busy' client 0.14.0 4 hold
+  fails_with 4 usb::busy "${pcie[@]}"
+  wait "$first"
+
+  flock --no-fork "$lock" sleep 600 &
+  first=$!
+  until_true 10 refute flock --nonblock "$lock" true
+  fails_with 4 usb::busy "${pcie[@]}"
+  grep -q "process $first (sleep)" err
+  kill "$first"
+  until_true 10 "${pcie[@]}"
+  unplug 4
+}
+
 # asmpatch's own requests over libusb. The program compares what it reads with what it wrote.
 asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight() {
   local depth kind
@@ -57,5 +98,8 @@ if [ -e "$images/open.bin" ]; then
   client_cases+=(asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight)
 fi
 if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then
-  client_cases+=(the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware)
+  client_cases+=(
+    the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware
+    a_unit_in_use_is_refused_to_whoever_comes_second_and_free_when_the_first_is_gone
+  )
 fi

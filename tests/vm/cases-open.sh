@@ -96,11 +96,42 @@ erase-sector-ms = 700'
   unplug 4
 }
 
+# Each kind of request that a runtime keeps in flight, through libusb and the kernel. A program that waited for its
+# deadline would take a minute.
+pulling_the_cable_amid_open_firmwares_requests_ends_them_at_once_and_frees_the_unit() {
+  local path running began
+  for path in e4-255 tlp-read tlp-write f0-write f0-read f2-out; do
+    chip_unit gone open
+    plug 1 gone
+    until_true 20 test -e "$(device_of 1)/product"
+    # Gives the GPU its addresses.
+    "$asmpatch" bench --device "$(port_path 1)" --path tlp-write --seconds 0.1 --repetitions 1
+    "$asmpatch" bench --device "$(port_path 1)" --path "$path" --seconds 60 --timeout 60 2>err &
+    running=$!
+    until_true 10 is_bound 1 usbfs
+    sleep 2
+    began=$SECONDS
+    host unplug 1
+    has_ended 4
+    grep -q 'control::disconnected' err
+    # If Linux gets a request before its hub driver has seen the unit leave, it waits 5 s for QEMU's xHCI.
+    [ $((SECONDS - began)) -le 10 ]
+    until_true 20 is_gone 1
+  done
+  # The port's lock and the kernel's claim are free again.
+  plug 1 gone
+  until_true 20 test -e "$(device_of 1)/product"
+  flock --nonblock "/tmp/asm2464-$(port_path 1).lock" true
+  "$asmpatch" pcie --device "$(port_path 1)"
+  unplug 1
+}
+
 open_cases=()
 if [ -e "$images/open.bin" ] && [ -e "$images/patched.bin" ]; then
   open_cases+=(
     a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again
     a_second_flasher_finds_the_unit_in_use_and_the_first_writes_every_byte
     the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it
+    pulling_the_cable_amid_open_firmwares_requests_ends_them_at_once_and_frees_the_unit
   )
 fi

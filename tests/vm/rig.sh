@@ -1,8 +1,9 @@
 # The test rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual units on the host.
 #
 # Sourced by `run` and `measure`, which choose the guest's script. The guest sees the host's root read-only (9p), so the
-# programs under test are the host's own files. For what only the host can do (plug a unit in, unplug it, read its flash
-# file), the guest sends a line on its second serial port: see `host_*` below and `host` in guest.sh.
+# programs under test are the host's own files. It keeps what it writes to /tmp to itself. For what only the host can do
+# (plug a unit in, unplug it, read its flash file), the guest sends a line on its second serial port: see `host_*` below
+# and `host` in guest.sh.
 
 # shellcheck shell=bash
 vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -22,7 +23,7 @@ declare -A runtimes=(
 programs=(qemu-system-x86_64 busybox cpio sg_inq lsusb mke2fs fio dpkg sdcc)
 
 # In load order. The kernel of linux-image-amd64 has each of these as a module.
-base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p'
+base_modules='netfs fscache 9pnet virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci 9pnet_virtio 9p overlay'
 usb_modules='usb-common usbcore xhci-hcd xhci-pci scsi_common scsi_mod crct10dif_common crc-t10dif crc64 crc64-rocksoft
   t10-pi sg sd_mod minix crc16 crc32c_generic mbcache jbd2 ext4 usb-storage uas'
 

@@ -2,9 +2,11 @@
 
     tinygrad-0.14.0.py check VENDOR PRODUCT        memory behind the bridge, written one way and read another
     tinygrad-0.14.0.py rate VENDOR PRODUCT         MB/s, a line a row: what, bytes, bytes a transfer, transfers in flight
+    tinygrad-0.14.0.py hold VENDOR PRODUCT         takes the runtime's lock and the unit, and reads until it is ended
 
 A byte that differs ends it with status 1.
 """
+import os
 import struct
 import sys
 import time
@@ -89,6 +91,16 @@ def check(vendor, product):
     check_memory(unit)
 
 
+def hold(vendor, product):
+    """Takes the lock and the unit in the order of the wheel's USBPCIDevice."""
+    (device, where), = USB3.list_devices(vendor, product)
+    System.flock_acquire(f"am_{where}.lock")
+    unit = CustomASM24Controller(PatientUSB3(device))
+    print("holds", where, "as process", os.getpid(), flush=True)
+    while True:
+        unit.read(0xB450, 1)
+
+
 def in_flight(usb, depth, submissions):
     """Keeps transfers in flight, and waits for the oldest when there are enough."""
     tags = deque()
@@ -168,4 +180,4 @@ def rate(vendor, product):
 
 if __name__ == "__main__":
     be_patient(libusb)
-    {"check": check, "rate": rate}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))
+    {"check": check, "rate": rate, "hold": hold}[sys.argv[1]](int(sys.argv[2], 16), int(sys.argv[3], 16))

@@ -65,8 +65,12 @@ impl Gate {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.lock().inside -= 1;
-        self.0.changed.notify_all();
+        let mut state = self.0.lock();
+        state.inside -= 1;
+        // Waking nobody is a system call too, for every transfer.
+        if state.is_closed {
+            self.0.changed.notify_all();
+        }
     }
 }
 

@@ -11,6 +11,7 @@ mod memory;
 mod queue;
 mod recovery;
 mod registers;
+mod sram_dma;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -30,6 +31,7 @@ pub use workload::OpenWorkload;
 use tracing::info;
 
 use self::queue::TransferQueue;
+use self::sram_dma::SramDma;
 use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::ControlPipes;
 use super::unit_info::BusSpeed;
@@ -219,6 +221,8 @@ impl OpenBridge {
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
     /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
     ///
+    /// Reads 0xC450 first, unless all data of the last F2 has moved and only reads and F0 came since.
+    ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
     pub fn arm_sram(&mut self, transfer: SramTransfer) -> Result<(), ControlError> {
@@ -228,7 +232,9 @@ impl OpenBridge {
             let limit = "1 to 1,024 sectors within 32 slots of 32 sectors each";
             return Err(ControlError::Length { request: "F2", limit, found });
         }
-        self.wait_until_sram_is_idle()?;
+        if self.queue.sram != SramDma::Idle {
+            self.wait_until_sram_is_idle()?;
+        }
         self.request(OpenCommand::ArmSram(transfer), &mut [])
     }
 
@@ -326,6 +332,7 @@ impl OpenBridge {
     /// [`ControlError`].
     pub fn reset_port(&mut self) -> Result<(), ControlError> {
         info!("port reset");
+        self.queue.sram = SramDma::Unknown;
         let error = |source| ControlError::of_request(OpenRequest::PortReset, source, self.timeout);
         self.queue.pipes.reset_port().map_err(error)
     }

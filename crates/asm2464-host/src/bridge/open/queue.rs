@@ -1,6 +1,7 @@
 //! Control requests and bulk transfers in order, with many in flight.
 
 use std::collections::VecDeque;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tracing::debug;
@@ -10,6 +11,7 @@ use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, Transfer
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
 use super::job::{OpenJob, OpenRequest};
+use super::sram_dma::SramDma;
 use super::work::Requests;
 use super::workload::OpenWorkload;
 use asm2464::sram::DMA_STATE;
@@ -20,8 +22,9 @@ pub const MAX_DEPTH: usize = 32;
 const CONTROL_DATA_MAX: usize = 512;
 /// Time that cancelled transfers may take to return.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Time limit of the check whether the unit still answers.
+/// Time limit of the check whether the unit still answers, and pause between its attempts.
 const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+const ASK_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone, Copy)]
 struct Flight {
@@ -29,6 +32,15 @@ struct Flight {
     job: OpenJob,
     /// Time of submission, if the workload is timed.
     submitted: Option<Instant>,
+}
+
+/// Reasons a stream ended early.
+#[derive(Debug, derive_more::From)]
+enum Failure {
+    /// This transfer failed. Others may be in flight.
+    #[from(skip)]
+    Transfer(OpenJob, PipeError),
+    Other(ControlError),
 }
 
 /// The queue of one unit's transfers.
@@ -41,11 +53,19 @@ pub(super) struct TransferQueue {
     in_flight: VecDeque<Flight>,
     /// The last control request, which bulk data belongs to.
     armed_by: Option<OpenCommand>,
+    pub(super) sram: SramDma,
 }
 
 impl TransferQueue {
     pub(super) fn new(pipes: Box<dyn ControlPipes + Send>) -> Self {
-        Self { pipes, control: Vec::new(), bulk: Vec::new(), in_flight: VecDeque::new(), armed_by: None }
+        Self {
+            pipes,
+            control: Vec::new(),
+            bulk: Vec::new(),
+            in_flight: VecDeque::new(),
+            armed_by: None,
+            sram: SramDma::Unknown,
+        }
     }
 
     /// Runs a stream with up to `depth` transfers in flight. Each may take up to `timeout`.
@@ -62,21 +82,25 @@ impl TransferQueue {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), ControlError> {
-        let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout);
+        let outcome = self.try_run(work, depth.clamp(1, MAX_DEPTH), timeout).map_err(|failure| match failure {
+            Failure::Transfer(job, source) => self.failed(job, source, timeout),
+            Failure::Other(error) => error,
+        });
         self.take_back();
+        if outcome.is_err() {
+            self.sram = SramDma::Unknown;
+        }
         outcome
     }
 
-    fn try_run(&mut self, work: &mut dyn OpenWorkload, depth: usize, timeout: Duration) -> Result<(), ControlError> {
+    fn try_run(&mut self, work: &mut dyn OpenWorkload, depth: usize, timeout: Duration) -> Result<(), Failure> {
         let mut next = work.next();
         while next.is_some() || !self.in_flight.is_empty() {
             while let Some(job) = next
                 && self.in_flight.len() < depth
                 && self.in_flight.front().is_none_or(|flight| flight.job.goes_with(job))
             {
-                if let Err(error) = self.submit(job, work) {
-                    return Err(self.failed(job, error, timeout));
-                }
+                self.submit(job, work).map_err(|error| Failure::Transfer(job, error))?;
                 next = work.next();
             }
             self.reap_oldest(work, timeout)?;
@@ -120,6 +144,7 @@ impl TransferQueue {
                 bytes[SETUP_LEN..].copy_from_slice(&command.data().unwrap_or_default());
                 self.pipes.put(transfer, &bytes)?;
                 self.armed_by = Some(command);
+                self.sram.sent(command);
                 self.pipes.submit_control(transfer)
             }
             OpenJob::Bulk(endpoint, len) => {
@@ -143,7 +168,7 @@ impl TransferQueue {
         }
     }
 
-    fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), ControlError> {
+    fn reap_oldest(&mut self, work: &mut dyn OpenWorkload, timeout: Duration) -> Result<(), Failure> {
         let Some(&Flight { transfer, job, submitted }) = self.in_flight.front() else { return Ok(()) };
         let reaped = match self.pipes.reap_known() {
             None => self.pipes.reap(timeout).and_then(|reaped| reaped.ok_or(PipeError::Timeout)),
@@ -152,51 +177,73 @@ impl TransferQueue {
         let outcome = reaped.and_then(|reaped| {
             self.came_back(reaped.transfer);
             match reaped.end {
-                _ if reaped.transfer != transfer => {
+                // In any order: Linux ends an unplugged unit's transfers from the youngest on.
+                TransferEnd::Failed(error) => Err(error),
+                TransferEnd::Cancelled => Err(PipeError::Other("the system cancelled it".to_owned())),
+                TransferEnd::Completed if reaped.transfer != transfer => {
                     Err(PipeError::Other("transfers completed out of order".to_owned()))
                 }
                 TransferEnd::Completed => Ok(reaped.moved),
-                TransferEnd::Cancelled => Err(PipeError::Timeout),
-                TransferEnd::Failed(error) => Err(error),
             }
         });
-        let moved = outcome.map_err(|error| self.failed(job, error, timeout))?;
+        let moved = outcome.map_err(|error| Failure::Transfer(job, error))?;
         let elapsed = submitted.map_or(Duration::ZERO, |submitted| submitted.elapsed());
         let request = OpenRequest::of(job, self.armed_by);
         if moved != job.len() {
-            return Err(ControlError::Short { request, expected: job.len(), found: moved });
+            return Err(ControlError::Short { request, expected: job.len(), found: moved }.into());
+        }
+        if let OpenJob::Bulk(endpoint, len) = job {
+            self.sram.moved(endpoint, len);
         }
         let data = self.pipes.buffer(transfer).get(job.brought(moved)).unwrap_or_default();
         log::moved(&request, job, data, elapsed);
-        work.complete(job, data, elapsed)
+        Ok(work.complete(job, data, elapsed)?)
     }
 
-    /// Finds the error for a failed job, and cancels the transfers in flight.
+    /// Finds the error for a failed job. Cancels the transfers in flight first.
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
         let request = OpenRequest::of(job, self.armed_by);
         debug!("{request}: {source}");
         self.take_back();
         match (source, job) {
-            (PipeError::Timeout, OpenJob::Bulk(..)) => {
-                let answers = self.answers();
-                ControlError::BulkTimeout { request, deadline: timeout, answers }
-            }
+            (PipeError::Timeout, OpenJob::Bulk(..)) => match self.ask() {
+                Err(PipeError::Disconnected) => ControlError::Disconnected { request },
+                answer => ControlError::BulkTimeout { request, deadline: timeout, answers: answer.is_ok() },
+            },
             (source @ PipeError::Stall, OpenJob::Bulk(endpoint, _)) => {
                 // If the unit is gone or refuses, the next request reports it.
                 let _ = self.pipes.clear_halt(endpoint);
                 ControlError::Io { request, source }
             }
+            (PipeError::Other(_), _) if self.is_gone() => ControlError::Disconnected { request },
             (source, _) => ControlError::of_request(request, source, timeout),
         }
     }
 
-    /// Whether the unit answers a control request: a read of one byte of XDATA.
-    fn answers(&mut self) -> bool {
+    /// Whether the unit was unplugged. Until the system has noticed, its transfers fail like those of a bad cable.
+    fn is_gone(&mut self) -> bool {
+        let until = Instant::now() + ASK_TIMEOUT;
+        loop {
+            match self.ask() {
+                Err(PipeError::Disconnected) => return true,
+                Err(PipeError::Other(_)) if Instant::now() < until => thread::sleep(ASK_PAUSE),
+                _ => return false,
+            }
+        }
+    }
+
+    /// Reads one byte of XDATA, which every unit answers.
+    fn ask(&mut self) -> Result<(), PipeError> {
         let armed_by = self.armed_by;
         let ask = OpenCommand::XdataRead { from: DMA_STATE, len: 1 };
-        let answers = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT).is_ok();
+        let answer = self.try_run(&mut Requests::new([ask], &mut [0]), 1, ASK_TIMEOUT);
+        self.take_back();
         self.armed_by = armed_by;
-        answers
+        match answer {
+            Ok(()) => Ok(()),
+            Err(Failure::Transfer(_, error)) => Err(error),
+            Err(Failure::Other(error)) => Err(PipeError::Other(error.to_string())),
+        }
     }
 
     /// Cancels all transfers in flight.

@@ -30,6 +30,8 @@ struct Log {
     answers: VecDeque<Result<Vec<u8>, PipeError>>,
     sent: Vec<Sent>,
     most_in_flight: usize,
+    /// Transfers return from the youngest on.
+    is_reversed: bool,
 }
 
 /// A unit that moves the oldest transfer each time one is reaped.
@@ -85,6 +87,9 @@ impl Pipes for Script {
     fn reap(&mut self, _: Duration) -> Result<Option<Reaped>, PipeError> {
         if let Some(transfer) = self.cancelled.pop_front() {
             return Ok(Some(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled }));
+        }
+        if self.log().is_reversed {
+            self.in_flight.make_contiguous().reverse();
         }
         let Some(&(transfer, bulk)) = self.in_flight.front() else { return Err(PipeError::Timeout) };
         let buffer = &mut self.buffers[transfer.0];
@@ -354,8 +359,71 @@ fn f2_is_armed_only_while_0xc450_reads_0() {
     let arm = control([0x40, 0xF2, 129, 0, 3, 5, 0, 0], &[]);
     let [first, rest] = [&data[..BULK_LEN], &data[BULK_LEN..]].map(|piece| Sent::Out(piece.to_vec()));
     assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
-    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1024 }).unwrap();
-    assert_eq!(sent(&log), [ask(), control([0x40, 0xF2, 0x00, 0x84, 0, 32, 0, 0], &[])]);
+}
+
+/// Whether an F2 asks for the DMA's state.
+fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
+    sent(log);
+    unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
+    let arm = control([0x40, 0xF2, 0x01, 0x80, 0, 1, 0, 0], &[]);
+    match &sent(log)[..] {
+        [only] if *only == arm => false,
+        [ask, then] if *ask == control(ASK_SRAM, &[]) && *then == arm => true,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
+    type Between = fn(&mut OpenBridge);
+    let harmless: [Between; 5] = [
+        |_| {},
+        |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
+        |unit| unit.stream_write(0x1000, &[0; 512]).unwrap(),
+        |unit| unit.stream_read(0x1000, &mut [0; 512]).unwrap(),
+        |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap(),
+    ];
+    let others: [Between; 8] = [
+        |unit| unit.reset_port().unwrap(),
+        |unit| unit.xdata_write(XdataAddress::main(0xC412), 3).unwrap(),
+        |unit| unit.pcie_power(true).unwrap(),
+        |unit| unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap(),
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 2 }).unwrap();
+            unit.bulk_out(&[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+            unit.stream_write(0x1000, &[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
+            unit.bulk_out(&[0; 512]).unwrap();
+        },
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: false, first_slot: 0, sectors: 1 }).unwrap();
+            unit.bulk_out(&[0; 1024]).unwrap();
+        },
+    ];
+    let cases = harmless.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
+    for (nth, (between, expected)) in cases.enumerate() {
+        let (mut unit, log) = unit(vec![]);
+        assert!(asks(&mut unit, &log), "the first F2");
+        unit.bulk_in(&mut [0; 512]).unwrap();
+        between(&mut unit);
+        assert_eq!(asks(&mut unit, &log), expected, "case {nth}");
+    }
+}
+
+#[test]
+fn f2_asks_again_after_one_that_failed() {
+    for failed in 1..3 {
+        let (mut unit, log) = unit(vec![]);
+        unit.sram_write(0, &[0; 512]).unwrap();
+        log.lock().unwrap().answers.extend((1..failed).map(|_| Ok(vec![])).chain([Err(PipeError::Stall)]));
+        assert!(unit.sram_write(0, &[0; 512]).is_err());
+        assert!(asks(&mut unit, &log), "transfer {failed}");
+    }
 }
 
 #[test]
@@ -546,6 +614,36 @@ fn bulk_pipes_that_hang_while_requests_are_answered_are_told_apart_from_a_unit_t
         let error = unit.stream_write(0, &[0; 64]).unwrap_err();
         assert!(matches!(error, ControlError::BulkTimeout { answers: found, .. } if found == answers), "{error}");
         assert!(error.to_string().contains("stream of memory writes"), "{error}");
+    }
+}
+
+#[test]
+fn transfers_that_return_from_the_youngest_on_because_the_unit_is_gone_say_so() {
+    let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
+    log.lock().unwrap().is_reversed = true;
+    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
+    assert_eq!(error.code(), "asmpatch::control::disconnected");
+    let (mut unit, log) = self::unit(vec![]);
+    log.lock().unwrap().is_reversed = true;
+    let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
+    assert!(error.to_string().contains("out of order"), "{error}");
+}
+
+#[test]
+fn a_transfer_that_fails_before_the_system_has_noticed_that_the_unit_is_gone_says_so() {
+    let broken = || Err(PipeError::Other("the wire".to_owned()));
+    for (answers, code) in [
+        (vec![broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+        (vec![broken(), broken(), broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+        (vec![broken(), broken(), Ok(vec![0])], "asmpatch::control::io"),
+        (vec![broken(), Err(PipeError::Stall)], "asmpatch::control::io"),
+        (vec![Err(PipeError::Timeout), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+    ] {
+        let (mut unit, log) = unit(answers);
+        let error = unit.bulk_out(&[0; 512]).unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+        assert!(log.lock().unwrap().answers.is_empty());
+        unit.xdata_write(XdataAddress::main(0), 0).unwrap();
     }
 }
 

@@ -239,7 +239,7 @@ fn hex_bytes(text: &str) -> Result<Vec<u8>, String> {
     if !digits.len().is_multiple_of(2) {
         return Err(format!("{} hexadecimal digits, expected two for each byte", digits.len()));
     }
-    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is no hexadecimal digit"));
+    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is not a hexadecimal digit"));
     digits.chunks(2).map(|pair| Ok((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8)).collect()
 }
 

@@ -43,10 +43,15 @@ fn fold_line(line: &str, width: usize, folded: &mut String) {
     for word in words(text, width - indent) {
         let len = measure_text_width(word);
         let gap = usize::from(!is_first);
-        if !is_first && column + gap + len > width {
+        let moved = word.trim_start_matches(' ');
+        // The terminal breaks what is wider than a continuation, wherever it begins.
+        let fits_below = indent + measure_text_width(moved) <= width;
+        if !is_first && column + gap + len > width && fits_below {
             folded.push('\n');
             folded.extend(std::iter::repeat_n(' ', indent));
-            column = indent;
+            *folded += moved;
+            column = indent + measure_text_width(moved);
+            continue;
         } else if !is_first {
             folded.push(' ');
             column += 1;
@@ -129,7 +134,15 @@ mod tests {
         let command = "        asmpatch restore a-folder-with-a-long-name --device 3-1.2 --no-backup";
         assert_eq!(fold(command, 40), command);
         let digest = "a".repeat(64);
-        assert_eq!(fold(&format!("SHA-256 {digest}"), 40), format!("SHA-256\n  {digest}"));
+        assert_eq!(fold(&format!("SHA-256 {digest}"), 40), format!("SHA-256 {digest}"));
+    }
+
+    #[test]
+    fn a_path_wider_than_the_terminal_stays_beside_its_label_and_one_that_fits_goes_below_it() {
+        let path = format!("/home/{}", "a".repeat(34));
+        assert_eq!(fold(&format!("  backup    {path}"), 40), format!("  backup    {path}"));
+        assert_eq!(fold(&format!("  backup    as in {path}"), 52), format!("  backup    as in\n            {path}"));
+        assert_eq!(fold("  a         bcdef ghij   klmnop", 24), "  a         bcdef ghij\n            klmnop");
     }
 
     #[test]

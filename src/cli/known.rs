@@ -144,8 +144,8 @@ pub struct KnownUnits {
     #[command(flatten)]
     ids: DeviceIds,
 
-    /// Take the unit although it can't be checked whether this disk behind it, as in sda, is in use: in a container
-    /// that doesn't have the disk's node. Repeatable.
+    /// Take the unit although asmpatch can't check whether this disk behind it, such as sda, is in use: in a container
+    /// without the disk's node. Repeatable.
     #[arg(long = "unchecked-disk", value_name = "DISK")]
     unchecked_disks: Vec<String>,
 }

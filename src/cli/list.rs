@@ -314,9 +314,9 @@ fn show_known(known: &Devices, json: bool) {
         let what = format!("{} {}", device.maker.shown(), device.product.shown());
         outln!("{}  {}", device.id, if what.trim().is_empty() { "named by --usb-id" } else { &what });
         let is_named = device.product.is_empty();
-        let texts = [&device.notes, &device.source];
-        for text in texts.into_iter().filter(|text| !text.is_empty() && !is_named) {
-            outln!("           {}", text.shown());
+        let texts = [("", &device.notes), ("source: ", &device.source)];
+        for (label, text) in texts.into_iter().filter(|(_, text)| !text.is_empty() && !is_named) {
+            outln!("           {label}{}", text.shown());
         }
     }
 }

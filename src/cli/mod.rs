@@ -258,6 +258,18 @@ mod tests {
     }
 
     #[test]
+    fn no_usage_and_no_indented_line_of_a_help_is_broken_on_a_terminal_of_80_columns() {
+        each_leaf(&command(), "", &mut |path, leaf| {
+            let name = path.to_owned();
+            let usage = leaf.clone().bin_name(name).render_usage().to_string();
+            let after = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for line in usage.lines().chain(after.lines().filter(|line| line.starts_with(' '))) {
+                assert!(line.chars().count() <= 80, "{path}: {line:?}");
+            }
+        });
+    }
+
+    #[test]
     fn each_commands_help_has_examples_of_it_that_parse() {
         each_leaf(&command(), "", &mut |path, leaf| {
             let help = leaf.get_after_help().map(ToString::to_string).unwrap_or_default();

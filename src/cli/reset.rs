@@ -30,9 +30,9 @@ use crate::interrupt::{self};
 /// and leaves a unit alone while its disk is in use.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Levels, mildest first:\n  \
-engines      restart the transfer engines, for bulk data that hangs (open firmware)\n  \
+engines      restart the transfer engines, if bulk data hangs (open firmware)\n  \
 pcie-power   switch PCIe off and on, for a GPU that hangs (open firmware)\n  \
-cpu          reset the CPU and retrain the USB link; the unit is back within 3 s\n  \
+cpu          reset the CPU and retrain the USB link, within 3 s\n  \
 port-power   have the unit's hub switch its power off and on\n  \
 cable        ask you to unplug it\n\n\
 Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\n\n\

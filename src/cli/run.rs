@@ -43,11 +43,12 @@ const TRACE_KEPT: usize = 20_000;
 /// if the firmware gave no answer, and says where it was.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  asmpatch run fw.bin                                     boot, enumerate, summary
-  asmpatch run fw.bin --events usb,registers              the same, with every packet and register access
-  asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00'           read the version
-  asmpatch run fw.bin --until c:0x2814 --trace            stop at an address, show the way there
-  asmpatch run fw.bin --symbols fw.map --profile fw.folded    where the time goes; flamegraph.pl fw.folded > fw.svg")]
+  asmpatch run fw.bin                             boot, enumerate, summary
+  asmpatch run fw.bin --events usb,registers      also packets and registers
+  asmpatch run fw.bin --cdb 'e4 06 50 07 f0 00'   read the version
+  asmpatch run fw.bin --until c:0x2814 --trace    show the way to an address
+  asmpatch run fw.bin --symbols fw.map --profile fw.folded    write a profile
+  flamegraph.pl fw.folded > fw.svg                            draw it")]
 pub struct Args {
     /// The image.
     #[arg(value_name = "FILE")]
@@ -238,7 +239,7 @@ fn hex_bytes(text: &str) -> Result<Vec<u8>, String> {
     if !digits.len().is_multiple_of(2) {
         return Err(format!("{} hexadecimal digits, expected two for each byte", digits.len()));
     }
-    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is no hexadecimal digit"));
+    let nibble = |char: char| char.to_digit(16).ok_or_else(|| format!("{char:?} is not a hexadecimal digit"));
     digits.chunks(2).map(|pair| Ok((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8)).collect()
 }
 

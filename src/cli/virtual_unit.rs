@@ -52,8 +52,8 @@ enum VirtualCommand {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch virtual serve --listen unix:/tmp/bridge.sock --device virtual:u")]
 struct ServeArgs {
-    /// Where to listen. Several, each with its own --device, serve several units.
-    #[arg(long, value_name = "unix:PATH", required = true)]
+    /// Where to listen, as unix:PATH. Several, each with its own --device, serve several units.
+    #[arg(long, value_name = "SOCKET", required = true)]
     listen: Vec<Address>,
 
     /// The unit's folder, created if missing.

@@ -53,7 +53,7 @@ pub enum ParseHexError {
         expected: usize,
     },
     /// A character is not a hexadecimal digit.
-    #[error("'{found}' at position {at} is no hexadecimal digit")]
+    #[error("'{found}' at position {at} is not a hexadecimal digit")]
     NotHex {
         /// The character.
         found: char,

@@ -263,7 +263,6 @@ fn prediction_lines(report: &BenchReport) {
         outln!("    ≤: nobody knows how fast the DMA is; this assumes that it keeps up");
     }
     gain_lines(report);
-    out!("\n");
 }
 
 /// Prints what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
@@ -281,7 +280,7 @@ fn gain_lines(report: &BenchReport) {
         }
     }
     if best(Path::Write16).is_some() {
-        outln!("    {}: answered at all by the patch status-0x2a12", Path::Write16);
+        outln!("    {}: answered only with the patch status-0x2a12", Path::Write16);
     }
 }
 

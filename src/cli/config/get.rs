@@ -8,6 +8,7 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Field
 use asm2464_host::bridge::Attached;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::observe;
+use asmpatch_core::suggest::{nearest, question};
 use serde::Serialize;
 
 use super::block;
@@ -36,8 +37,10 @@ pub struct Args {
 }
 
 fn parse_field(name: &str) -> Result<ConfigField, String> {
-    let names = || ConfigField::ALL.iter().map(|field| field.name()).collect::<Vec<_>>().join(", ");
-    ConfigField::named(name).ok_or_else(|| format!("expected one of {}", names()))
+    let names = || ConfigField::ALL.iter().map(|field| field.name());
+    let meant = || question(nearest(name, names()));
+    ConfigField::named(name)
+        .ok_or_else(|| format!("expected one of {}{}", names().collect::<Vec<_>>().join(", "), meant()))
 }
 
 #[derive(Serialize)]

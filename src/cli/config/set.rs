@@ -9,6 +9,7 @@ use asmpatch_core::flash::decide::Subject;
 use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
 use asmpatch_core::flash::observe::Observation;
 use asmpatch_core::flash::plan::FlashPlan;
+use asmpatch_core::suggest::{nearest, question};
 use asmpatch_core::unit::OpenError;
 
 use super::{ConfigError, block};
@@ -48,13 +49,15 @@ impl FromStr for Edit {
     type Err = String;
 
     fn from_str(argument: &str) -> Result<Self, String> {
-        let texts = || {
-            let names = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
-            names.map(|field| field.name()).collect::<Vec<_>>().join(", ")
+        let names = || {
+            let texts = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
+            texts.map(|field| field.name())
         };
+        let texts = || names().collect::<Vec<_>>().join(", ");
         let (name, text) = argument.split_once('=').ok_or("expected FIELD=TEXT, as in serial=LAB-07")?;
-        let field =
-            ConfigField::named(name).ok_or_else(|| format!("unknown field `{name}`, expected one of {}", texts()))?;
+        let unknown =
+            || format!("unknown field `{name}`, expected one of {}{}", texts(), question(nearest(name, names())));
+        let field = ConfigField::named(name).ok_or_else(unknown)?;
         if field.kind() != FieldKind::Text {
             return Err(format!("`{name}` is no text; `config set` changes {}", texts()));
         }
@@ -137,6 +140,7 @@ mod tests {
                 "Serial=1",
                 "unknown field `Serial`, expected one of serial, manufacturer, t10-vendor, product, t10-product",
             ),
+            ("seriel=1", "t10-product (did you mean `serial`?)"),
             ("vendor-id=0x174C", "`vendor-id` is no text"),
             ("flags=cfff02ff", "`flags` is no text"),
             ("serial= ", "can't be told from another"),

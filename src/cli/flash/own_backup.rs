@@ -1,5 +1,7 @@
 //! The commands that give a unit its own identity back from its backups. What fits is [`asmpatch_core::flash::fitting`]'s.
 
+use std::borrow::Cow;
+
 use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
 use asmpatch_core::flash::backup::Backup;
@@ -15,9 +17,13 @@ use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
 const MOST: usize = 3;
 
 /// Purpose of writing the image with a backup's blocks.
-const WITH_OWN: &str = "write it with the unit's own configuration blocks";
-/// Purpose of writing the backup back.
-const BACK: &str = "go back to this backup";
+const WITH_BLOCKS: &str = "write the image with this backup's configuration blocks";
+
+/// Returns the purpose of writing the backup back, with the firmware in it.
+fn going_back(backup: &Backup, library: &Library) -> String {
+    let firmware = backup.firmware().map(|image| format!(" ({})", Firmware::of(&image, library).to_string().shown()));
+    format!("go back to this backup{}", firmware.unwrap_or_default())
+}
 
 /// Returns the whole commands for the backups that fit the unit there. `origin` is the command that was run or, for
 /// `flash`, would be; `permissions` are what it needs again.
@@ -43,10 +49,11 @@ pub fn offers(
                 if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
                     permissions.push(Permission::Unproven);
                 }
-                (WITH_OWN, again(&origin, &permissions, location, Some(&found.folder), true))
+                (Cow::from(WITH_BLOCKS), again(&origin, &permissions, location, Some(&found.folder), true))
             });
-            let back = restoring(&backup, location, library)
-                .map(|permissions| (BACK, restore(&found.folder, location, &permissions) + " --no-backup"));
+            let back = restoring(&backup, location, library).map(|permissions| {
+                (going_back(&backup, library).into(), restore(&found.folder, location, &permissions) + " --no-backup")
+            });
             flash.into_iter().chain(back).map(move |(purpose, command)| Action {
                 purpose,
                 question: question.clone(),
@@ -93,7 +100,7 @@ pub fn lines(actions: &[Action]) -> Vec<String> {
         }
         match command {
             Some(command) => lines.extend([format!("{purpose}:"), format!("    {command}")]),
-            None => lines.push((*purpose).to_owned()),
+            None => lines.push(purpose.to_string()),
         }
     }
     lines

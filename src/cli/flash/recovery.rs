@@ -1,5 +1,6 @@
 //! The state in which a stopped run leaves a unit, and the commands that recover it. Pure.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -50,7 +51,7 @@ pub struct InvokedCommand {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct Action {
     /// What the step is for.
-    pub purpose: &'static str,
+    pub purpose: Cow<'static, str>,
     /// The question that you must have answered with yes before you run the command.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
@@ -67,8 +68,10 @@ const OR_BACK: &str = "or go back to what it was";
 
 /// What is left for a unit of which no backup is known for certain.
 const FLASH: Action = Action {
-    purpose: "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
-              identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md",
+    purpose: Cow::Borrowed(
+        "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
+         identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md",
+    ),
     question: None,
     command: None,
     backup: None,
@@ -85,7 +88,12 @@ pub fn actions(
     offers: &[Action],
     gone: bool,
 ) -> Vec<Action> {
-    let command = |purpose, command| Action { purpose, question: None, command: Some(command), backup: None };
+    let command = |purpose: &'static str, command| Action {
+        purpose: purpose.into(),
+        question: None,
+        command: Some(command),
+        backup: None,
+    };
     // A virtual unit is listed only if it is named.
     let named =
         if location.is_virtual() { format!(" --device {}", shell::word(location.to_string())) } else { String::new() };
@@ -96,7 +104,7 @@ pub fn actions(
     let back = backup
         .zip(carried.back.as_ref())
         .map(|(folder, permissions)| command(OR_BACK, restore(folder, location, permissions) + " --no-backup"));
-    let replug = Action { purpose: by_hand::replug(location), question: None, command: None, backup: None };
+    let replug = Action { purpose: by_hand::replug(location).into(), question: None, command: None, backup: None };
     let mut actions = Vec::new();
     if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(replug.clone());
@@ -108,7 +116,7 @@ pub fn actions(
             if origin.command == WritingCommand::Config =>
         {
             match back {
-                Some(back) => actions.push(Action { purpose: "go back to what it was", ..back }),
+                Some(back) => actions.push(Action { purpose: "go back to what it was".into(), ..back }),
                 None if certain.is_empty() => actions.extend([FLASH].into_iter().chain(doubtful)),
                 None => actions.extend(certain),
             }
@@ -213,7 +221,7 @@ impl FlashFailure {
             && back.purpose == OR_BACK
         {
             std::mem::swap(on, back);
-            (on.purpose, back.purpose) = ("go back to what it was", "or go on");
+            (on.purpose, back.purpose) = ("go back to what it was".into(), "or go on".into());
         }
         Self { location: report.location, error, during, left, actions }
     }
@@ -357,7 +365,7 @@ mod tests {
     #[test]
     fn a_run_without_a_backup_of_its_own_goes_on_with_the_units_earlier_one() {
         let offer = |question: Option<&str>| Action {
-            purpose: "p",
+            purpose: "p".into(),
             question: question.map(str::to_owned),
             command: Some("asmpatch restore earlier".to_owned()),
             backup: None,

@@ -201,7 +201,12 @@ impl<'a> WritingSession<'a> {
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
             let command = again(origin, permissions, location, None, true);
-            vec![Action { purpose: "write it without a backup", question: None, command: Some(command), backup: None }]
+            vec![Action {
+                purpose: "write it without a backup".into(),
+                question: None,
+                command: Some(command),
+                backup: None,
+            }]
         } else {
             own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
         };

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::pattern::WINDOW_LEN;
+use crate::suggest::{nearest, question};
 
 /// Bytes of the range that READ(16) cycles through.
 const READ_REACH: usize = 0x8_0000;
@@ -204,8 +205,12 @@ impl fmt::Display for Path {
 
 /// The text does not name a path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is not one of {names}", names = Path::ALL.map(Path::name).join(", "))]
+#[error("{0:?} is not one of {names}{meant}", names = Path::ALL.map(Path::name).join(", "), meant = meant(.0))]
 pub struct UnknownPath(pub String);
+
+fn meant(text: &str) -> String {
+    question(nearest(text, Path::ALL.map(Path::name)))
+}
 
 impl FromStr for Path {
     type Err = UnknownPath;
@@ -220,6 +225,13 @@ mod tests {
     use asm2464::scsi::DataLength;
 
     use super::*;
+
+    #[test]
+    fn a_mistyped_path_is_asked_about() {
+        let error = "e4-25".parse::<Path>().unwrap_err().to_string();
+        assert!(error.ends_with("f2-in (did you mean `e4-255`?)"), "{error}");
+        assert!(!"zzz".parse::<Path>().unwrap_err().to_string().contains("did you mean"));
+    }
 
     #[test]
     fn no_command_of_a_stream_leaves_what_its_path_reaches() {

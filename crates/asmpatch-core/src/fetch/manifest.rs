@@ -12,6 +12,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::address;
+use crate::suggest::{nearest, question};
 
 /// The image that `download` fetches by default: the one that tinygrad's tools use.
 pub const DEFAULT_IMAGE: &str = "240417";
@@ -91,7 +92,7 @@ pub enum ManifestError {
         expected: String,
     },
     /// No manifest has this id.
-    #[error("no manifest for image \"{id}\"; known images: {known}")]
+    #[error("no manifest for image \"{id}\"{}; known images: {known}", question(nearest(id, known.split(", "))))]
     UnknownImage {
         /// What was asked for.
         id: String,

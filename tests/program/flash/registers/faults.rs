@@ -121,7 +121,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let help = failure.help().unwrap().to_string();
         assert!(help.contains("That sector is unchanged"), "{help}");
         let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };
-        assert_eq!((back.purpose, on.purpose), ("go back to what it was", "or go on"));
+        assert_eq!((&*back.purpose, &*on.purpose), ("go back to what it was", "or go on"));
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
 
         if keeps_power {

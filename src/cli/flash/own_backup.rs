@@ -46,12 +46,18 @@ pub fn offers(
             let question = question(found);
             let flash = (origin.command == WritingCommand::Flash).then(|| {
                 let mut permissions = permissions.to_vec();
-                if is_foreign(&backup, location) && !permissions.contains(&Permission::Unproven) {
-                    permissions.push(Permission::Unproven);
-                }
+                let mut add = |needed: bool, permission| {
+                    if needed && !permissions.contains(&permission) {
+                        permissions.push(permission);
+                    }
+                };
+                add(is_foreign(&backup, location), Permission::Unproven);
+                // A certain backup has another serial number only if the command gives the unit's present one.
+                add(found.replaces_serial && found.fit != Fit::Certain, Permission::CloneIdentity);
                 (Cow::from(WITH_BLOCKS), again(&origin, &permissions, location, Some(&found.folder), true))
             });
-            let back = restoring(&backup, location, library).map(|permissions| {
+            let back = restoring(&backup, location, library).map(|mut permissions| {
+                permissions.extend(found.replaces_serial.then_some(Permission::CloneIdentity));
                 (going_back(&backup, library).into(), restore(&found.folder, location, &permissions) + " --no-backup")
             });
             flash.into_iter().chain(back).map(move |(purpose, command)| Action {
@@ -140,7 +146,13 @@ mod tests {
         let library = crate::embedded::patches().unwrap();
         let path = folder.path().join("b");
         backup_folder::save(&backup(), &path).unwrap();
-        let found = |fit| FittingBackup { folder: path.clone(), serial: "A".to_owned(), fit, has_identity: true };
+        let found = |fit| FittingBackup {
+            folder: path.clone(),
+            serial: "A".to_owned(),
+            fit,
+            has_identity: true,
+            replaces_serial: false,
+        };
         let origin = InvokedCommand {
             command: WritingCommand::Flash,
             what: vec!["fw.bin".into()],

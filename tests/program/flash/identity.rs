@@ -124,6 +124,30 @@ fn another_units_backup_in_the_same_folder_changes_nothing() {
 }
 
 #[test]
+fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units() {
+    let (rig, _) = interrupted(false);
+    let lost = fs::read(rig.dir().join("flash.bin")).unwrap();
+    let other = Rig::new("serial = 'OTHER'\n");
+    other.cells();
+    backup(&other);
+    let folders: Vec<_> = fs::read_dir(other.home.path().join("backups")).unwrap().collect();
+    fs::rename(folders[0].as_ref().unwrap().path(), rig.home.path().join("others")).unwrap();
+    let restore = ["restore", "others", "--device", "virtual:unit", "--no-backup"];
+    let flash = ["flash", "patched.bin", "--config-from", "others", "--device", "virtual:unit", "--no-backup"];
+    for command in [&restore[..], &flash] {
+        let refused = asmpatch(rig.home.path(), command);
+        assert_eq!(refused.status.code(), Some(5));
+        let page = &schemas::parse(&command[..1], &refused.stdout)[0];
+        assert_eq!(page["error"]["code"], "asmpatch::flash::clone", "{page:#}");
+        let message = page["error"]["message"].as_str().unwrap();
+        assert!(message.contains("OTHER") && message.contains("DOCK7"), "{message}");
+        assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");
+    }
+    let output = asmpatch(rig.home.path(), &[&restore[..], &["--clone-identity"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
 fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
     let rig = Rig::new("serial = 'DOCK7'\n");
     rig.cells();
@@ -153,6 +177,17 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
     // Nothing but the port agrees.
     let unsure = flash(&rig, &[]);
     assert!(unsure["error"]["recovery"][0]["question"].is_string(), "{unsure:#}");
+    // Once its owner has said yes, each command works.
+    let told = doctor(&rig)["recovery"].as_array().unwrap().clone();
+    let interrupted = fs::read(rig.dir().join("flash.bin")).unwrap();
+    for action in [&unsure["error"]["recovery"][0], &told[0]] {
+        let command = action["command"].as_str().unwrap();
+        assert!(command.ends_with(" --clone-identity --no-backup"), "{command}");
+        let output = run(&rig, command);
+        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
+        assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
+        fs::write(rig.dir().join("flash.bin"), &interrupted).unwrap();
+    }
     let refused = flash(&rig, &["--serial=NEW7"]);
     assert_eq!(refused["before"]["serial"], "NEW7", "{refused:#}");
     let first = &refused["error"]["recovery"][0];

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
 use asm2464_chip::practice;
+use asm2464_host::bridge::Attached;
 use derive_more::Display;
 use thiserror::Error;
 
@@ -292,9 +293,13 @@ impl Others<'_> {
 }
 
 impl Candidate<'_> {
-    /// The unit's current identity.
+    /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
     fn own(&self) -> UnitIdentity {
-        UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref()))
+        let Attached { state, serial, .. } = &self.seen.attached;
+        match state {
+            BridgeState::BootLoader => UnitIdentity::shown(serial),
+            _ => UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref())),
+        }
     }
 
     /// The identity that the unit would get.

@@ -13,7 +13,7 @@ use derive_more::Display;
 
 use super::backup::BackedUpUnit;
 use super::blocks::{BlockBytes, UnitBlocks};
-use super::identity::{UnitIdentity, is_nobodys};
+use super::identity::{UnitIdentity, differing};
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub struct FittingBackup {
     pub fit: Fit,
     /// Whether it has an identity that no other unit gets: then the known blocks would give that away.
     pub has_identity: bool,
+    /// Whether the unit's boot loader shows another serial number. Writing this one over it needs a permission.
+    pub replaces_serial: bool,
 }
 
 /// Returns the backups that fit a unit: the best first, and of equals the newest. `given` is the serial number that this
@@ -74,8 +76,8 @@ pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup])
     let device = unit.location.to_string();
     let own = UnitIdentity::of(unit.blocks.each_ref().map(Option::as_ref)).own();
     // What a unit runs may be older than its flash, so both serial numbers count.
-    let shown = Some(unit.serial).filter(|serial| unit.state != BridgeState::OpenFirmware && !is_nobodys(serial));
-    let shown = UnitIdentity { serial: shown.map(str::to_owned), usb4: None }.own().serial;
+    let shown = Some(unit.serial).filter(|_| unit.state != BridgeState::OpenFirmware);
+    let shown = shown.and_then(|serial| UnitIdentity::shown(serial).own().serial);
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
     let is_given = shown.is_some() && shown.as_deref() == given;
@@ -114,6 +116,8 @@ pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup])
         serial: backup.serial(),
         fit,
         has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
+        replaces_serial: unit.state == BridgeState::BootLoader
+            && differing(shown.as_ref(), theirs.serial.as_ref()).is_some(),
     };
     found.into_iter().map(told).collect()
 }

@@ -293,7 +293,13 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let seen = observed("1-1", [None, None], None);
     let known = known_blocks().map(|block| *block.bytes());
     let backup =
-        |has_identity| FittingBackup { folder: "b".into(), serial: "A".to_owned(), fit: Fit::PortOnly, has_identity };
+        |has_identity| FittingBackup {
+            folder: "b".into(),
+            serial: "A".to_owned(),
+            fit: Fit::PortOnly,
+            has_identity,
+            replaces_serial: false,
+        };
     let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
         let allowed = Allowed { no_backup: true, ..allowed };
         let plan = planned(&seen, known, source, &image);
@@ -313,6 +319,34 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
         (BlockSource::Known, &nobodys, unasked),
     ] {
         assert_eq!(written(decide(source, backups, allowed)).own_backups, []);
+    }
+}
+
+#[test]
+fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_permission() {
+    let image = sample_image(0);
+    let boot_loader = |serial: &str| {
+        let mut seen = observed("1-1", [None, None], None);
+        seen.attached.serial = serial.to_owned();
+        seen
+    };
+    let decide = |shown: &str, serial_given, allowed: Allowed| {
+        let seen = boot_loader(shown);
+        let plan = planned(&seen, [block_zero("BACKUP"), block_one(1)], BlockSource::Backup, &image);
+        let subject = Subject { serial_given, ..subject() };
+        decide_alone(&seen, &plan, &subject, Allowed { no_backup: true, ..allowed })
+    };
+    let expected = Cloned::OtherSerial { own: "MINE".to_owned(), new: "BACKUP".to_owned() };
+    for unasked in [false, true] {
+        let allowed = Allowed { unasked, ..Allowed::default() };
+        let refused = decide("MINE", false, allowed);
+        assert!(matches!(&refused, Decision::Refused(Refusal::Clone { what, .. }) if *what == expected), "{refused:?}");
+        let consent = Allowed { clone_identity: true, ..allowed };
+        assert_eq!(written(decide("MINE", false, consent)).cloned.as_ref(), Some(&expected));
+        // Its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.
+        for (shown, given) in [("BACKUP", false), ("000000000000", false), ("AAAABBBB0060", false), ("MINE", true)] {
+            assert_eq!(written(decide(shown, given, allowed)).cloned, None, "{shown}");
+        }
     }
 }
 

@@ -6,14 +6,15 @@ use std::path::Path;
 
 use asm2464::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
+    kept_bytes,
 };
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, Location};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::access::Access;
-use super::blocks::is_readable;
+use super::access::{Access, FlashReader};
+use super::blocks::{BlockBytes, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
@@ -136,6 +137,9 @@ pub fn container_len(field: [u8; 4]) -> Option<usize> {
     usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
 }
 
+/// The most readings of a block until two in a row agree.
+const BLOCK_READINGS: u32 = 4;
+
 /// Number of bytes that [`read`] moves.
 pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
 
@@ -157,7 +161,7 @@ pub fn read(
     }
     let mut block = |index| {
         interrupt.check()?;
-        let bytes = access.reader().block(index)?;
+        let bytes = steady_block(access.reader(), index)?;
         observer.event(FlashEvent::Moved(bytes.len() as u64));
         Ok::<_, FlashError>(bytes)
     };
@@ -186,13 +190,56 @@ pub fn read(
     })
 }
 
+/// Reads a block until two readings in a row agree. A block that isn't valid may be as it should be, so no checksum tells a
+/// misread byte, and the unit's identity would be lost with the backup.
+fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<BlockBytes, FlashError> {
+    let mut last = reader.block(index)?;
+    for _ in 1..BLOCK_READINGS {
+        let next = reader.block(index)?;
+        if kept_bytes(&next) == kept_bytes(&last) {
+            return Ok(next);
+        }
+        last = next;
+    }
+    let why = format!("no two of {BLOCK_READINGS} readings in a row agree");
+    Err(FlashError::NoBlock { index, why })
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use asm2464::firmware::known_blocks;
 
-    use super::super::blocks::BlockBytes;
     use super::super::decide::samples::{block_one, block_zero};
     use super::*;
+
+    /// Reads a block with these bytes at 0x10, one for each reading.
+    struct Readings<'a>(&'a [u8]);
+
+    impl FlashReader for Readings<'_> {
+        fn block(&mut self, _: BlockIndex) -> Result<BlockBytes, FlashError> {
+            let (byte, rest) = self.0.split_first().expect("a reading is left");
+            self.0 = rest;
+            let mut block = block_zero("A");
+            block[0x10] = *byte;
+            Ok(block)
+        }
+
+        fn part(&mut self, _: Part, _: &mut [u8]) -> Result<(), FlashError> {
+            unreachable!("a block is no part")
+        }
+    }
+
+    #[test]
+    fn a_block_that_was_misread_once_is_read_until_two_readings_agree() {
+        for (readings, expected) in
+            [(&[1, 1][..], Some(1)), (&[9, 1, 1], Some(1)), (&[9, 1, 8, 8], Some(8)), (&[1, 2, 1, 2], None)]
+        {
+            let mut reader = Readings(readings);
+            let found = steady_block(&mut reader, BlockIndex::Zero);
+            assert_eq!(found.ok().map(|block| block[0x10]), expected, "{readings:?}");
+            assert!(reader.0.is_empty(), "{readings:?}");
+        }
+    }
 
     /// Builds an image of the vendor's shape: longer than one part.
     pub(crate) fn sample_image(seed: u8) -> Image {

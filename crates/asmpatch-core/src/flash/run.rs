@@ -20,6 +20,7 @@ use tracing::info;
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
 use super::access::{Access, FlashReader};
+use super::blocks::UnitBlocks;
 use super::error::FlashError;
 use super::left::Left;
 use super::plan::FlashPlan;
@@ -164,8 +165,12 @@ impl Run<'_> {
     }
 
     fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
-        let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
         let found = access.blocks(self.plan.attached.state)?;
+        self.check_same(&found)
+    }
+
+    fn check_same(&self, found: &UnitBlocks) -> Result<(), FlashError> {
+        let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
         let is_same = found.iter().zip(&self.plan.blocks).all(|(found, block)| kept(found) == kept(&block.current));
         if is_same { Ok(()) } else { Err(FlashError::Changed("configuration")) }
     }
@@ -174,7 +179,8 @@ impl Run<'_> {
         self.begin(FlashStep::Backup);
         let location = &self.report.location;
         let backup = backup::read(access, location, &self.plan.attached, self.observer, self.interrupt)?;
-        // Nothing may rely on a backup that can't be restored.
+        // Nothing may rely on a backup that can't be restored, or whose blocks aren't those that the user was shown.
+        self.check_same(&backup.blocks.each_ref().map(|block| Some(*block)))?;
         backup.firmware().map_err(FlashError::Unusable)?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.end(FlashStep::Backup, &saved.to_string());

@@ -292,14 +292,13 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let image = sample_image(0);
     let seen = observed("1-1", [None, None], None);
     let known = known_blocks().map(|block| *block.bytes());
-    let backup =
-        |has_identity| FittingBackup {
-            folder: "b".into(),
-            serial: "A".to_owned(),
-            fit: Fit::PortOnly,
-            has_identity,
-            replaces_serial: false,
-        };
+    let backup = |has_identity| FittingBackup {
+        folder: "b".into(),
+        serial: "A".to_owned(),
+        fit: Fit::PortOnly,
+        has_identity,
+        replaces_serial: false,
+    };
     let decide = |source, backups: &[FittingBackup], allowed: Allowed| {
         let allowed = Allowed { no_backup: true, ..allowed };
         let plan = planned(&seen, known, source, &image);

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_before_the_restart() {
-    for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 7), (0xE2, 3), (0xE2, 4)] {
+    for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 9), (0xE2, 3), (0xE2, 4)] {
         let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, Quirk::Interrupt)]);
         let stopped = rig.stopped();
         assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{opcode:02X} {nth}: {stopped:?}");

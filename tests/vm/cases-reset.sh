@@ -153,6 +153,22 @@ $starts_over"
   unplug h
 }
 
+# The kernel's driver gets no answer either, and holds the unit while it waits.
+reset_says_that_the_bulk_pipes_of_vendor_firmware_hang_and_goes_on_to_the_hubs_power() {
+  chip_unit stuck stock "bulk-hangs = \"power\"
+speed = \"high\"
+$starts_over"
+  plug h stuck
+  until_true 20 test -e "$(device_of h)/product"
+  behind_hub resets h
+  test -e switched
+  grep -q '"kind": "bulk"' reset.json
+  tried cpu port-power
+  helped port-power
+  until_true 20 is_bound h uas
+  unplug h
+}
+
 # The unit was told to halt by nobody, and only power restarts it.
 the_hubs_power_restarts_a_unit_in_its_boot_loader() {
   unit empty 'factory = "no-image"
@@ -292,7 +308,10 @@ reset_cases=(
   after_a_cpu_reset_flash_switches_the_power_of_vendor_firmware_only_if_the_old_code_answers
 )
 if [ -e "$images/stock.bin" ]; then
-  reset_cases+=(vendor_firmware_knows_the_cpu_and_the_hubs_power_and_no_other_level)
+  reset_cases+=(
+    vendor_firmware_knows_the_cpu_and_the_hubs_power_and_no_other_level
+    reset_says_that_the_bulk_pipes_of_vendor_firmware_hang_and_goes_on_to_the_hubs_power
+  )
 fi
 if [ -e "$images/open.bin" ]; then
   reset_cases+=(

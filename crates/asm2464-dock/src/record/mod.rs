@@ -5,6 +5,7 @@
 //! the record's answer. Requests that only ask may come more or less often than recorded. Any other request that is
 //! not in the record is an error.
 
+mod asked;
 mod capture;
 mod event;
 mod poll;

@@ -252,6 +252,23 @@ fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_b
 }
 
 #[test]
+fn a_record_that_ends_within_a_command_ends_that_command_and_every_later_one() {
+    let [record, _] = recorded(port("", &practice::image()), |port| {
+        port.open().unwrap().inquiry().unwrap();
+    });
+    let Opening { alternate, streams, events } = record.openings()[0].clone();
+    for count in 1..events.len() {
+        let events = events[..count].to_vec();
+        let cut = Record::checked(record.unit().clone(), Vec::new(), vec![Opening { alternate, streams, events }]);
+        let mut replay = ReplayPort::new(cut.unwrap());
+        let mut bridge = replay.open().unwrap();
+        for _ in 0..3 {
+            assert!(bridge.inquiry().is_err(), "{count}");
+        }
+    }
+}
+
+#[test]
 fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
     let mut replay = ReplayPort::new(silent().with_unopened(Some("asmpatch::usb::busy".to_owned())));
     let error = replay.open().map(drop).unwrap_err();

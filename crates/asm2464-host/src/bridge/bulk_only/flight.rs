@@ -45,7 +45,7 @@ impl TransferLane {
         Self { transfer, state: LaneState::Idle, moved: 0 }
     }
 
-    const fn is_in_flight(&self) -> bool {
+    pub const fn is_in_flight(&self) -> bool {
         matches!(self.state, LaneState::InFlight)
     }
 }

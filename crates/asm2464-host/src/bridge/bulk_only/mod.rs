@@ -258,6 +258,11 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
+        // Happens only if a system returned transfers neither after their cancellation nor with the port reset.
+        if self.lanes.iter().any(TransferLane::is_in_flight) {
+            let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
+            return Err(still_out.during("preparing the queue"));
+        }
         let len = workload.buffer_len();
         let data = self.transfer(TransferPurpose::Data);
         self.pipes.reserve(data, len).map_err(|error| error.during("preparing the queue"))?;

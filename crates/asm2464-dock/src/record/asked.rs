@@ -1,0 +1,113 @@
+//! A request of a host, compared with those of a record.
+
+use std::fmt;
+
+use asm2464::scsi::bot::{CBW_LEN, CommandBlockWrapper};
+use asm2464_host::bridge::{Endpoint, PipeAction, SETUP_LEN};
+
+use super::event::{Data, End, Event};
+use super::poll::Poll;
+
+/// The most bytes of a request that an error shows.
+const SHOWN: usize = 64;
+
+/// A request as the host makes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Asked<'a> {
+    Bulk(Endpoint, usize, &'a [u8]),
+    Control([u8; SETUP_LEN], &'a [u8]),
+    Action(PipeAction),
+}
+
+impl Asked<'_> {
+    /// Whether an event of the record is on the same pipe.
+    pub(super) fn shares_pipe_with(self, event: &Event) -> bool {
+        match (self, event) {
+            (Self::Bulk(asked, ..), Event::Bulk { endpoint, .. }) => asked == *endpoint,
+            (Self::Control(..), Event::Control { .. }) | (Self::Action(_), Event::Done { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// The request as a poll, if it is one.
+    pub(super) fn poll(self) -> Option<Poll> {
+        match self {
+            Self::Bulk(Endpoint::DataOut, _, sent) => Poll::by_command(sent),
+            Self::Control(setup, _) => Poll::by_control(setup),
+            Self::Bulk(..) | Self::Action(_) => None,
+        }
+    }
+
+    /// The tag of a command wrapper.
+    pub(super) fn tag(self) -> Option<u32> {
+        match self {
+            Self::Bulk(Endpoint::DataOut, _, sent) => Some(CommandBlockWrapper::parse(sent)?.tag),
+            _ => None,
+        }
+    }
+
+    /// Whether it is the record's, but for a command's tag.
+    pub(super) fn is(self, event: &Event, flash: &[u8]) -> bool {
+        match (self, event) {
+            (Self::Bulk(asked, len, sent), Event::Bulk { endpoint, len: recorded, data }) => {
+                // The host numbers its commands, and a poll that comes once more shifts the numbers of all that follow.
+                let as_recorded = tag_of(event, flash).zip(CommandBlockWrapper::parse(sent));
+                let same = match as_recorded {
+                    Some((tag, wrapper)) => data.matches(&CommandBlockWrapper { tag, ..wrapper }.to_bytes(), flash),
+                    None => data.matches(sent, flash),
+                };
+                asked == *endpoint && len == *recorded && same
+            }
+            (Self::Control(setup, sent), Event::Control { setup: recorded, data }) => {
+                setup == *recorded && data.matches(sent, flash)
+            }
+            (Self::Action(asked), Event::Done { action, .. }) => asked == *action,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Asked<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let event = match *self {
+            Self::Bulk(endpoint, len, sent) => {
+                if let Some(wrapper) = CommandBlockWrapper::parse(sent) {
+                    return write!(f, "the command {} [{}]", wrapper.cdb.name(), wrapper.cdb);
+                }
+                Event::Bulk { endpoint, len, data: Data::bytes(&sent[..sent.len().min(SHOWN)]) }
+            }
+            Self::Control(setup, sent) => Event::Control { setup, data: Data::bytes(&sent[..sent.len().min(SHOWN)]) },
+            Self::Action(action) => {
+                let text = Event::Done { action, end: End::Done }.to_string();
+                return f.write_str(text.trim_end_matches(" done"));
+            }
+        };
+        write!(f, "`{event}`")
+    }
+}
+
+/// Place of the tag in a command wrapper and in a status wrapper.
+pub(super) const TAG: std::ops::Range<usize> = 4..8;
+
+/// The tag of a recorded command wrapper.
+pub(super) fn tag_of(event: &Event, flash: &[u8]) -> Option<u32> {
+    let Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } = event else { return None };
+    let mut bytes = [0; CBW_LEN];
+    data.fill(&mut bytes, flash);
+    Some(CommandBlockWrapper::parse(&bytes)?.tag)
+}
+
+/// An event of the record, as an error shows it.
+pub(super) fn shown(event: &Event, flash: &[u8]) -> String {
+    let bytes = |data: &Data| {
+        let mut bytes = vec![0; data.len().min(SHOWN)];
+        data.fill(&mut bytes, flash);
+        bytes
+    };
+    match event {
+        Event::Bulk { endpoint, len, data } => Asked::Bulk(*endpoint, *len, &bytes(data)).to_string(),
+        Event::Control { setup, data } => Asked::Control(*setup, &bytes(data)).to_string(),
+        Event::Done { action, .. } => Asked::Action(*action).to_string(),
+        Event::Returned { .. } | Event::Refused { .. } => event.to_string(),
+    }
+}

@@ -31,6 +31,12 @@ const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
 /// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
+/// 0x92F7 bits 7:4, read-only: the state of the SuperSpeed link, numbered as USB 3's port link states are (xHCI 5.4.8).
+/// Source: c:0x2080 and c:0x2090 ask for 10 and 11, the compliance and loopback modes, and nothing else. In the recording of
+/// 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has connected the unit
+/// (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6, inactive, when the rig's link
+/// failed (lines 7068 and 8964). The low bits count something within the state (chosen: 0).
+const LTSSM: u16 = 0x92F7;
 /// 0x92F8.4: the link has not come up since power-on (the model: since the firmware took the unit off the bus). Source:
 /// recording of 231204, 34 before the link is up (line 2120) and 24 after (line 2985 on). The firmware takes another way
 /// where it is clear (b0:0xBB6B, 0xB664 of 231204).
@@ -50,6 +56,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(LINK_EVENTS, "LINK_EVENTS"),
     Register::range(EVENTS_0, EVENTS_0 + 2, "BUS_EVENTS"),
     Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
+    Register::one(LTSSM, "LINK_TRAINING_STATE"),
     Register::one(TRAINING_STATE, "LINK_TRAINING"),
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(START_UP, "START_UP"),
@@ -204,12 +211,28 @@ impl LinkBlock {
         link | power | bus
     }
 
+    /// The SuperSpeed link's state.
+    fn training_state(&self) -> u8 {
+        const U0: u8 = 0;
+        const U3: u8 = 3;
+        const DISABLED: u8 = 4;
+        const POLLING: u8 = 7;
+        match self.comes_up_at {
+            _ if self.is_off_bus() || self.speed != Speed::Super => DISABLED,
+            // It trains until it has reset the port: the last step.
+            Some(_) => POLLING,
+            None if self.is_suspended => U3,
+            None => U0,
+        }
+    }
+
     pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
         match addr {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
+            LTSSM => self.training_state() << 4,
             TRAINING_STATE if self.steps > 0 => stored & !0x10,
             LINK_STATE => 0x01,
             START_UP => stored | 0x10,

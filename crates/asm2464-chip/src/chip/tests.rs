@@ -324,3 +324,19 @@ fn a_trace_keeps_the_last_instructions_with_the_registers_before_them() {
     let line = trace.lines().next().unwrap().to_string();
     assert!(line.contains("c:0x0003") && line.contains("inc a "), "{line}");
 }
+
+#[test]
+fn the_superspeed_links_state_goes_from_disabled_over_polling_to_u0_and_to_u3_while_suspended() {
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    assert_eq!(xdata(&chip, 0x92F7), 0x40, "off the bus");
+    chip.run(6);
+    assert_eq!(xdata(&chip, 0x92F7), 0x70);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    assert_eq!(xdata(&chip, 0x92F7), 0x00);
+    chip.suspend();
+    assert_eq!(xdata(&chip, 0x92F7), 0x30);
+    chip.resume();
+    assert_eq!(xdata(&chip, 0x92F7), 0x00);
+    chip.bus_reset(Speed::High);
+    assert_eq!(xdata(&chip, 0x92F7), 0x40, "there is no SuperSpeed link");
+}

@@ -20,7 +20,7 @@ use asm2464::firmware::Image;
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::Speed;
 use asm2464_chip::practice;
-use recording::{Act, CDB_LEN, Recording, Request};
+use recording::{Access, Act, CDB_LEN, Recording, Request};
 
 /// The images that there are.
 fn images() -> Vec<(String, Image)> {
@@ -367,4 +367,54 @@ fn a_uas_command_has_the_cdb_that_the_recording_shows_or_else_what_the_rig_answe
     let first = Request::Command { tag: 5, cdb: inquiry };
     let second = Request::Command { tag: 6, cdb: [0; CDB_LEN] };
     assert_eq!(acts, [Act { shows: 0, seen: 0, request: first }, Act { shows: 7, seen: 7, request: second }]);
+}
+
+#[test]
+fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it() {
+    let speed = |lines: &[&str]| {
+        let lines: String = lines.iter().map(|line| format!("[1] PC=0x0101 {line}\n")).collect();
+        Recording::parse("a.txt", &lines).unwrap().speed()
+    };
+    assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x10"]), Ok(Speed::Super));
+    assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x02"]), Ok(Speed::High));
+    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9091 = 0x10"]), Ok(Speed::Super), "a write's data");
+    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9100 = 0x82"]), Ok(Speed::Super), "it asks");
+}
+
+/// The table's rows, against a recording that has no counts.
+#[test]
+fn a_row_excuses_only_what_its_reason_covers() {
+    let wrong = |test: &str, lines: &[&str], differences: &[(usize, u8)]| {
+        let lines: String = lines.iter().map(|line| format!("[1] {line}\n")).collect();
+        let recording = Recording::parse("a.txt", &lines).unwrap();
+        let mut found = table::Found::new(&recording, &[]);
+        for access in recording.accesses() {
+            let model = differences.iter().find(|(line, _)| *line == access.line);
+            let model = model.map_or(*access, |(_, value)| Access { value: *value, ..*access });
+            found.compare(Some(access), Some(&model));
+        }
+        table::judge(test, &found).1
+    };
+    let interrupt = "[EMU] Triggering interrupt: INT0";
+    let end = "[EMU] RETI";
+    // An error of the link, by what the interrupt shows.
+    let lost = [interrupt, "PC=0x0101 Read 0x9101 = 0x10", "PC=0x0101 Read 0x9300 = 0x08", end];
+    assert_eq!(wrong("lockstep", &lost, &[(2, 0x00)]), [""; 0]);
+    let other = [interrupt, "PC=0x0101 Read 0x9101 = 0x10", "PC=0x0101 Read 0x9300 = 0x04", end];
+    let [why] = &wrong("lockstep", &other, &[(2, 0x00)])[..] else { panic!("excused") };
+    assert_eq!(why, "a.txt: not listed: 9101 USB_EVENTS: silicon 10, model 00, 1 times from line 2");
+    let outside = ["PC=0x0101 Read 0x9101 = 0x10", interrupt, "PC=0x0101 Read 0x9300 = 0x08", end];
+    assert_eq!(wrong("lockstep", &outside, &[(1, 0x00)]).len(), 1);
+    // What nobody can know, because the recording ends.
+    assert_eq!(wrong("lockstep", &other[..2], &[(2, 0x00)]), [""; 0]);
+    // A timer may be read too early now and then.
+    let mut polls = vec!["PC=0x0101 Read 0xCC11 = 0x01"; 20];
+    assert_eq!(wrong("lockstep", &polls, &[(1, 0x02), (2, 0x02)]), [""; 0]);
+    polls.truncate(19);
+    let [why] = &wrong("lockstep", &polls, &[(1, 0x02), (2, 0x02)])[..] else { panic!("excused") };
+    assert_eq!(why, "a.txt: CC11, silicon 01, model 02: happens 2 times of 19, more than 10 %");
+    // The next request, before the interrupt's end.
+    let early = [interrupt, "PC=0x0101 Read 0xC802 = 0x01", end, interrupt];
+    assert_eq!(wrong("free", &early, &[(2, 0x00)]), [""; 0]);
+    assert_eq!(wrong("free", &early[..3], &[(2, 0x00)]).len(), 1);
 }

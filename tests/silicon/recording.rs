@@ -126,8 +126,10 @@ impl Recording {
     /// A line is damaged, or there is no access.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let (mut events, mut interrupts, mut inside) = (Vec::new(), 0, 0);
+        let last = text.lines().count();
         for (at, line) in text.lines().enumerate() {
-            match event(line, at + 1).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))? {
+            let is_cut = at + 1 == last && !text.ends_with('\n');
+            match event(line, at + 1, is_cut).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))? {
                 Some(Event::Interrupt(number)) => {
                     interrupts += 1;
                     inside = interrupts;
@@ -155,17 +157,20 @@ impl Recording {
         all
     }
 
-    /// Every recording in a folder, by name, or what is wrong with it. A file that is no text is none, nor is one that
-    /// has another ending than a recording's, which is `.txt` or `.log` or none at all.
+    /// Every recording in a folder, by name, or what is wrong with it. A file without any access is none, unless its name
+    /// ends as a recording's does: in `.txt` or `.log`, or without an ending.
     pub fn in_folder(folder: &Path) -> Vec<Result<Self, String>> {
         let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
-        let is_named = |path: &PathBuf| path.extension().is_none_or(|end| end == "txt" || end == "log");
-        let read = paths.iter().filter(|path| path.is_file() && is_named(path)).filter_map(|path| {
+        let read = paths.iter().filter(|path| path.is_file()).filter_map(|path| {
             let name = path.file_name()?.to_string_lossy().into_owned();
             let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            Some(Self::parse(&name, &String::from_utf8_lossy(&bytes)))
+            let text = String::from_utf8_lossy(&bytes);
+            let is_named = path.extension().is_none_or(|end| end == "txt" || end == "log");
+            let is_one =
+                is_named || text.lines().any(|line| matches!(event(line, 0, false), Ok(Some(Event::Access(_)))));
+            is_one.then(|| Self::parse(&name, &text))
         });
         read.collect()
     }
@@ -404,8 +409,8 @@ fn cbw(events: &[Event]) -> Request {
     Request::cbw(cbw)
 }
 
-/// The event of a line; `None` if it has none: what the rig prints beside.
-fn event(line: &str, number: usize) -> Result<Option<Event>, &'static str> {
+/// The event of a line; `None` if it has none: what the rig prints beside. `is_cut`: the file ends within it.
+fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'static str> {
     if line.contains("Triggering interrupt: INT0") {
         return Ok(Some(Event::Interrupt(0)));
     }
@@ -420,7 +425,7 @@ fn event(line: &str, number: usize) -> Result<Option<Event>, &'static str> {
     let is_access = match rest.split_whitespace().nth(1) {
         Some(kind) => "Read".starts_with(kind) || "Write".starts_with(kind),
         // Other lines name a place, too.
-        None => before.trim_end().ends_with(']'),
+        None => is_cut && before.trim_end().ends_with(']'),
     };
     if !is_access {
         return Ok(None);

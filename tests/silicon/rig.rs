@@ -129,17 +129,14 @@ impl Registers for Model {
     }
 }
 
-/// What the rig records of this image, from reset, while the host sends these requests. Also returns those that were not
-/// answered.
-pub fn record(image: &Image, speed: Speed, requests: &[Request]) -> (String, Vec<Request>) {
-    let model = Model {
-        chip: lockstep::chip(speed),
-        host: Host::default(),
-        events: Vec::new(),
-        ticks: 0,
-        lines: [false; 2],
-        is_reset: false,
-    };
+/// What the rig records of this image, from reset, while the host sends these requests. `board` has registers that differ on
+/// its board. Also returns the requests that were not answered.
+pub fn record(image: &Image, speed: Speed, board: &[(u16, u8)], requests: &[Request]) -> (String, Vec<Request>) {
+    let mut chip = lockstep::chip(speed);
+    for (addr, value) in board {
+        chip.poke(XdataAddress::main(*addr), &[*value]);
+    }
+    let model = Model { chip, host: Host::default(), events: Vec::new(), ticks: 0, lines: [false; 2], is_reset: false };
     let mut bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(model), code: CodeSpace::new(image) };
     let mut cpu = Cpu::new();
     let mut in_interrupt = false;

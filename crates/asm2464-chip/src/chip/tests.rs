@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{XdataAddress, XdataPage};
 
-use super::{Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, UsbEvent, Watch, register_name};
+use super::{
+    Board, Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, SupplySensor, UsbEvent, Watch, register_name,
+};
 use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
@@ -339,4 +341,14 @@ fn the_superspeed_links_state_goes_from_disabled_over_polling_to_u0_and_to_u3_wh
     assert_eq!(xdata(&chip, 0x92F7), 0x00);
     chip.bus_reset(Speed::High);
     assert_eq!(xdata(&chip, 0x92F7), 0x40, "there is no SuperSpeed link");
+}
+
+#[test]
+fn a_fault_of_the_supply_holds_gpio_1_low() {
+    for fault in [false, true] {
+        let mut chip = banked(&[]);
+        let supply = Some(SupplySensor { voltage_mv: 12_000, current_ma: 0, fault });
+        chip.set_board(Board { supply, ..Board::default() });
+        assert_eq!(xdata(&chip, 0xC650) & 0x02 == 0, fault);
+    }
 }

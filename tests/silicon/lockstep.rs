@@ -3,7 +3,7 @@
 
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{Chip, Outcome, register_name};
+use asm2464_chip::chip::{Chip, Outcome, Speed, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
 use super::host::Host;
@@ -26,7 +26,7 @@ fn counting() -> Image {
 }
 
 /// A chip whose CPU is elsewhere, so that its registers are all that counts.
-pub fn chip(speed: asm2464_chip::chip::Speed) -> Chip<MemoryFlash> {
+pub fn chip(speed: Speed) -> Chip<MemoryFlash> {
     Chip::power_on(CodeSpace::new(&counting()), MemoryFlash::erased(), speed)
 }
 
@@ -55,10 +55,18 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
     let mut host = Host::default();
     let acts = recording.acts();
     let mut next = 0;
+    let links = recording.link_events();
+    let mut links = links.iter().peekable();
+    if chip.speed() == Speed::Super {
+        chip.drive_link(0x9300, 0);
+    }
     for (at, event) in recording.events.iter().enumerate() {
         while acts.get(next).is_some_and(|act| act.shows <= at) {
             host.acts(&mut chip, &acts[next].request);
             next += 1;
+        }
+        while let Some(link) = links.next_if(|link| link.shows <= at) {
+            chip.drive_link(link.register, link.bits);
         }
         match *event {
             Event::Interrupt(number) => wait_for_interrupt(&mut chip, number),
@@ -73,6 +81,21 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
                     continue;
                 }
                 let mut model = chip.peek(place);
+                let lacks = |model: u8, usb: u8| match access.addr {
+                    0xC802 => access.value & !model & 0x01 != 0,
+                    0x9101 => access.value & !model & usb != 0,
+                    _ => false,
+                };
+                // The link's events before their interrupt.
+                if let Some(shows) = links.peek().map(|link| link.shows).filter(|shows| *shows <= at + SOON)
+                    && lacks(model, 0x19)
+                {
+                    while let Some(link) = links.next_if(|link| link.shows == shows) {
+                        chip.drive_link(link.register, link.bits);
+                    }
+                    pass(&mut chip);
+                    model = chip.peek(place);
+                }
                 if let Some(act) = acts.get(next).filter(|act| comes_early(&access, model, at, act)) {
                     host.acts(&mut chip, &act.request);
                     next += 1;

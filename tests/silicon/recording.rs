@@ -90,6 +90,13 @@ pub enum Request {
     Cbw([u8; CBW_LEN], Vec<u8>),
 }
 
+/// Events of the link: the interrupt or read that tells first, the register and its new bits.
+pub struct LinkEvents {
+    pub shows: usize,
+    pub register: u16,
+    pub bits: u8,
+}
+
 impl Request {
     /// A CBW, with as many zeros as it announces, at most [`DATA_LEN`].
     pub fn cbw(cbw: [u8; CBW_LEN]) -> Self {
@@ -250,6 +257,33 @@ impl Recording {
             last = seen + 1;
         }
         acts
+    }
+
+    /// What the link did, as far as the firmware saw it.
+    pub fn link_events(&self) -> Vec<LinkEvents> {
+        let mut all = Vec::new();
+        let mut known: BTreeMap<u16, u8> = BTreeMap::new();
+        for (seen, event) in self.events.iter().enumerate() {
+            let Event::Access(access) = event else { continue };
+            let (0x9300..=0x9302 | 0x91D1) = access.addr else { continue };
+            let before = known.entry(access.addr).or_default();
+            if !access.is_read() {
+                *before &= !access.value;
+                continue;
+            }
+            let bits = access.value & !*before;
+            *before = access.value;
+            if bits != 0 {
+                all.push(LinkEvents { shows: self.begins_at(seen), register: access.addr, bits });
+            }
+        }
+        all
+    }
+
+    /// The interrupt in which this event lies, or itself.
+    fn begins_at(&self, seen: usize) -> usize {
+        let before = self.events[..seen].iter().rposition(|event| event.access().is_none());
+        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_))).unwrap_or(seen)
     }
 
     /// The reads that show that something new has come.

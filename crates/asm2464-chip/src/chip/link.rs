@@ -111,6 +111,8 @@ pub(super) struct LinkBlock {
     comes_up_at: Option<u64>,
     /// Steps of it that are done.
     steps: usize,
+    /// Its events come from outside, through [`LinkBlock::raise_from_outside`].
+    is_driven: bool,
     is_reset: bool,
 }
 
@@ -135,12 +137,28 @@ impl LinkBlock {
 
     /// Time at which the link comes up.
     pub(super) fn next(&self) -> Option<u64> {
-        self.comes_up_at
+        self.comes_up_at.filter(|_| !self.is_driven)
+    }
+
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows. From the first call on the link raises none of its
+    /// own; `bits` may be 0.
+    pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
+        self.is_driven = true;
+        if let LINK_EVENTS | EVENTS_0..=0x9302 = register {
+            self.raise(LinkEvent(register, bits));
+        }
+        let is_step = |step: &[LinkEvent]| step.iter().any(|event| event.0 == register && event.1 & bits != 0);
+        if let Some(step) = LINK_UP.iter().position(|step| is_step(step)) {
+            self.steps = self.steps.max(step + 1);
+        }
+        if self.steps == LINK_UP.len() {
+            self.comes_up_at = None;
+        }
     }
 
     /// Lets the link come up if it is due.
     pub(super) fn advance(&mut self, now: u64) {
-        if self.comes_up_at.take_if(|at| *at <= now).is_some() {
+        if !self.is_driven && self.comes_up_at.take_if(|at| *at <= now).is_some() {
             self.step();
             self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
         }
@@ -148,6 +166,9 @@ impl LinkBlock {
 
     /// Lets the link come up now if it is about to: the host is there.
     pub(super) fn come_up(&mut self) {
+        if self.is_driven {
+            return;
+        }
         while self.comes_up_at.is_some() && self.steps < LINK_UP.len() {
             self.step();
         }

@@ -352,3 +352,16 @@ fn a_fault_of_the_supply_holds_gpio_1_low() {
         assert_eq!(xdata(&chip, 0xC650) & 0x02 == 0, fault);
     }
 }
+
+#[test]
+fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    chip.drive_link(0x9300, 0);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    chip.begin_control([0x80, 6, 0, 1, 0, 0, 18, 0], &[]);
+    assert_eq!([0x92F7, 0x9300, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0, 0]);
+    chip.drive_link(0x9301, 0x40);
+    assert_eq!([0x92F7, 0x9301, 0x9101].map(|addr| xdata(&chip, addr)), [0x70, 0x40, 0x0A]);
+    chip.drive_link(0x9301, 0x80);
+    assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x00, 0xC0]);
+}

@@ -2,11 +2,13 @@
 //! accesses are aligned.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::Image;
-use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress, XdataPage};
-use asm2464_chip::chip::{Chip, DATA_IN, DATA_OUT, Data, Driver, Speed, Watch};
+use asm2464::scsi::bot::CSW_SIGNATURE;
+use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464_chip::chip::{Chip, DATA_IN, DATA_OUT, Driver, Outcome, Speed, Watch};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
 use i8051::Register;
 
@@ -15,8 +17,6 @@ use super::table::Found;
 
 /// Instructions for the boot and each request. The vendor's images wait for a USB-C partner for a second.
 const BUDGET: u64 = 200_000_000;
-/// Bytes that the host sends with a command, at most.
-const DATA_LEN: usize = 0x1_0000;
 /// Cells of the table that aligns two sequences, at most: 800 MB.
 const MOST_CELLS: usize = 400_000_000;
 /// Most accesses of a loop that counts as one, however often it runs.
@@ -26,6 +26,8 @@ const MOVX_WRITE: u8 = 0xF0;
 const RETI: u8 = 0x32;
 /// Instructions from a request's end to the end of its interrupt, at most.
 const INTERRUPT: u64 = 100_000;
+/// Instructions in which a firmware that takes no interrupts ends a request, and goes round its loop.
+const ROUND: u64 = 5_000;
 
 /// What the model's CPU did, as a recording has it.
 #[derive(Default)]
@@ -35,7 +37,9 @@ struct Log {
     last: Option<Access>,
     /// The last access was to the other page, which no rig logs.
     is_elsewhere: bool,
-    in_interrupt: bool,
+    /// The interrupt that the CPU is in, and how many there were.
+    interrupt: usize,
+    interrupts: usize,
 }
 
 impl Log {
@@ -50,36 +54,75 @@ impl Log {
     }
 }
 
+/// Registers whose writes the rig did not pass on, with what it made of them: see [`answer_as_the_rig`].
+const TIMER5_CONTROL: u16 = 0xCC81;
+const FLASH_START: u16 = 0xC8A9;
+
 #[derive(Clone, Default)]
-struct Logger(Arc<Mutex<Log>>);
+struct Logger {
+    log: Arc<Mutex<Log>>,
+    /// A register that the rig answered was written.
+    is_rigs: Arc<AtomicBool>,
+}
 
 impl Observer for Logger {
     fn before(&mut self, step: &Step<'_>) {
-        let mut log = self.0.lock().unwrap();
+        let mut log = self.log.lock().unwrap();
         let accumulator = step.cpu.register(Register::A) as u8;
         log.settle(accumulator);
         let pc = step.at.addr();
         if let 0x0003 | 0x0013 = pc {
-            log.in_interrupt = true;
-            log.events.push(Event::Interrupt(u8::from(pc == 0x0013), 0));
+            log.interrupts += 1;
+            log.interrupt = log.interrupts;
+            log.events.push(Event::Interrupt(u8::from(pc == 0x0013)));
         }
         let kind = match step.opcode {
             MOVX_READ => AccessKind::Read,
             MOVX_WRITE => AccessKind::Write,
             RETI => {
-                log.in_interrupt = false;
+                log.interrupt = 0;
                 return log.events.push(Event::Return);
             }
             _ => return,
         };
         let addr = step.cpu.register(Register::DPTR);
-        log.last = Some(Access { pc, kind, addr, value: accumulator, line: 0 });
+        log.last = Some(Access { pc, kind, addr, value: accumulator, line: 0, interrupt: log.interrupt });
+        if kind == AccessKind::Write && matches!(addr, TIMER5_CONTROL | FLASH_START) {
+            self.is_rigs.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn wants_to_stop(&self) -> bool {
+        self.is_rigs.load(Ordering::Relaxed)
     }
 }
 
 impl Watch for Logger {
     fn register(&mut self, _kind: AccessKind, at: XdataAddress, _value: u8, _pc: u32) {
-        self.0.lock().unwrap().is_elsewhere = at.page == XdataPage::Other;
+        self.log.lock().unwrap().is_elsewhere = at.page == XdataPage::Other;
+    }
+}
+
+/// What the rig answered itself is on the model as it was there: TIMER5 never expired, and the flash's buffer was all ones,
+/// a flash that is always busy.
+fn answer_as_the_rig(chip: &mut Chip<MemoryFlash>) {
+    chip.poke(XdataAddress::main(TIMER5_CONTROL), &[0x04]);
+    chip.poke(XdataAddress::main(0x7000), &[0xFF; 0x1000]);
+}
+
+/// Runs the chip as [`Chip::run`] does.
+fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> Outcome {
+    let ends = chip.instructions().saturating_add(budget);
+    loop {
+        let left = ends.saturating_sub(chip.instructions());
+        let outcome = chip.run_observed(left, logger);
+        if !logger.is_rigs.swap(false, Ordering::Relaxed) || left == 0 {
+            return outcome;
+        }
+        answer_as_the_rig(chip);
+        if outcome != Outcome::Budget {
+            return outcome;
+        }
     }
 }
 
@@ -87,6 +130,8 @@ impl Watch for Logger {
 struct Unit {
     driver: Driver<MemoryFlash>,
     logger: Logger,
+    /// The firmware takes no interrupts.
+    polls: bool,
 }
 
 impl Unit {
@@ -98,45 +143,48 @@ impl Unit {
         let mut driver = Driver::new(chip);
         driver.set_budget(BUDGET);
         let mut observer = logger.clone();
-        driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut observer));
-        Self { driver, logger }
+        driver.set_runner(move |chip, budget| run(chip, budget, &mut observer));
+        Self { driver, logger, polls: false }
     }
 
     fn take(&self) -> Vec<Event> {
-        std::mem::take(&mut self.logger.0.lock().unwrap().events)
+        std::mem::take(&mut self.logger.log.lock().unwrap().events)
     }
 
-    fn request(&mut self, request: &Request) {
+    /// Sends a request, and lets the firmware work until it has taken as many interrupts as it did on silicon until the next.
+    fn request(&mut self, request: &Request, interrupts: usize) {
+        let before = self.logger.log.lock().unwrap().interrupts;
+        self.polls = before == 0;
         let driver = &mut self.driver;
         // What is answered, the sequences tell.
-        match *request {
-            Request::Setup(setup) => {
-                let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
-                let _ = driver.control(setup, &vec![0; if setup[0] & 0x80 == 0 { len } else { 0 }]);
+        match request {
+            Request::Setup(setup, data) => {
+                let _ = driver.control(*setup, data);
             }
-            // The unit itself lies in a range that the rig did not log. The hosts that were recorded sent nothing but
-            // TEST UNIT READY.
-            Request::Command { tag } => {
-                let _ = driver.uas(tag, &[0; 6], &[]);
+            Request::Command { tag, cdb } => {
+                let _ = driver.uas(*tag, cdb, &[]);
             }
-            Request::Cbw(cbw) => {
-                let len = u32::from_le_bytes([cbw[8], cbw[9], cbw[10], cbw[11]]) as usize;
-                let data = vec![0; if cbw[12] & 0x80 == 0 { len.min(DATA_LEN) } else { 0 }];
-                let _ = driver.send(DATA_OUT, 0, &cbw).and_then(|()| driver.send(DATA_OUT, 0, &data));
-                let _ = driver.receive(DATA_IN, 0);
+            Request::Cbw(cbw, data) => {
+                let _ = driver.send(DATA_OUT, 0, cbw).and_then(|()| driver.send(DATA_OUT, 0, data));
+                while driver.receive(DATA_IN, 0).is_ok_and(|packet| !packet.starts_with(&CSW_SIGNATURE)) {}
             }
         }
-        self.end_interrupt();
+        self.end_interrupts(before + interrupts);
     }
 
-    /// A request ends for the host before the firmware has left its interrupt.
-    fn end_interrupt(&mut self) {
+    /// A request ends for the host before the firmware has left its interrupt, and before it knows that its status has gone.
+    fn end_interrupts(&mut self, interrupts: usize) {
         let mut observer = self.logger.clone();
         for _ in 0..INTERRUPT {
-            if !self.logger.0.lock().unwrap().in_interrupt {
+            let log = self.logger.log.lock().unwrap();
+            if log.interrupt == 0 && log.interrupts >= interrupts {
                 break;
             }
-            self.driver.chip.run_observed(1, &mut observer);
+            drop(log);
+            run(&mut self.driver.chip, 1, &mut observer);
+        }
+        if self.polls {
+            run(&mut self.driver.chip, ROUND, &mut observer);
         }
     }
 }
@@ -151,7 +199,7 @@ impl Streams {
         let mut in_interrupt = false;
         for event in events {
             match event {
-                Event::Interrupt(..) => in_interrupt = tells_interrupts,
+                Event::Interrupt(_) => in_interrupt = tells_interrupts,
                 Event::Return => in_interrupt = false,
                 Event::Access(access) => streams[usize::from(in_interrupt)].push(*access),
             }
@@ -186,7 +234,7 @@ fn align(
     silicon: &[Access],
     model: &[Access],
     polls: &BTreeSet<(u16, bool, u16)>,
-    found: &mut Found,
+    found: &mut Found<'_>,
 ) -> Result<(), String> {
     let width = model.len() + 1;
     let (most, cells) = (silicon.len().max(model.len()), (silicon.len() + 1).saturating_mul(width));
@@ -212,20 +260,20 @@ fn align(
     while row < silicon.len() || column < model.len() {
         match (silicon.get(row), model.get(column)) {
             (Some(access), Some(other)) if access.what() == other.what() => {
-                found.read(access.addr, access.value, other.value, access.line);
+                found.compare(Some(access), Some(other));
                 (row, column) = (row + 1, column + 1);
             }
             (Some(access), other)
                 if other.is_none() || common[(row + 1) * width + column] >= common[row * width + column + 1] =>
             {
                 if !polls.contains(&access.what()) {
-                    found.only(access, true);
+                    found.compare(Some(access), None);
                 }
                 row += 1;
             }
             (_, Some(other)) => {
                 if !polls.contains(&other.what()) {
-                    found.only(other, false);
+                    found.compare(None, Some(other));
                 }
                 column += 1;
             }
@@ -237,7 +285,7 @@ fn align(
 
 /// # Errors
 /// The model can't replay the recording.
-pub fn free(recording: &Recording, image: &Image) -> Result<Found, String> {
+pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, String> {
     let mut unit = Unit::power_on(image, recording.speed()?);
     unit.driver.boot();
     if !recording.from_reset {
@@ -245,14 +293,14 @@ pub fn free(recording: &Recording, image: &Image) -> Result<Found, String> {
         let is_ready = unit.driver.enumerate().and_then(|()| unit.driver.set_alternate(1));
         let is_ready = is_ready.and_then(|()| unit.driver.set_alternate(0));
         is_ready.map_err(|why| format!("{}: the unit before the recording's first line: {why:?}", recording.name))?;
-        unit.end_interrupt();
+        unit.end_interrupts(0);
         unit.take();
     }
     // The rig logged only some windows of 256 bytes.
     let logged: BTreeSet<u16> = recording.accesses().map(|access| access.addr >> 8).collect();
     let is_logged = |event: &Event| match event {
         Event::Access(access) => logged.contains(&(access.addr >> 8)) && !is_emulated(access.addr),
-        Event::Interrupt(..) | Event::Return => true,
+        Event::Interrupt(_) | Event::Return => true,
     };
     let mut polls = BTreeSet::new();
     let mut compare = |silicon: &[Event], model: Vec<Event>, sections: &mut Vec<[Streams; 2]>| {
@@ -263,38 +311,31 @@ pub fn free(recording: &Recording, image: &Image) -> Result<Found, String> {
         sections.push([silicon, model]);
     };
     let mut sections = Vec::new();
+    let mut made = Vec::new();
     let mut from = 0;
-    for (at, requests) in recording.requests() {
-        compare(&recording.events[from..at], unit.take(), &mut sections);
-        requests.iter().for_each(|request| unit.request(request));
-        from = at;
+    let acts: Vec<_> = recording.acts().into_iter().map(|act| (recording.begins(&act), act.request)).collect();
+    for (number, (begins, request)) in acts.iter().enumerate() {
+        // Requests that one interrupt tells of are sent together.
+        let begins = *begins;
+        if begins > from {
+            let model = unit.take();
+            made.extend_from_slice(&model);
+            compare(&recording.events[from..begins], model, &mut sections);
+            from = begins;
+        }
+        let ends = acts.get(number + 1).map_or(recording.events.len(), |(begins, _)| *begins);
+        let work = &recording.events[begins.min(ends)..ends];
+        unit.request(request, work.iter().filter(|event| matches!(event, Event::Interrupt(_))).count());
     }
     unit.driver.settle();
-    compare(&recording.events[from..], unit.take(), &mut sections);
-    let mut found = Found::default();
+    let model = unit.take();
+    made.extend_from_slice(&model);
+    compare(&recording.events[from..], model, &mut sections);
+    let mut found = Found::new(recording, &made);
     for [silicon, model] in &sections {
         for (silicon, model) in silicon.0.iter().zip(&model.0) {
             align(silicon, model, &polls, &mut found).map_err(|why| format!("{}: {why}", recording.name))?;
         }
     }
     Ok(found)
-}
-
-/// What a rig would have recorded of this image on the model, from reset: enumeration and INQUIRY.
-pub fn recorded(image: &Image, speed: Speed) -> String {
-    let mut unit = Unit::power_on(image, speed);
-    unit.driver.boot();
-    unit.driver.enumerate().unwrap();
-    let cdb = Command::Inquiry { len: INQUIRY_LEN }.cdb();
-    // Open firmware has no commands.
-    let _ = unit.driver.bulk_only(cdb.as_slice(), Data::In(INQUIRY_LEN.into()));
-    unit.driver.settle();
-    let lines = unit.take().into_iter().enumerate().map(|(number, event)| match event {
-        Event::Interrupt(which, _) => format!("[{number:8}] [EMU] Triggering interrupt: INT{which}"),
-        Event::Return => format!("[{number:8}] [EMU] RETI"),
-        Event::Access(Access { pc, kind, addr, value, .. }) => {
-            format!("[{number:8}] PC=0x{:04X} {kind:?} 0x{addr:04X} = 0x{value:02X}  NAME", pc.wrapping_add(1))
-        }
-    });
-    ["Starting execution at PC=0x0000".to_owned()].into_iter().chain(lines).collect::<Vec<_>>().join("\r\n")
 }

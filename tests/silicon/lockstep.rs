@@ -1,14 +1,13 @@
 //! Lockstep: the recording drives the model. Its writes are applied, and each of its reads is compared with the model's
 //! answer. The host does what the recording shows that it did.
 
-use std::collections::BTreeSet;
-
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{COMMAND_OUT, Chip, STATUS_IN, register_name};
+use asm2464_chip::chip::{Chip, Outcome, Speed, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
-use super::recording::{Cause, Event, Recording, is_emulated};
+use super::host::Host;
+use super::recording::{Access, Act, Event, Recording, is_emulated};
 use super::table::Found;
 
 /// Instructions between two accesses: an access took the rig about 1 ms. TIMER0 with 199 counts of 5 us had expired at
@@ -16,6 +15,8 @@ use super::table::Found;
 const BETWEEN: u64 = 50_000;
 /// Instructions that the model may take to interrupt, where the chip did.
 const PATIENCE: u64 = 100_000_000;
+/// Events within which the firmware asks what has come, after it read that something has.
+const SOON: usize = 60;
 
 /// A body that only counts DPTR up, so that time passes and no register is touched.
 fn counting() -> Image {
@@ -24,43 +25,87 @@ fn counting() -> Image {
     Image::from_body(body).unwrap()
 }
 
+/// A chip whose CPU is elsewhere, so that its registers are all that counts.
+pub fn chip(speed: Speed) -> Chip<MemoryFlash> {
+    Chip::power_on(CodeSpace::new(&counting()), MemoryFlash::erased(), speed)
+}
+
+/// Lets the time of an access pass.
+pub fn pass(chip: &mut Chip<MemoryFlash>) {
+    let ends = chip.now() + BETWEEN;
+    loop {
+        let left = ends.saturating_sub(chip.now());
+        if left == 0 {
+            break;
+        }
+        match chip.run(left) {
+            Outcome::Attention => {}
+            // CC31.0.
+            Outcome::Reset => chip.reset(),
+            _ => break,
+        }
+    }
+}
+
 /// # Errors
 /// The model can't replay the recording.
-pub fn lockstep(recording: &Recording) -> Result<Found, String> {
-    let code = CodeSpace::new(&counting());
-    let mut chip = Chip::power_on(code, MemoryFlash::erased(), recording.speed()?);
-    let mut found = Found::default();
+pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
+    let mut chip = chip(recording.speed()?);
+    let mut found = Found::new(recording, &[]);
     let mut host = Host::default();
-    // Registers that only hold what was written get silicon's value after the first difference.
-    let mut adopted = BTreeSet::new();
+    let acts = recording.acts();
+    let mut next = 0;
+    let links = recording.link_events();
+    let mut links = links.iter().peekable();
+    if chip.speed() == Speed::Super {
+        chip.drive_link(0x9300, 0);
+    }
     for (at, event) in recording.events.iter().enumerate() {
+        while acts.get(next).is_some_and(|act| act.shows <= at) {
+            host.acts(&mut chip, &acts[next].request);
+            next += 1;
+        }
+        while let Some(link) = links.next_if(|link| link.shows <= at) {
+            chip.drive_link(link.register, link.bits);
+        }
         match *event {
-            Event::Interrupt(number, _) => {
-                let cause = if host.has_come > at { Cause::Other } else { recording.cause(at) };
-                host.acts(&mut chip, cause);
-                wait_for_interrupt(&mut chip, number);
-            }
+            Event::Interrupt(number) => wait_for_interrupt(&mut chip, number),
             Event::Return => {}
             Event::Access(access) if is_emulated(access.addr) => {}
             Event::Access(access) => {
-                chip.run(BETWEEN);
+                pass(&mut chip);
                 let place = XdataAddress::main(access.addr);
                 if !access.is_read() {
                     chip.poke(place, &[access.value]);
-                    if let 0x90A1..=0x90C0 = access.addr {
-                        chip.bulk_in(STATUS_IN, 0);
-                    }
+                    host.exchanges(&mut chip);
                     continue;
                 }
                 let mut model = chip.peek(place);
-                if access.addr == 0xC802 && access.value & !model & 0x05 != 0 {
-                    host.comes_early(&mut chip, recording, at);
+                let lacks = |model: u8, usb: u8| match access.addr {
+                    0xC802 => access.value & !model & 0x01 != 0,
+                    0x9101 => access.value & !model & usb != 0,
+                    _ => false,
+                };
+                // The link's events before their interrupt.
+                if let Some(shows) = links.peek().map(|link| link.shows).filter(|shows| *shows <= at + SOON)
+                    && lacks(model, 0x19)
+                {
+                    while let Some(link) = links.next_if(|link| link.shows == shows) {
+                        chip.drive_link(link.register, link.bits);
+                    }
+                    pass(&mut chip);
                     model = chip.peek(place);
                 }
-                found.read(access.addr, access.value, model, access.line);
+                if let Some(act) = acts.get(next).filter(|act| comes_early(&access, model, at, act)) {
+                    host.acts(&mut chip, &act.request);
+                    next += 1;
+                    pass(&mut chip);
+                    model = chip.peek(place);
+                }
+                found.compare(Some(&access), Some(&Access { value: model, ..access }));
+                // Registers that only hold what was written get silicon's value after the first difference.
                 if model != access.value && register_name(access.addr).is_none() {
                     chip.poke(place, &[access.value]);
-                    adopted.insert(access.addr);
                 }
             }
         }
@@ -68,46 +113,14 @@ pub fn lockstep(recording: &Recording) -> Result<Found, String> {
     Ok(found)
 }
 
-/// Accesses after a read of 0xC802 within which the firmware asks what has come.
-const SOON: usize = 60;
-
-#[derive(Default)]
-struct Host {
-    /// What caused the interrupts up to this event has been done.
-    has_come: usize,
-}
-
-impl Host {
-    fn acts(&mut self, chip: &mut Chip<MemoryFlash>, cause: Cause) {
-        match cause {
-            Cause::Setup(setup) => {
-                let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
-                chip.take_control_reply();
-                chip.begin_control(setup, &vec![0; if setup[0] & 0x80 == 0 { len } else { 0 }]);
-            }
-            Cause::Command { tag, opcode } => {
-                let [high, low] = tag.to_be_bytes();
-                let mut unit = [0; 32];
-                unit[..4].copy_from_slice(&[0x01, 0, high, low]);
-                unit[16] = opcode;
-                chip.bulk_out(COMMAND_OUT, 0, &unit);
-            }
-            Cause::Other => {}
-        }
-    }
-
-    /// The firmware saw in 0xC802 that something had come, before it took the interrupt or in the same one.
-    fn comes_early(&mut self, chip: &mut Chip<MemoryFlash>, recording: &Recording, at: usize) {
-        let soon = &recording.events[at..recording.events.len().min(at + SOON)];
-        let next = soon.iter().position(|event| matches!(event, Event::Interrupt(..))).map_or(at, |offset| at + offset);
-        let cause = match recording.cause(at) {
-            Cause::Other => recording.cause(next),
-            cause => cause,
-        };
-        self.has_come = next + 1;
-        self.acts(chip, cause);
-        chip.run(BETWEEN);
-    }
+/// Whether the firmware saw that something had come, before it took the interrupt or in the same one.
+fn comes_early(access: &Access, model: u8, at: usize, act: &Act) -> bool {
+    let news = match access.addr {
+        0xC802 => 0x05,
+        0x9101 => 0x42,
+        _ => 0,
+    };
+    access.value & !model & news != 0 && act.seen <= at + SOON
 }
 
 /// Lets time pass until the model interrupts, where the chip did.
@@ -117,6 +130,6 @@ fn wait_for_interrupt(chip: &mut Chip<MemoryFlash>, number: u8) {
     let ends = chip.now() + PATIENCE;
     while chip.now() < ends && !sources.into_iter().any(|(addr, bits)| chip.peek(XdataAddress::main(addr)) & bits != 0)
     {
-        chip.run(BETWEEN);
+        pass(chip);
     }
 }

@@ -9,15 +9,18 @@
 )]
 
 mod free;
+mod host;
 mod lockstep;
 mod oracle;
 mod recording;
+mod rig;
 mod table;
 
 use asm2464::firmware::Image;
+use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::Speed;
 use asm2464_chip::practice;
-use recording::Recording;
+use recording::{Access, Act, CDB_LEN, Recording, Request};
 
 /// The images that there are.
 fn images() -> Vec<(String, Image)> {
@@ -32,14 +35,19 @@ fn images() -> Vec<(String, Image)> {
         .collect()
 }
 
+/// The recordings that there are. Those that can't be read are `wrong`.
+fn recordings(wrong: &mut Vec<String>) -> Vec<Recording> {
+    Recording::all().into_iter().filter_map(|recording| recording.map_err(|why| wrong.push(why)).ok()).collect()
+}
+
 #[test]
 #[ignore = "needs ASMPATCH_SILICON_TRACES"]
 fn lockstep_finds_only_listed_divergences() {
     let mut wrong = Vec::new();
-    for recording in Recording::all().iter().filter(|recording| recording.from_reset) {
+    for recording in recordings(&mut wrong).iter().filter(|recording| recording.from_reset) {
         match lockstep::lockstep(recording) {
             Ok(found) => {
-                let (report, more) = table::judge("lockstep", &recording.name, &found);
+                let (report, more) = table::judge("lockstep", &found);
                 println!("lockstep {report}");
                 wrong.extend(more);
             }
@@ -54,7 +62,7 @@ fn lockstep_finds_only_listed_divergences() {
 fn with_silicons_answers_the_firmware_makes_silicons_accesses() {
     let images = images();
     let mut wrong = Vec::new();
-    for recording in Recording::all().iter().filter(|recording| recording.from_reset) {
+    for recording in recordings(&mut wrong).iter().filter(|recording| recording.from_reset) {
         let Some((name, image)) = recording.image(&images) else {
             println!("oracle {}: no image given has its code", recording.name);
             continue;
@@ -77,14 +85,14 @@ fn with_silicons_answers_the_firmware_makes_silicons_accesses() {
 fn firmware_on_the_model_makes_silicons_accesses_but_for_listed_divergences() {
     let images = images();
     let mut wrong = Vec::new();
-    for recording in &Recording::all() {
+    for recording in &recordings(&mut wrong) {
         let Some((name, image)) = recording.image(&images) else {
             println!("free {}: no image given has its code", recording.name);
             continue;
         };
         match free::free(recording, image) {
             Ok(found) => {
-                let (report, more) = table::judge("free", &recording.name, &found);
+                let (report, more) = table::judge("free", &found);
                 println!("free ({name}) {report}");
                 wrong.extend(more);
             }
@@ -94,53 +102,368 @@ fn firmware_on_the_model_makes_silicons_accesses_but_for_listed_divergences() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+fn control(setup: [u8; 8]) -> Request {
+    let len = usize::from(u16::from_le_bytes([setup[6], setup[7]]));
+    Request::Setup(setup, if setup[0] & 0x80 == 0 { (1..=len as u8).collect() } else { Vec::new() })
+}
+
+fn bulk_only(tag: u8, len: u32, is_in: bool, cdb: &[u8]) -> Request {
+    let mut cbw = [0; CBW_LEN];
+    cbw[..4].copy_from_slice(&CBW_SIGNATURE);
+    cbw[4] = tag;
+    cbw[8..12].copy_from_slice(&len.to_le_bytes());
+    cbw[12] = if is_in { 0x80 } else { 0 };
+    cbw[14] = cdb.len() as u8;
+    cbw[15..15 + cdb.len()].copy_from_slice(cdb);
+    Request::cbw(cbw)
+}
+
+/// What a host asks of a unit with this image: enumeration, UAS and Bulk-Only unless the firmware is open, and the
+/// firmware's own requests.
+fn host(name: &str) -> Vec<Request> {
+    let is_open = name.to_lowercase().contains("open");
+    let descriptor = |kind, index, len| control([0x80, 6, index, kind, 0, 0, len, 0]);
+    let test_unit_ready = |tag| Request::Command { tag, cdb: [0; CDB_LEN] };
+    let mut requests = vec![
+        descriptor(1, 0, 8),
+        control([0x00, 5, 7, 0, 0, 0, 0, 0]),
+        descriptor(1, 0, 18),
+        descriptor(0x0F, 0, 5),
+        descriptor(2, 0, 9),
+        descriptor(2, 0, 255),
+        descriptor(3, 0, 4),
+        control([0x00, 9, 1, 0, 0, 0, 0, 0]),
+        control([0x80, 0, 0, 0, 0, 0, 2, 0]),
+    ];
+    requests.extend(if is_open {
+        vec![
+            control([0x40, 0xE5, 0xF0, 0x5F, 0xA7, 0, 0, 0]),
+            control([0xC0, 0xE4, 0xF0, 0x5F, 0, 0, 1, 0]),
+            control([0x40, 0xF0, 0x04, 0x0F, 0, 0, 12, 0]),
+            control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0]),
+            control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0]),
+        ]
+    } else {
+        vec![
+            control([0x01, 0x0B, 1, 0, 0, 0, 0, 0]),
+            test_unit_ready(1),
+            test_unit_ready(2),
+            control([0x01, 0x0B, 0, 0, 0, 0, 0, 0]),
+            bulk_only(3, 2, true, &[0xE4, 2, 0x50, 0x07, 0xF0, 0]),
+            bulk_only(4, 0, false, &[0xE5, 0xA7, 0x50, 0x5F, 0xF0, 0]),
+        ]
+    });
+    // The practice image waits for the rig's flash, which is always busy.
+    if name.contains("VENDOR") {
+        requests.push(bulk_only(5, 128, false, &[0xE1, 0x50, 0, 0, 0, 0]));
+    }
+    requests
+}
+
+/// What is wrong with the replay of what the rig records of this image, with the model as its chip.
+fn replayed(name: &str, image: &Image, speed: Speed) -> Vec<String> {
+    let host = host(name);
+    let folder = tempfile::tempdir().unwrap();
+    let (text, unanswered) = rig::record(image, speed, &[], &host);
+    let what = format!("{name}-{speed:?}.txt");
+    std::fs::write(folder.path().join(&what), text).unwrap();
+    std::fs::write(folder.path().join("notes.md"), "`PC=0x1234 Read` is how a line begins.\n").unwrap();
+    std::fs::write(folder.path().join("z.bin"), [0xFF, 0x00, 0xC3]).unwrap();
+    let all = Recording::in_folder(folder.path());
+    let [Ok(recording)] = &all[..] else { panic!("{} recordings", all.len()) };
+    let mut wrong = Vec::new();
+    let seen = recording.acts().len();
+    let accesses = recording.accesses().count();
+    println!("{what}: {accesses} accesses, {seen} of {} requests, unanswered {unanswered:02X?}", host.len());
+    // Older open firmware lacks two of the requests.
+    if seen != host.len() || unanswered.len() > 2 {
+        wrong.push(format!("{what}: of {} requests {seen} were seen, unanswered {unanswered:02X?}", host.len()));
+    }
+    if recording.speed() != Ok(speed) {
+        wrong.push(format!("{what}: taken for {:?}", recording.speed()));
+    }
+    let found = lockstep::lockstep(recording).unwrap();
+    let (report, _) = table::judge("lockstep", &found);
+    println!("lockstep {report}");
+    if found.different() > 0 {
+        wrong.push(format!("lockstep {what}: {} reads differ", found.different()));
+    }
+    let followed = oracle::follow(recording, image);
+    if let Some((silicon, made)) = followed.left {
+        wrong.push(format!("oracle {what}: recorded {silicon:02X?}, the firmware {made:02X?}"));
+    }
+    // Where the rig's memory stands for TIMER5's control, the last acknowledgement reads as "expired", and this firmware
+    // believes it.
+    if name.contains("USB4") {
+        return wrong;
+    }
+    match free::free(recording, image) {
+        Ok(found) => {
+            let (report, more) = table::judge("free", &found);
+            println!("free {report}");
+            wrong.extend(more);
+        }
+        Err(why) => wrong.push(why),
+    }
+    wrong
+}
+
 /// Recordings of the model itself. The table knows none of them, nor their images.
 #[test]
 fn a_recording_of_any_image_at_either_speed_is_replayed() {
+    let mut wrong = Vec::new();
     for (name, image) in [("practice", practice::image()), ("practice-open", practice::open_image())] {
         for speed in [Speed::Super, Speed::High] {
-            let folder = tempfile::tempdir().unwrap();
-            std::fs::write(folder.path().join("a.txt"), free::recorded(&image, speed)).unwrap();
-            std::fs::write(folder.path().join("notes.txt"), "no access\n").unwrap();
-            std::fs::write(folder.path().join("z.bin"), [0xFF, 0x00, 0xC3]).unwrap();
-            let all = Recording::in_folder(folder.path());
-            let [recording] = &all[..] else { panic!("{} recordings", all.len()) };
-            assert_eq!(recording.speed(), Ok(speed), "{name}");
-            // A request is recognised where the firmware reads all of its SETUP packet. Open firmware does not.
-            let requests = if name == "practice" { 4 } else { 0 };
-            assert!(recording.from_reset && recording.requests().len() >= requests, "{name} {speed:?}");
-            let images = [(name.to_owned(), image.clone())];
-            let (_, image) = recording.image(&images).expect("its code");
-            assert!(recording.image(&[]).is_none());
-
-            let followed = oracle::follow(recording, image);
-            assert!(followed.left.is_none() && followed.equal > 100, "{name} {speed:?}: {:?}", followed.left);
-            // The replay knows the requests of the recorded hosts, so what it compares here is not all that was recorded.
-            assert!(free::free(recording, image).is_ok_and(|found| found.equal > 50), "{name} {speed:?}");
-            // Lockstep sends no CBW, so what follows one differs.
-            assert!(lockstep::lockstep(recording).is_ok_and(|found| found.equal > 50), "{name} {speed:?}");
+            wrong.extend(replayed(name, &image, speed));
         }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and the like"]
+fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
+    let images = images();
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        let both = [Speed::Super, Speed::High].map(|speed| {
+            let images = &images;
+            scope
+                .spawn(move || images.iter().flat_map(|(name, image)| replayed(name, image, speed)).collect::<Vec<_>>())
+        });
+        both.into_iter().flat_map(|replays| replays.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// C6DB is 01 on one of two recorded boards, and 00 on the other.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn a_recording_of_another_board_differs_only_where_the_table_says() {
+    let mut wrong = Vec::new();
+    for (name, image) in images().iter().filter(|(name, _)| name.contains("VENDOR")) {
+        let (text, _) = rig::record(image, Speed::Super, &[(0xC6DB, 0x01)], &host(name)[..9]);
+        let recording = Recording::parse(name, &text).unwrap();
+        let found = lockstep::lockstep(&recording).unwrap();
+        assert!(found.different() > 0, "{name} reads it");
+        let (report, more) = table::judge("lockstep", &found);
+        println!("lockstep {report}");
+        wrong.extend(more);
+        let found = free::free(&recording, image).unwrap();
+        let (report, more) = table::judge("free", &found);
+        println!("free {report}");
+        wrong.extend(more);
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn lockstep_goes_on_after_the_firmware_has_reset_the_chip() {
+    let writes = ["0xCC31 = 0x01", "0xCC10 = 0x00", "0xCC13 = 0x01", "0xCC11 = 0x01"];
+    let writes: String = writes.iter().map(|write| format!("[1] PC=0x0101 Write {write}\n")).collect();
+    let recording = Recording::parse("a.txt", &format!("{writes}[1] PC=0x0101 Read 0xCC11 = 0x02")).unwrap();
+    assert_eq!(lockstep::lockstep(&recording).unwrap().different(), 0, "a timer of a reset chip ends");
+}
+
+#[test]
+fn no_row_of_the_table_is_so_wide_that_it_hides_a_fault() {
+    assert_eq!(table::wide_rows(), Vec::<String>::new());
+}
+
+#[test]
+fn a_damaged_recording_is_refused_with_its_file_and_line() {
+    let start = "Starting execution at PC=0x0000\n";
+    let good = "[  26371] PC=0x527B Read  0xCC32 = 0x01  REG_CPU\n";
+    for (damaged, line) in [
+        ("", 1),
+        ("\u{feff}\u{0}\u{fffd}", 1),
+        ("Proxy stats: {'read_count': 0}\n", 1),
+        ("[  26375] PC=0x5280 Write 0xCC32 = 0x0", 3),
+        ("[  26375] PC=0x5280 Write 0xCC32 =", 3),
+        ("[  26375] PC=0x5280 Write 0xCC", 3),
+        ("[  26375] PC=0x5280 Wri", 3),
+        ("[  26375] PC=0x52", 3),
+        ("[  26375] PC=0x5280", 3),
+        ("[  26375] PC=0xZZZZ Read  0xCC32 = 0x01\n", 3),
+        ("[  26375] PC=0x5280 Read  0xCC32 = 0x101\n", 3),
+        ("[  26375] PC=0x5280 Read  0xCC32   0x01\n", 3),
+    ] {
+        let text = if line == 1 { damaged.to_owned() } else { format!("{start}{good}{damaged}") };
+        let why = Recording::parse("cut.txt", &text).err().unwrap_or_else(|| panic!("{damaged:?} was taken"));
+        assert!(why.starts_with(&format!("cut.txt: line {line}: ")), "{why}");
+    }
+}
+
+#[test]
+fn a_folders_damaged_recordings_are_told_and_its_other_files_are_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let access = "[1] PC=0x527B Read  0xCC32 = 0x01\n";
+    let cut = format!("{access}[2] PC=0x5280 Wri");
+    for (name, text) in [("a.trace", access), ("b.trace", &cut), ("c.txt", ""), ("d", "no"), ("e.md", "PC=0x1234 Read")]
+    {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let found = Recording::in_folder(folder.path()).into_iter().map(|found| found.map(|recording| recording.name));
+    let found: Vec<_> =
+        found.map(|found| found.unwrap_or_else(|why| why[..why.find(": ").unwrap()].to_owned())).collect();
+    assert_eq!(found, ["a.trace", "b.trace", "c.txt", "d"]);
+}
+
+#[test]
+fn line_ends_and_what_the_rig_prints_beside_change_nothing() {
+    let lines = [
+        "Starting execution at PC=0x0000",
+        "[  26371] PC=0x527B Read  0xCC32 = 0x01  REG_CPU",
+        "[PROXY] >>> INTERRUPT mask=0x01 (INT0) - 1 pending",
+        "[  26372] [UART] [1 sec time out]",
+        "36513:[  26380] PC=0x5280 Write 0xCC32 = 0x01",
+        "[  26390] [DMA] a kind of line that nobody knows, at PC=0x5280",
+        "[  26391] PC=0x5280",
+        "[  26392] PC=0x5280 Poll  0xCC32",
+        "Interrupted at PC=0x0FEB",
+    ];
+    for end in ["\n", "\r\n"] {
+        let recording = Recording::parse("a.txt", &lines.join(end)).unwrap();
+        let accesses = recording.accesses();
+        let found: Vec<_> = accesses.map(|access| (access.pc, access.addr, access.value, access.line)).collect();
+        assert_eq!(found, [(0x527A, 0xCC32, 1, 2), (0x527F, 0xCC32, 1, 5)]);
+        assert!(recording.from_reset && recording.image(&[]).is_none());
     }
 }
 
 #[test]
 fn a_recording_that_the_model_cannot_replay_is_refused_with_its_reason() {
     let start = "Starting execution at PC=0x0000\n";
-    let recording = Recording::parse("slow.txt", &format!("{start}[1] PC=0x0101 Read 0x9100 = 0x00"));
+    let recording = Recording::parse("slow.txt", &format!("{start}[1] PC=0x0101 Read 0x9100 = 0x00")).unwrap();
     let why = lockstep::lockstep(&recording).err().unwrap();
     assert!(why.contains("slow.txt: line 2: made at full speed"), "{why}");
     assert_eq!(free::free(&recording, &practice::image()).err(), Some(why));
-    // A CBW that asks for 4 GiB, broken lines, and an interrupt that the model does not raise.
+    // A CBW that asks for 4 GiB, and an interrupt that the model does not raise.
     let cbw = (0x911B..=0x9139).zip(b"USBC".iter().chain(&[0xFF; 27]));
     let cbw: String = cbw.map(|(addr, byte)| format!("[2] PC=0x0101 Read 0x{addr:04X} = 0x{byte:02X}\n")).collect();
     let text = format!(
-        "{start}[1] Triggering interrupt: INT1\nPC=0xZZ Read\nPC=0x1 Read 0x9 = 0x100\n{cbw}\
-                        [3] PC=0x0101 Write 0x90A1 = 0x01\n[4] PC=0x0101 Read 0x9300 = 0x5A"
+        "{start}[1] Triggering interrupt: INT1\n[2] PC=0x0101 Read 0x90E2 = 0x01\n{cbw}\
+         [3] PC=0x0101 Write 0x90A1 = 0x01\n[4] PC=0x0101 Read 0x9300 = 0x5A"
     );
-    let recording = Recording::parse("odd.txt", &text);
+    let recording = Recording::parse("odd.txt", &text).unwrap();
+    assert_eq!(recording.acts().len(), 1);
     assert!(recording.image(&[("practice".to_owned(), practice::image())]).is_none());
     let found = lockstep::lockstep(&recording).unwrap();
-    let (_, wrong) = table::judge("lockstep", &recording.name, &found);
+    let (_, wrong) = table::judge("lockstep", &found);
     assert!(wrong.iter().any(|line| line.contains("odd.txt: not listed: 9300 BUS_EVENTS: silicon 5A")), "{wrong:?}");
     assert!(free::free(&recording, &practice::image()).is_ok());
+}
+
+fn seen(lines: &[&str]) -> Vec<Act> {
+    let lines: String = lines.iter().map(|line| format!("[1] PC=0x0101 {line}\n")).collect();
+    Recording::parse("a.txt", &lines).unwrap().acts()
+}
+
+#[test]
+fn a_control_request_is_recognised_however_few_bytes_of_it_the_firmware_reads() {
+    // SET_CONFIGURATION, by a firmware that needs only two bytes, after a round of its polling loop without news.
+    let acts = seen(&[
+        "Read 0x9101 = 0x02",
+        "Read 0x9101 = 0x00",
+        "Read 0x9101 = 0x02",
+        "Read 0x9091 = 0x01",
+        "Write 0x9091 = 0x01",
+        "Read 0x9105 = 0x09",
+        "Read 0x9106 = 0x01",
+        "Read 0x9091 = 0x10",
+        "Write 0x9091 = 0x10",
+    ]);
+    assert_eq!(acts, [Act { shows: 2, seen: 3, request: Request::Setup([0, 9, 1, 0, 0, 0, 0, 0], Vec::new()) }]);
+    // A read whose length nobody asked for, then a write of three bytes of which two are read.
+    let acts = seen(&[
+        "Read 0x9091 = 0x01",
+        "Read 0x9104 = 0xC0",
+        "Write 0x9091 = 0x01",
+        "Read 0x9091 = 0x08",
+        "Write 0x9003 = 0x00",
+        "Write 0x9004 = 0x05",
+        "Write 0x9092 = 0x04",
+        "Write 0x9091 = 0x08",
+        "Write 0x9091 = 0x10",
+        "Read 0x9091 = 0x01",
+        "Read 0x9104 = 0x40",
+        "Write 0x9091 = 0x01",
+        "Read 0x9091 = 0x02",
+        "Write 0x9092 = 0x02",
+        "Read 0x9E00 = 0xA1",
+        "Read 0x9E02 = 0xA3",
+    ]);
+    let read = Request::Setup([0xC0, 0, 0, 0, 0, 0, 5, 0], Vec::new());
+    let write = Request::Setup([0x40, 0, 0, 0, 0, 0, 3, 0], vec![0xA1, 0, 0xA3]);
+    assert_eq!(acts, [Act { shows: 0, seen: 0, request: read }, Act { shows: 9, seen: 9, request: write }]);
+}
+
+#[test]
+fn a_uas_command_has_the_cdb_that_the_recording_shows_or_else_what_the_rig_answered() {
+    let acts = seen(&[
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x01",
+        "Read 0xCEB2 = 0x00",
+        "Read 0xCEB3 = 0x05",
+        "Read 0xD030 = 0x12",
+        "Read 0xD034 = 0x24",
+        "Write 0xC47A = 0xFF",
+        "Read 0xC471 = 0x01",
+        "Read 0xC4EE = 0x00",
+        "Read 0xC4EF = 0x06",
+    ]);
+    let mut inquiry = [0; CDB_LEN];
+    (inquiry[0], inquiry[4]) = (0x12, 0x24);
+    let first = Request::Command { tag: 5, cdb: inquiry };
+    let second = Request::Command { tag: 6, cdb: [0; CDB_LEN] };
+    assert_eq!(acts, [Act { shows: 0, seen: 0, request: first }, Act { shows: 7, seen: 7, request: second }]);
+}
+
+#[test]
+fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it() {
+    let speed = |lines: &[&str]| {
+        let lines: String = lines.iter().map(|line| format!("[1] PC=0x0101 {line}\n")).collect();
+        Recording::parse("a.txt", &lines).unwrap().speed()
+    };
+    assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x10"]), Ok(Speed::Super));
+    assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x02"]), Ok(Speed::High));
+    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9091 = 0x10"]), Ok(Speed::Super), "a write's data");
+    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9100 = 0x82"]), Ok(Speed::Super), "it asks");
+}
+
+/// The table's rows, against a recording that has no counts.
+#[test]
+fn a_row_excuses_only_what_its_reason_covers() {
+    let wrong = |test: &str, lines: &[&str], differences: &[(usize, u8)]| {
+        let lines: String = lines.iter().map(|line| format!("[1] {line}\n")).collect();
+        let recording = Recording::parse("a.txt", &lines).unwrap();
+        let mut found = table::Found::new(&recording, &[]);
+        for access in recording.accesses() {
+            let model = differences.iter().find(|(line, _)| *line == access.line);
+            let model = model.map_or(*access, |(_, value)| Access { value: *value, ..*access });
+            found.compare(Some(access), Some(&model));
+        }
+        table::judge(test, &found).1
+    };
+    let interrupt = "[EMU] Triggering interrupt: INT0";
+    let end = "[EMU] RETI";
+    // An error of the link, by what the interrupt shows.
+    let lost = [interrupt, "PC=0x0101 Read 0x9101 = 0x10", "PC=0x0101 Read 0x9300 = 0x08", end];
+    assert_eq!(wrong("lockstep", &lost, &[(2, 0x00)]), [""; 0]);
+    let other = [interrupt, "PC=0x0101 Read 0x9101 = 0x10", "PC=0x0101 Read 0x9300 = 0x04", end];
+    let [why] = &wrong("lockstep", &other, &[(2, 0x00)])[..] else { panic!("excused") };
+    assert_eq!(why, "a.txt: not listed: 9101 USB_EVENTS: silicon 10, model 00, 1 times from line 2");
+    let outside = ["PC=0x0101 Read 0x9101 = 0x10", interrupt, "PC=0x0101 Read 0x9300 = 0x08", end];
+    assert_eq!(wrong("lockstep", &outside, &[(1, 0x00)]).len(), 1);
+    // What nobody can know, because the recording ends.
+    assert_eq!(wrong("lockstep", &other[..2], &[(2, 0x00)]), [""; 0]);
+    // A timer may be read too early now and then.
+    let mut polls = vec!["PC=0x0101 Read 0xCC11 = 0x01"; 8];
+    assert_eq!(wrong("lockstep", &polls, &[(1, 0x02), (2, 0x02)]), [""; 0]);
+    polls.truncate(7);
+    let [why] = &wrong("lockstep", &polls, &[(1, 0x02), (2, 0x02)])[..] else { panic!("excused") };
+    assert_eq!(why, "a.txt: CC11, silicon 01, model 02: happens 2 times of 7, more than 25 %");
+    // The next request, before the interrupt's end.
+    let early = [interrupt, "PC=0x0101 Read 0xC802 = 0x01", end, interrupt];
+    assert_eq!(wrong("free", &early, &[(2, 0x00)]), [""; 0]);
+    assert_eq!(wrong("free", &early[..3], &[(2, 0x00)]).len(), 1);
 }

@@ -3,10 +3,12 @@
 //! The rig ran the CPU in an emulator and sent its register accesses to a chip. A line is
 //! `[cycle] PC=0x5280 Write 0xCC32 = 0x01`, and the PC is one more than the MOVX's address.
 
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use asm2464::firmware::Image;
-use asm2464::scsi::bot::CBW_LEN;
+use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::Speed;
 use asm2464_chip::mcu::{AccessKind, CodeSpace};
 
@@ -20,6 +22,8 @@ pub struct Access {
     pub value: u8,
     /// Line of the recording; 0 in an access of the model.
     pub line: usize,
+    /// The interrupt that it lies in, counted from 1; 0 outside.
+    pub interrupt: usize,
 }
 
 impl Access {
@@ -31,14 +35,40 @@ impl Access {
     pub fn is_read(&self) -> bool {
         self.kind == AccessKind::Read
     }
+
+    fn reads(&self, addr: u16, bits: u8) -> bool {
+        self.is_read() && self.addr == addr && self.value & bits != 0
+    }
+
+    fn writes(&self, addr: u16, bits: u8) -> bool {
+        !self.is_read() && self.addr == addr && self.value & bits != 0
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Access(Access),
-    /// The chip interrupted: INT0 or INT1. Holds the line.
-    Interrupt(u8, usize),
+    /// The chip interrupted: INT0 or INT1.
+    Interrupt(u8),
     Return,
+}
+
+impl Event {
+    pub fn access(&self) -> Option<&Access> {
+        match self {
+            Self::Access(access) => Some(access),
+            Self::Interrupt(_) | Self::Return => None,
+        }
+    }
+}
+
+/// For each interrupt, from number 1 on, the bits that each register showed there.
+pub fn shown_in_interrupts(events: &[Event]) -> BTreeMap<usize, BTreeMap<u16, u8>> {
+    let mut shown: BTreeMap<usize, BTreeMap<u16, u8>> = BTreeMap::new();
+    for access in events.iter().filter_map(Event::access).filter(|access| access.is_read() && access.interrupt > 0) {
+        *shown.entry(access.interrupt).or_default().entry(access.addr).or_default() |= access.value;
+    }
+    shown
 }
 
 pub struct Recording {
@@ -49,28 +79,49 @@ pub struct Recording {
     pub from_reset: bool,
 }
 
-/// What the host did to cause an interrupt, as far as the firmware's reads tell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Cause {
-    Setup([u8; 8]),
-    /// A UAS command: its tag and its CDB's first byte.
-    Command {
-        tag: u16,
-        opcode: u8,
-    },
-    Other,
-}
-
-/// What the host sent.
+/// What the host sent, as far as the firmware's reads tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    Setup([u8; 8]),
-    /// A UAS command, by its tag.
-    Command {
-        tag: u16,
-    },
-    Cbw([u8; CBW_LEN]),
+    /// A SETUP packet, and the data of a write.
+    Setup([u8; 8], Vec<u8>),
+    /// A UAS command.
+    Command { tag: u16, cdb: [u8; CDB_LEN] },
+    /// A CBW, and the data that follows it.
+    Cbw([u8; CBW_LEN], Vec<u8>),
 }
+
+/// Events of the link: the interrupt or read that tells first, the register and its new bits.
+pub struct LinkEvents {
+    pub shows: usize,
+    pub register: u16,
+    pub bits: u8,
+}
+
+impl Request {
+    /// A CBW, with as many zeros as it announces, at most [`DATA_LEN`].
+    pub fn cbw(cbw: [u8; CBW_LEN]) -> Self {
+        let len = u32::from_le_bytes([cbw[8], cbw[9], cbw[10], cbw[11]]) as usize;
+        let is_out = cbw[12] & 0x80 == 0;
+        Self::Cbw(cbw, vec![0; if is_out { len.min(DATA_LEN) } else { 0 }])
+    }
+}
+
+/// Something that the host sent, and where the recording tells of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    /// The first event that tells: an interrupt or a read.
+    pub shows: usize,
+    /// The read by which the firmware knows what has come.
+    pub seen: usize,
+    pub request: Request,
+}
+
+/// Bytes of a CDB in a UAS command unit.
+pub const CDB_LEN: usize = 16;
+/// Bytes that a host sends with a command, at most.
+const DATA_LEN: usize = 0x1_0000;
+/// Accesses within which the firmware asks what has come, after it saw that something has.
+const SOON: usize = 60;
 
 /// Addresses that the rig answered itself, so that no chip ever saw them. Source: the rig's list of ranges.
 pub fn is_emulated(addr: u16) -> bool {
@@ -78,52 +129,77 @@ pub fn is_emulated(addr: u16) -> bool {
 }
 
 impl Recording {
-    pub fn parse(name: &str, text: &str) -> Self {
-        let events = text.lines().enumerate().filter_map(|(at, line)| event(line, at + 1)).collect();
-        Self { name: name.to_owned(), events, from_reset: text.contains("Starting execution at PC=0x0000") }
+    /// # Errors
+    /// A line is damaged, or there is no access.
+    pub fn parse(name: &str, text: &str) -> Result<Self, String> {
+        let (mut events, mut interrupts, mut inside) = (Vec::new(), 0, 0);
+        let last = text.lines().count();
+        for (at, line) in text.lines().enumerate() {
+            let is_cut = at + 1 == last && !text.ends_with('\n');
+            match event(line, at + 1, is_cut).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))? {
+                Some(Event::Interrupt(number)) => {
+                    interrupts += 1;
+                    inside = interrupts;
+                    events.push(Event::Interrupt(number));
+                }
+                Some(Event::Return) => {
+                    inside = 0;
+                    events.push(Event::Return);
+                }
+                Some(Event::Access(access)) => events.push(Event::Access(Access { interrupt: inside, ..access })),
+                None => {}
+            }
+        }
+        if !events.iter().any(|event| event.access().is_some()) {
+            return Err(format!("{name}: line 1: holds no access, in all of its {} lines", text.lines().count()));
+        }
+        Ok(Self { name: name.to_owned(), events, from_reset: text.contains("Starting execution at PC=0x0000") })
     }
 
-    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name.
-    pub fn all() -> Vec<Self> {
+    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name. Prints which files are none.
+    pub fn all() -> Vec<Result<Self, String>> {
         let folder = std::env::var_os("ASMPATCH_SILICON_TRACES").expect("set ASMPATCH_SILICON_TRACES to the folder");
         let all = Self::in_folder(Path::new(&folder));
         assert!(!all.is_empty(), "{} holds no recording", folder.display());
         all
     }
 
-    /// Every recording in a folder, by name. A file that is no text or has no accesses is none.
-    pub fn in_folder(folder: &Path) -> Vec<Self> {
+    /// Every recording in a folder, by name, or what is wrong with it. A file without any access is none, unless its name
+    /// ends as a recording's does: in `.txt` or `.log`, or without an ending.
+    pub fn in_folder(folder: &Path) -> Vec<Result<Self, String>> {
         let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
-        let files = paths.iter().filter(|path| path.is_file());
-        let read = files.filter_map(|path| {
+        let read = paths.iter().filter(|path| path.is_file()).filter_map(|path| {
+            let name = path.file_name()?.to_string_lossy().into_owned();
             let bytes = std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            let recording = Self::parse(&path.file_name()?.to_string_lossy(), &String::from_utf8_lossy(&bytes));
-            (recording.accesses().count() > 0).then_some(recording)
+            let text = String::from_utf8_lossy(&bytes);
+            let is_named = path.extension().is_none_or(|end| end == "txt" || end == "log");
+            let is_one =
+                is_named || text.lines().any(|line| matches!(event(line, 0, false), Ok(Some(Event::Access(_)))));
+            is_one.then(|| Self::parse(&name, &text))
         });
         read.collect()
     }
 
-    /// The link's speed, as the firmware read it at 0x9100. A recording without such a read was made at SuperSpeed, as the
-    /// known ones were.
+    /// The link's speed, as the firmware read it at 0x9100. Firmware that does not read it tells it by how requests end:
+    /// with 9091.4 at SuperSpeed, and with an OUT packet at high speed. The known recordings were made at SuperSpeed.
     ///
     /// # Errors
     /// It was made at full speed, which the model doesn't have.
     pub fn speed(&self) -> Result<Speed, String> {
         let read = self.accesses().find(|access| access.addr == 0x9100 && access.is_read());
+        let ends = |bits| self.accesses().any(|access| access.reads(0x9091, bits));
         match read.map(|access| (access.value & 0x03, access.line)) {
             Some((0, line)) => Err(format!("{}: line {line}: made at full speed, which the model has not", self.name)),
             Some((1, _)) => Ok(Speed::High),
+            None if !ends(0x10) && ends(0x02) => Ok(Speed::High),
             Some(_) | None => Ok(Speed::Super),
         }
     }
 
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
-        self.events.iter().filter_map(|event| match event {
-            Event::Access(access) => Some(access),
-            _ => None,
-        })
+        self.events.iter().filter_map(Event::access)
     }
 
     /// The image that was running: the one that has a MOVX of the right kind at every recorded address.
@@ -141,107 +217,287 @@ impl Recording {
 
     /// Whether it has the interrupts, and not accesses alone.
     pub fn tells_interrupts(&self) -> bool {
-        self.events.iter().any(|event| matches!(event, Event::Interrupt(..)))
+        self.events.iter().any(|event| matches!(event, Event::Interrupt(_)))
     }
 
-    /// What the host sent, as the firmware's reads tell: the interrupt that told of it, and what it was.
-    pub fn requests(&self) -> Vec<(usize, Vec<Request>)> {
-        let mut all: Vec<(usize, Vec<Request>)> = Vec::new();
-        let mut interrupt = 0;
-        let mut setup = Vec::new();
-        let mut cbw = [0; CBW_LEN];
-        let mut tag = None;
-        for (at, event) in self.events.iter().enumerate() {
-            let Event::Access(access) = event else {
-                if let Event::Interrupt(..) = event {
-                    interrupt = at;
-                }
+    /// The interrupt that the recording's end cuts off, so that it does not show its cause.
+    pub fn cut_off(&self) -> Option<usize> {
+        let last = self.events.iter().rev().find_map(Event::access)?.interrupt;
+        (last > 0 && self.events.last() != Some(&Event::Return)).then_some(last)
+    }
+
+    /// Whether the firmware soon took an interrupt or a UAS command after this line: something had come by then.
+    pub fn comes_soon(&self, line: usize) -> bool {
+        let is_after = |event: &Event| event.access().is_some_and(|access| access.line == line);
+        self.events.iter().skip_while(|event| !is_after(event)).take(SOON).any(|event| match event {
+            Event::Interrupt(_) => true,
+            Event::Return => false,
+            Event::Access(access) => access.reads(0xC471, 0x01),
+        })
+    }
+
+    /// The first event of a request's work: its interrupt, or the read that shows it.
+    pub fn begins(&self, act: &Act) -> usize {
+        let before = self.events[..act.seen].iter().rposition(|event| event.access().is_none());
+        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_))).unwrap_or(act.shows)
+    }
+
+    /// What the host sent, in the order in which the firmware saw it.
+    pub fn acts(&self) -> Vec<Act> {
+        let mut acts: Vec<Act> = Vec::new();
+        let mut last = 0;
+        for (seen, kind) in self.seen() {
+            let rest = &self.events[seen..];
+            let request = match kind {
+                Kind::Setup => setup(rest),
+                Kind::Command => command(rest),
+                Kind::Cbw => cbw(rest),
+            };
+            acts.push(Act { shows: self.shows(seen, last), seen, request });
+            last = seen + 1;
+        }
+        acts
+    }
+
+    /// What the link did, as far as the firmware saw it.
+    pub fn link_events(&self) -> Vec<LinkEvents> {
+        let mut all = Vec::new();
+        let mut known: BTreeMap<u16, u8> = BTreeMap::new();
+        for (seen, event) in self.events.iter().enumerate() {
+            let Event::Access(access) = event else { continue };
+            let (0x9300..=0x9302 | 0x91D1) = access.addr else { continue };
+            let before = known.entry(access.addr).or_default();
+            if !access.is_read() {
+                *before &= !access.value;
                 continue;
-            };
-            let request = match (access.addr, access.is_read()) {
-                (0x9104..=0x910B, true) => {
-                    setup.push(access.value);
-                    std::mem::take(&mut setup).try_into().map_or_else(
-                        |part| {
-                            setup = part;
-                            None
-                        },
-                        |setup| Some(Request::Setup(setup)),
-                    )
-                }
-                // A command is taken: the tag that was read last is its tag.
-                (0xCEB2..=0xCEB3, true) => {
-                    let tag = tag.get_or_insert(0_u16);
-                    *tag = *tag << 8 | u16::from(access.value);
-                    None
-                }
-                (0xC47A, false) => tag.take().map(|tag| Request::Command { tag }),
-                (0x911B..=0x9139, true) => {
-                    cbw[usize::from(access.addr - 0x911B)] = access.value;
-                    None
-                }
-                // The CSW is sent.
-                (0x90A1, false) if cbw.starts_with(b"USBC") => {
-                    Some(Request::Cbw(std::mem::replace(&mut cbw, [0; CBW_LEN])))
-                }
-                _ => None,
-            };
-            let Some(request) = request else { continue };
-            match all.last_mut() {
-                Some((same, requests)) if *same == interrupt => requests.push(request),
-                _ => all.push((interrupt, vec![request])),
+            }
+            let bits = access.value & !*before;
+            *before = access.value;
+            if bits != 0 {
+                all.push(LinkEvents { shows: self.begins_at(seen), register: access.addr, bits });
             }
         }
         all
     }
 
-    /// What the host did before the interrupt that is event number `at`.
-    pub fn cause(&self, at: usize) -> Cause {
-        let until_return = self.events[at + 1..].iter().take_while(|event| matches!(event, Event::Access(_)));
-        let mut bytes = [None; 8];
-        let mut tag = [None; 2];
-        for event in until_return {
+    /// The interrupt in which this event lies, or itself.
+    fn begins_at(&self, seen: usize) -> usize {
+        let before = self.events[..seen].iter().rposition(|event| event.access().is_none());
+        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_))).unwrap_or(seen)
+    }
+
+    /// The reads that show that something new has come.
+    fn seen(&self) -> Vec<(usize, Kind)> {
+        let mut seen = Vec::new();
+        // What the firmware has seen, and not acknowledged.
+        let (mut setup, mut command, mut cbw) = (false, false, false);
+        for (at, event) in self.events.iter().enumerate() {
             let Event::Access(access) = event else { continue };
-            match access.addr {
-                0x9104..=0x910B if access.is_read() => {
-                    bytes[usize::from(access.addr - 0x9104)].get_or_insert(access.value);
+            match (access.addr, access.is_read()) {
+                (0x9091, true) => {
+                    let came = access.value & 0x01 != 0;
+                    if came && !setup {
+                        seen.push((at, Kind::Setup));
+                    }
+                    setup = came;
                 }
-                0xC4EE..=0xC4EF | 0xCEB2..=0xCEB3 if access.is_read() => {
-                    tag[usize::from(access.addr & 1)].get_or_insert(access.value);
+                (0x9091, false) if access.value & 0x01 != 0 => setup = false,
+                // A stall.
+                (0x9092, false) if access.value & 0x01 != 0 => setup = false,
+                (0xC471, true) if access.value & 0x01 != 0 && !command => {
+                    seen.push((at, Kind::Command));
+                    command = true;
                 }
+                (0xC47A, false) => command = false,
+                (0x90E2, true) => {
+                    let came = access.value & 0x01 != 0;
+                    if came && !cbw {
+                        seen.push((at, Kind::Cbw));
+                    }
+                    cbw = came;
+                }
+                (0x90E2, false) if access.value & 0x01 != 0 => cbw = false,
                 _ => {}
             }
         }
-        if let [Some(a), Some(b), Some(c), Some(d), Some(e), Some(f), Some(g), Some(h)] = bytes {
-            return Cause::Setup([a, b, c, d, e, f, g, h]);
+        seen
+    }
+
+    /// The first event, from `from` on, that tells of what the firmware knows at `seen`: its interrupt, or a read of the
+    /// registers that sum events up.
+    fn shows(&self, seen: usize, from: usize) -> usize {
+        let mut shows = seen;
+        for at in (from..seen).rev().take(SOON) {
+            match &self.events[at] {
+                Event::Interrupt(_) => return at,
+                Event::Return => break,
+                Event::Access(access) if access.reads(0x9101, 0x42) || access.reads(0xC802, 0x05) => shows = at,
+                Event::Access(access) if access.is_read() && matches!(access.addr, 0x9101 | 0xC802) => break,
+                Event::Access(_) => {}
+            }
         }
-        match tag {
-            // The unit itself lies in a range that the rig did not log. The hosts that were recorded sent nothing but
-            // TEST UNIT READY.
-            [Some(high), Some(low)] => Cause::Command { tag: u16::from_be_bytes([high, low]), opcode: 0 },
-            _ => Cause::Other,
-        }
+        shows
     }
 }
 
-fn event(line: &str, number: usize) -> Option<Event> {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Setup,
+    Command,
+    Cbw,
+}
+
+/// The SETUP packet that the firmware saw at the first of these events, and the data that it read. Firmware need not read
+/// all of it: what it did tells the rest, as far as the chip's answers depend on it.
+fn setup(events: &[Event]) -> Request {
+    let mut bytes = [None; 8];
+    let (mut sent, mut is_in) = (0, false);
+    let mut length = [0_u8; 2];
+    // Of each packet of a write's data, what the firmware read.
+    let mut packets: Vec<Vec<u8>> = Vec::new();
+    let mut is_acknowledged = false;
+    for access in events.iter().filter_map(Event::access) {
+        match (access.addr, access.is_read()) {
+            (0x9091, true) if access.value & 0x01 != 0 && is_acknowledged => break,
+            (0x9091, true) => is_in |= is_acknowledged && packets.is_empty() && access.value & 0x08 != 0,
+            (0x9091, false) => is_acknowledged |= access.value & 0x01 != 0,
+            (0x9104..=0x910B, true) => {
+                bytes[usize::from(access.addr - 0x9104)].get_or_insert(access.value);
+            }
+            (0x9003..=0x9004, false) => length[usize::from(access.addr - 0x9003)] = access.value,
+            (0x9092, false) => {
+                is_acknowledged |= access.value & 0x01 != 0;
+                if access.value & 0x04 != 0 {
+                    sent += usize::from(u16::from_be_bytes(length));
+                }
+                if access.value & 0x02 != 0 {
+                    packets.push(Vec::new());
+                }
+            }
+            (0x9E00..=0x9FFF, true) => {
+                if let Some(packet) = packets.last_mut() {
+                    let at = usize::from(access.addr - 0x9E00);
+                    packet.resize(packet.len().max(at + 1), 0);
+                    packet[at] = access.value;
+                }
+            }
+            _ => {}
+        }
+    }
+    let direction = bytes[0].unwrap_or(if is_in || sent > 0 { 0x80 } else { 0 });
+    let is_in = direction & 0x80 != 0;
+    // A packet that is not the last is full, at either speed.
+    let most = if packets.len() > 1 && packets.iter().all(|packet| packet.len() <= 64) { 64 } else { 512 };
+    let last = packets.len().saturating_sub(1);
+    packets.iter_mut().take(last).for_each(|packet| packet.resize(most, 0));
+    let read: Vec<u8> = packets.concat();
+    let known = match (bytes[6], bytes[7]) {
+        (None, None) if is_in => sent.max(usize::from(sent == 0 && bytes[0].is_some())),
+        (None, None) => read.len().max(usize::from(!packets.is_empty())),
+        (low, high) => usize::from(u16::from_le_bytes([low.unwrap_or(0), high.unwrap_or(0)])),
+    };
+    let [low, high] = (known.min(0xFFFF) as u16).to_le_bytes();
+    let [_, b, c, d, e, f, ..] = bytes.map(Option::unwrap_or_default);
+    let mut data = if is_in { Vec::new() } else { read };
+    data.resize(if is_in { 0 } else { known }, 0);
+    Request::Setup([direction, b, c, d, e, f, low, high], data)
+}
+
+/// The UAS command that the firmware saw at the first of these events. Its CDB lies in a range that no known rig logged:
+/// the firmware read zeros there, from the rig's own memory, whatever the host had sent. So TEST UNIT READY is what the
+/// firmware carried out.
+fn command(events: &[Event]) -> Request {
+    let mut tag = [None; 2];
+    let mut cdb = [0; CDB_LEN];
+    let mut is_taken = false;
+    for access in events.iter().filter_map(Event::access) {
+        match (access.addr, access.is_read()) {
+            (0xC47A, false) => is_taken = true,
+            (0xC471, true) if is_taken && access.value & 0x01 != 0 => break,
+            (0xCEB2..=0xCEB3 | 0xC4EE..=0xC4EF, true) => {
+                tag[usize::from(access.addr & 1)].get_or_insert(access.value);
+            }
+            (0xD000..=0xD3FF, true) if access.addr & 0x10 != 0 => cdb[usize::from(access.addr & 0x0F)] = access.value,
+            _ => {}
+        }
+    }
+    Request::Command { tag: u16::from_be_bytes(tag.map(|byte| byte.unwrap_or(0))), cdb }
+}
+
+/// The CBW that the firmware saw at the first of these events. What it did not read is as in any CBW, or 0.
+fn cbw(events: &[Event]) -> Request {
+    let mut cbw = [0; CBW_LEN];
+    cbw[..4].copy_from_slice(&CBW_SIGNATURE);
+    // An event and its acknowledgement, then the CBW, then the next event or the CSW.
+    let accesses = events.iter().filter_map(Event::access);
+    let mut is_acknowledged = false;
+    for access in accesses {
+        if access.writes(0x90A1, 0x01) || is_acknowledged && access.reads(0x90E2, 0x01) {
+            break;
+        }
+        is_acknowledged |= access.writes(0x90E2, 0x01);
+        if let (0x911B..=0x9139, true) = (access.addr, access.is_read()) {
+            cbw[usize::from(access.addr - 0x911B)] = access.value;
+        }
+    }
+    Request::cbw(cbw)
+}
+
+/// The event of a line; `None` if it has none: what the rig prints beside. `is_cut`: the file ends within it.
+fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'static str> {
     if line.contains("Triggering interrupt: INT0") {
-        return Some(Event::Interrupt(0, number));
+        return Ok(Some(Event::Interrupt(0)));
     }
     if line.contains("Triggering interrupt: INT1") {
-        return Some(Event::Interrupt(1, number));
+        return Ok(Some(Event::Interrupt(1)));
     }
     if line.contains("RETI") {
-        return Some(Event::Return);
+        return Ok(Some(Event::Return));
     }
-    let fields: Vec<&str> = line.get(line.find("PC=0x")?..)?.split_whitespace().collect();
-    let [pc, kind, addr, "=", value, ..] = *fields.as_slice() else { return None };
-    let hex = |text: &str| u16::from_str_radix(text.trim_start_matches("PC=").strip_prefix("0x")?, 16).ok();
-    let kind = match kind {
-        "Read" => AccessKind::Read,
-        "Write" => AccessKind::Write,
-        _ => return None,
+    let Some((before, rest)) = line.split_once("PC=") else { return Ok(None) };
+    let mut fields = rest.split_whitespace();
+    let is_access = match rest.split_whitespace().nth(1) {
+        Some(kind) => "Read".starts_with(kind) || "Write".starts_with(kind),
+        // Other lines name a place, too.
+        None => is_cut && before.trim_end().ends_with(']'),
     };
-    let value = u8::try_from(hex(value)?).ok()?;
-    Some(Event::Access(Access { pc: hex(pc)?.wrapping_sub(1), kind, addr: hex(addr)?, value, line: number }))
+    if !is_access {
+        return Ok(None);
+    }
+    let hex = |text: Option<&str>, digits: usize| {
+        let digits_of = text.and_then(|text| text.strip_prefix("0x")).filter(|text| text.len() == digits);
+        digits_of.and_then(|text| u16::from_str_radix(text, 16).ok())
+    };
+    let damaged = "no access as the rig writes it, `PC=0x1234 Read  0x5678 = 0x9A`";
+    let pc = hex(fields.next(), 4).ok_or(damaged)?;
+    let kind = match fields.next() {
+        Some("Read") => AccessKind::Read,
+        Some("Write") => AccessKind::Write,
+        _ => return Err(damaged),
+    };
+    let addr = hex(fields.next(), 4).ok_or(damaged)?;
+    let is_equal = fields.next() == Some("=");
+    let value = hex(fields.next(), 2).filter(|_| is_equal).ok_or(damaged)?;
+    let value = value as u8;
+    Ok(Some(Event::Access(Access { pc: pc.wrapping_sub(1), kind, addr, value, line: number, interrupt: 0 })))
+}
+
+/// Events as the rig writes them, from reset.
+pub fn written(events: &[Event]) -> String {
+    let mut text = "Starting execution at PC=0x0000\n".to_owned();
+    for (number, event) in events.iter().enumerate() {
+        let _ = match event {
+            Event::Interrupt(which) => writeln!(text, "[{number:8}] [EMU] Triggering interrupt: INT{which}"),
+            Event::Return => writeln!(text, "[{number:8}] [EMU] RETI - sending INT_ACK mask=0x01"),
+            Event::Access(Access { pc, kind, addr, value, .. }) => {
+                let kind = format!("{kind:?}");
+                writeln!(
+                    text,
+                    "[{number:8}] PC=0x{:04X} {kind:<5} 0x{addr:04X} = 0x{value:02X}  NAME",
+                    pc.wrapping_add(1)
+                )
+            }
+        };
+    }
+    text
 }

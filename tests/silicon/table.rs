@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use asm2464_chip::chip::register_name;
 use serde::Deserialize;
 
-use super::recording::Access;
+use super::recording::{Access, Event, Recording, shown_in_interrupts};
 
 /// From the package's root, where cargo runs tests.
 const TABLE: &str = "tests/silicon/divergences.toml";
@@ -19,35 +20,59 @@ pub struct Divergence {
     pub model: Option<u8>,
 }
 
-/// What a comparison found.
-#[derive(Default)]
-pub struct Found {
-    pub compared: usize,
-    pub equal: usize,
-    /// Each divergence: how often, and the first line.
-    pub different: BTreeMap<Divergence, (usize, usize)>,
+/// A divergence, and what was around it.
+struct Difference {
+    what: Divergence,
+    line: usize,
+    /// Bits that registers showed in the same interrupt, of the side that made the access.
+    shown: BTreeMap<u16, u8>,
+    /// Silicon's firmware took an interrupt or a command soon after.
+    soon: bool,
+    /// The interrupt is cut off by the recording's end.
+    is_cut: bool,
 }
 
-impl Found {
-    pub fn read(&mut self, addr: u16, silicon: u8, model: u8, line: usize) {
-        self.compared += 1;
-        if silicon == model {
-            self.equal += 1;
-        } else {
-            let divergence = Divergence { addr, silicon: Some(silicon), model: Some(model) };
-            self.different.entry(divergence).or_insert((0, line)).0 += 1;
-        }
+/// What a comparison found.
+pub struct Found<'a> {
+    recording: &'a Recording,
+    /// What silicon's interrupts showed, and the model's.
+    shown: [BTreeMap<usize, BTreeMap<u16, u8>>; 2],
+    pub compared: usize,
+    pub equal: usize,
+    /// How often each register was compared.
+    of: BTreeMap<u16, usize>,
+    different: Vec<Difference>,
+}
+
+impl<'a> Found<'a> {
+    /// `model`: what the model's CPU did, if one ran.
+    pub fn new(recording: &'a Recording, model: &[Event]) -> Self {
+        let shown = [shown_in_interrupts(&recording.events), shown_in_interrupts(model)];
+        Self { recording, shown, compared: 0, equal: 0, of: BTreeMap::new(), different: Vec::new() }
     }
 
-    /// Counts an access that only silicon makes, or only the model.
-    pub fn only(&mut self, access: &Access, is_silicon: bool) {
+    pub fn different(&self) -> usize {
+        self.different.len()
+    }
+
+    /// Compares an access of silicon's with the model's; `None` if that side does not make it.
+    pub fn compare(&mut self, silicon: Option<&Access>, model: Option<&Access>) {
+        let Some(access) = silicon.or(model) else { return };
         self.compared += 1;
-        let divergence = Divergence {
+        *self.of.entry(access.addr).or_default() += 1;
+        let what = Divergence {
             addr: access.addr,
-            silicon: is_silicon.then_some(access.value),
-            model: (!is_silicon).then_some(access.value),
+            silicon: silicon.map(|access| access.value),
+            model: model.map(|access| access.value),
         };
-        self.different.entry(divergence).or_insert((0, access.line)).0 += 1;
+        if what.silicon == what.model {
+            self.equal += 1;
+            return;
+        }
+        let shown = self.shown[usize::from(silicon.is_none())].get(&access.interrupt).cloned().unwrap_or_default();
+        let soon = silicon.is_some_and(|access| self.recording.comes_soon(access.line));
+        let is_cut = silicon.is_some_and(|access| self.recording.cut_off() == Some(access.interrupt));
+        self.different.push(Difference { what, line: access.line, shown, soon, is_cut });
     }
 }
 
@@ -58,63 +83,119 @@ struct Row {
     /// The values that silicon answered, in hex; "any" stands for all, "none" for an access that is not made.
     silicon: String,
     model: String,
+    /// Only in interrupts in which the firmware read this register with one of these bits set: "9301 40". One that the
+    /// recording's end cuts off may have any cause.
+    interrupt: Option<String>,
+    /// Only where silicon's firmware took an interrupt or a command soon after.
+    #[serde(default)]
+    soon: bool,
+    /// At most this share of the row's registers, in percent: a recording without a count is judged by it.
+    most: Option<usize>,
     /// How often, for each recording that the table knows.
+    #[serde(default)]
     count: BTreeMap<String, usize>,
     why: String,
 }
 
+/// Most addresses that a row may name without saying in which interrupt, so that it hides no fault.
+const MOST_ADDRESSES: usize = 8;
+
+fn hex(text: &str) -> u16 {
+    u16::from_str_radix(text, 16).unwrap_or_else(|_| panic!("{TABLE}: {text:?} is no number"))
+}
+
 impl Row {
-    fn explains(&self, found: Divergence) -> bool {
-        let names = |list: &str, value: Option<u8>| match value {
-            None => list == "none",
+    fn registers(&self) -> impl Iterator<Item = RangeInclusive<u16>> {
+        self.register.split(' ').map(|word| {
+            let (first, last) = word.split_once('-').unwrap_or((word, word));
+            hex(first)..=hex(last)
+        })
+    }
+
+    fn names(&self, addr: u16) -> bool {
+        self.registers().any(|range| range.contains(&addr))
+    }
+
+    fn explains(&self, found: &Difference) -> bool {
+        let is_value = |list: &str, value: Option<u8>| match value {
+            None => list.split(' ').any(|word| word == "none"),
             Some(_) if list == "any" => true,
             Some(value) => list.split(' ').any(|word| u8::from_str_radix(word, 16) == Ok(value)),
         };
-        let registers = self.register.split(' ').map(|word| {
-            let (first, last) = word.split_once('-').unwrap_or((word, word));
-            let hex = |text| u16::from_str_radix(text, 16).unwrap_or_else(|_| panic!("register {text:?}"));
-            hex(first)..=hex(last)
+        let is_there = self.interrupt.as_ref().is_none_or(|interrupt| {
+            let (addr, bits) = interrupt.split_once(' ').unwrap_or_else(|| panic!("{TABLE}: interrupt {interrupt:?}"));
+            found.is_cut || found.shown.get(&hex(addr)).is_some_and(|shown| u16::from(*shown) & hex(bits) != 0)
         });
-        let mut registers = registers;
-        registers.any(|range| range.contains(&found.addr))
-            && names(&self.silicon, found.silicon)
-            && names(&self.model, found.model)
+        self.names(found.what.addr)
+            && is_value(&self.silicon, found.what.silicon)
+            && is_value(&self.model, found.what.model)
+            && is_there
+            && (found.soon || !self.soon)
+    }
+
+    /// What would let the row hide a fault in a recording that has no count.
+    fn is_wide(&self) -> bool {
+        let addresses: usize = self.registers().map(|range| range.len()).sum();
+        let any = [&self.silicon, &self.model].into_iter().filter(|list| *list == "any").count();
+        any == 2 || self.interrupt.is_none() && (any > 0 || addresses > MOST_ADDRESSES)
     }
 }
 
+fn tables() -> BTreeMap<String, Vec<Row>> {
+    toml::from_str(&std::fs::read_to_string(TABLE).unwrap()).unwrap()
+}
+
+/// Rows that could hide a fault.
+pub fn wide_rows() -> Vec<String> {
+    let rows = tables().into_values().flatten().filter(Row::is_wide);
+    rows.map(|row| format!("{}: silicon {}, model {}", row.register, row.silicon, row.model)).collect()
+}
+
 /// Compares what was found with the table's rows for this test. Returns the report, and what is wrong with it.
-pub fn judge(test: &str, recording: &str, found: &Found) -> (String, Vec<String>) {
-    let tables: BTreeMap<String, Vec<Row>> = toml::from_str(&std::fs::read_to_string(TABLE).unwrap()).unwrap();
+pub fn judge(test: &str, found: &Found<'_>) -> (String, Vec<String>) {
+    let tables = tables();
     let rows = tables.get(test).map_or(&[][..], Vec::as_slice);
-    let different = found.compared - found.equal;
+    let recording = &found.recording.name;
+    let different = found.different();
     let mut report =
         format!("{recording}: {} compared, {} equal, {different} different\n", found.compared, found.equal);
-    let mut wrong = Vec::new();
     let mut counts = vec![0; rows.len()];
-    for (divergence, (count, line)) in &found.different {
+    // Each divergence with the row that explains it: how often, and the first line.
+    let mut kinds: BTreeMap<(Divergence, Option<usize>), (usize, usize)> = BTreeMap::new();
+    for difference in &found.different {
+        let row = rows.iter().position(|row| row.explains(difference));
+        if let Some(row) = row {
+            counts[row] += 1;
+        }
+        kinds.entry((difference.what, row)).or_insert((0, difference.line)).0 += 1;
+    }
+    let mut wrong = Vec::new();
+    for ((divergence, row), (count, line)) in &kinds {
         let Divergence { addr, silicon, model } = *divergence;
         let name = register_name(addr).unwrap_or("not modelled");
         let value = |value: Option<u8>| value.map_or_else(|| "none".to_owned(), |value| format!("{value:02X}"));
         let (silicon, model) = (value(silicon), value(model));
         let what = format!("{addr:04X} {name}: silicon {silicon}, model {model}, {count} times from line {line}");
-        match rows.iter().position(|row| row.explains(*divergence)) {
+        match row {
             Some(row) => {
-                counts[row] += count;
-                let _ = writeln!(report, "  {what}: {}", rows[row].why);
+                let _ = writeln!(report, "  {what}: {}", rows[*row].why);
             }
             None => wrong.push(format!("{recording}: not listed: {what}")),
         }
     }
     for (row, count) in rows.iter().zip(counts) {
         let Row { register, silicon, model, .. } = row;
+        let what = format!("{recording}: {register}, silicon {silicon}, model {model}: happens {count} times");
         if let Some(listed) = row.count.get(recording).filter(|listed| **listed != count) {
-            wrong.push(format!(
-                "{recording}: {register}, silicon {silicon}, model {model}: happens {count} times, listed {listed} times"
-            ));
+            wrong.push(format!("{what}, listed {listed} times"));
+        }
+        let of: usize = found.of.iter().filter(|(addr, _)| row.names(**addr)).map(|(_, of)| of).sum();
+        if let Some(most) = row.most.filter(|most| count * 100 > of * most) {
+            wrong.push(format!("{what} of {of}, more than {most} %"));
         }
     }
     if !rows.iter().any(|row| row.count.contains_key(recording)) && different > 0 {
-        let _ = writeln!(report, "  the table has no counts for this recording: its rows only explain");
+        let _ = writeln!(report, "  the table has no counts for this recording");
     }
     (report, wrong)
 }

@@ -151,6 +151,13 @@ impl<F: SpiFlash> Chip<F> {
         self.changed();
     }
 
+    /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1. From the first call on the link comes up by
+    /// these events alone: for a replay of what a real link did.
+    pub fn drive_link(&mut self, register: u16, bits: u8) {
+        self.bus.xdata.peripherals_mut().link.raise_from_outside(register, bits);
+        self.changed();
+    }
+
     /// Suspends the link: to U3 at SuperSpeed. Until the host resumes the link or resets the port, packets get NAK.
     /// Transfers in progress continue then.
     pub fn suspend(&mut self) {

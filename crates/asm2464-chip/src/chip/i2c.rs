@@ -160,6 +160,15 @@ mod tests {
     }
 
     #[test]
+    fn a_read_without_its_enable_leaves_the_bytes_alone() {
+        let mut i2c = I2c::new(Some(SupplySensor { voltage_mv: 12_000, current_ma: 0, fault: false }));
+        let mut memory = XdataMemory::new();
+        let registers = [(ADDRESS, SENSOR << 1 | 1), (READS, 2), (0xC805, !READ_ENABLE)];
+        assert_eq!(transfer(&mut i2c, &mut memory, &registers), OVER | GIVEN);
+        assert_eq!(memory.main()[DATA..DATA + 2], [0, 0]);
+    }
+
+    #[test]
     fn nobody_answers_at_another_address_or_on_a_board_without_a_sensor() {
         let sensor = SupplySensor { voltage_mv: 12_000, current_ma: 0, fault: false };
         let mut memory = XdataMemory::new();

@@ -31,6 +31,12 @@ const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
 /// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
+/// 0x92F7 bits 7:4, read-only: the state of the SuperSpeed link, numbered as USB 3's port link states are (xHCI 5.4.8).
+/// Source: c:0x2080 and c:0x2090 ask for 10 and 11, the compliance and loopback modes, and nothing else. In the recording of
+/// 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has connected the unit
+/// (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6, inactive, when the rig's link
+/// failed (lines 7068 and 8964). The low bits count something within the state (chosen: 0).
+const LTSSM: u16 = 0x92F7;
 /// 0x92F8.4: the link has not come up since power-on (the model: since the firmware took the unit off the bus). Source:
 /// recording of 231204, 34 before the link is up (line 2120) and 24 after (line 2985 on). The firmware takes another way
 /// where it is clear (b0:0xBB6B, 0xB664 of 231204).
@@ -50,6 +56,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(LINK_EVENTS, "LINK_EVENTS"),
     Register::range(EVENTS_0, EVENTS_0 + 2, "BUS_EVENTS"),
     Register::range(EVENT_MASKS, EVENT_MASKS + 2, "BUS_EVENT_MASKS"),
+    Register::one(LTSSM, "LINK_TRAINING_STATE"),
     Register::one(TRAINING_STATE, "LINK_TRAINING"),
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(START_UP, "START_UP"),
@@ -104,6 +111,8 @@ pub(super) struct LinkBlock {
     comes_up_at: Option<u64>,
     /// Steps of it that are done.
     steps: usize,
+    /// Its events come from outside, through [`LinkBlock::raise_from_outside`].
+    is_driven: bool,
     is_reset: bool,
 }
 
@@ -128,12 +137,28 @@ impl LinkBlock {
 
     /// Time at which the link comes up.
     pub(super) fn next(&self) -> Option<u64> {
-        self.comes_up_at
+        self.comes_up_at.filter(|_| !self.is_driven)
+    }
+
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows. From the first call on the link raises none of its
+    /// own; `bits` may be 0.
+    pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
+        self.is_driven = true;
+        if let LINK_EVENTS | EVENTS_0..=0x9302 = register {
+            self.raise(LinkEvent(register, bits));
+        }
+        let is_step = |step: &[LinkEvent]| step.iter().any(|event| event.0 == register && event.1 & bits != 0);
+        if let Some(step) = LINK_UP.iter().position(|step| is_step(step)) {
+            self.steps = self.steps.max(step + 1);
+        }
+        if self.steps == LINK_UP.len() {
+            self.comes_up_at = None;
+        }
     }
 
     /// Lets the link come up if it is due.
     pub(super) fn advance(&mut self, now: u64) {
-        if self.comes_up_at.take_if(|at| *at <= now).is_some() {
+        if !self.is_driven && self.comes_up_at.take_if(|at| *at <= now).is_some() {
             self.step();
             self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
         }
@@ -141,6 +166,9 @@ impl LinkBlock {
 
     /// Lets the link come up now if it is about to: the host is there.
     pub(super) fn come_up(&mut self) {
+        if self.is_driven {
+            return;
+        }
         while self.comes_up_at.is_some() && self.steps < LINK_UP.len() {
             self.step();
         }
@@ -204,12 +232,28 @@ impl LinkBlock {
         link | power | bus
     }
 
+    /// The SuperSpeed link's state.
+    fn training_state(&self) -> u8 {
+        const U0: u8 = 0;
+        const U3: u8 = 3;
+        const DISABLED: u8 = 4;
+        const POLLING: u8 = 7;
+        match self.comes_up_at {
+            _ if self.is_off_bus() || self.speed != Speed::Super => DISABLED,
+            // It trains until it has reset the port: the last step.
+            Some(_) => POLLING,
+            None if self.is_suspended => U3,
+            None => U0,
+        }
+    }
+
     pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
         match addr {
             SPEED => (stored & !0x03) | self.speed.code(),
             LINK_EVENTS => self.link_events,
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
+            LTSSM => self.training_state() << 4,
             TRAINING_STATE if self.steps > 0 => stored & !0x10,
             LINK_STATE => 0x01,
             START_UP => stored | 0x10,

@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{XdataAddress, XdataPage};
 
-use super::{Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, UsbEvent, Watch, register_name};
+use super::{
+    Board, Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, SupplySensor, UsbEvent, Watch, register_name,
+};
 use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
 
 /// MOV DPTR,#addr; MOV A,#value; MOVX @DPTR,A
@@ -323,4 +325,43 @@ fn a_trace_keeps_the_last_instructions_with_the_registers_before_them() {
     assert_eq!(lines, [(2, 0x12), (3, 0x13)]);
     let line = trace.lines().next().unwrap().to_string();
     assert!(line.contains("c:0x0003") && line.contains("inc a "), "{line}");
+}
+
+#[test]
+fn the_superspeed_links_state_goes_from_disabled_over_polling_to_u0_and_to_u3_while_suspended() {
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    assert_eq!(xdata(&chip, 0x92F7), 0x40, "off the bus");
+    chip.run(6);
+    assert_eq!(xdata(&chip, 0x92F7), 0x70);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    assert_eq!(xdata(&chip, 0x92F7), 0x00);
+    chip.suspend();
+    assert_eq!(xdata(&chip, 0x92F7), 0x30);
+    chip.resume();
+    assert_eq!(xdata(&chip, 0x92F7), 0x00);
+    chip.bus_reset(Speed::High);
+    assert_eq!(xdata(&chip, 0x92F7), 0x40, "there is no SuperSpeed link");
+}
+
+#[test]
+fn a_fault_of_the_supply_holds_gpio_1_low() {
+    for fault in [false, true] {
+        let mut chip = banked(&[]);
+        let supply = Some(SupplySensor { voltage_mv: 12_000, current_ma: 0, fault });
+        chip.set_board(Board { supply, ..Board::default() });
+        assert_eq!(xdata(&chip, 0xC650) & 0x02 == 0, fault);
+    }
+}
+
+#[test]
+fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    chip.drive_link(0x9300, 0);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    chip.begin_control([0x80, 6, 0, 1, 0, 0, 18, 0], &[]);
+    assert_eq!([0x92F7, 0x9300, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0, 0]);
+    chip.drive_link(0x9301, 0x40);
+    assert_eq!([0x92F7, 0x9301, 0x9101].map(|addr| xdata(&chip, addr)), [0x70, 0x40, 0x0A]);
+    chip.drive_link(0x9301, 0x80);
+    assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x00, 0xC0]);
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A stream has BYTES, in bulk transfers of PIECE bytes (single requests have a fixed length), DEPTH of them in flight. With
-//! PIECE 0 the library's own calls choose the transfers.
+//! PIECE 0 the library's own calls choose the transfers, and `tlp` reads dword by dword; with DEPTH 0 they choose the depth.
 //! One stream warms up; the measured ones take at least half a second.
 
 #![allow(clippy::print_stdout, reason = "a measurement that can't be printed is worth a panic")]
@@ -65,11 +65,8 @@ impl OpenWorkload for Pieces<'_> {
     }
 
     fn fill(&mut self, buffer: &mut [u8]) {
-        // From 2 KiB on, libc copies with `rep movsb`, which QEMU emulates byte by byte.
-        for piece in buffer.chunks_mut(1024) {
-            piece.copy_from_slice(&self.out[self.filled..self.filled + piece.len()]);
-            self.filled += piece.len();
-        }
+        buffer.copy_from_slice(&self.out[self.filled..self.filled + buffer.len()]);
+        self.filled += buffer.len();
     }
 
     fn complete(&mut self, _: OpenJob, data: &[u8], _: Duration) -> Result<(), ControlError> {
@@ -91,7 +88,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut unit = unit::choose(&asmpatch::embedded::devices()?.into(), Some(&selector), None)?.open_control()?;
     let bridge = &mut unit.bridge;
     bridge.set_timeout(TIMEOUT);
-    bridge.set_depth(depth);
+    if depth > 0 {
+        bridge.set_depth(depth);
+    }
     if kind != "e4" && kind != "f2-write" {
         bridge.dword(&Tlp::config_write(GPU_BUS, 0, 0, BAR0, BAR as u32))?;
         // Another client may have put it above 4 GiB.
@@ -137,10 +136,15 @@ impl Rate<'_> {
                 bridge.stream_write(BAR, &data)?;
                 let reads: Vec<Tlp> = (0..u64::from(dwords)).map(|at| Tlp::memory_read(BAR + 4 * at)).collect();
                 began = Instant::now();
-                let completions = bridge.tlps(&reads)?;
+                let found: Vec<u32> = match piece {
+                    0 => reads.iter().map(|read| bridge.dword(read)).collect::<Result<_, _>>()?,
+                    _ => {
+                        let completions = bridge.tlps(&reads)?.into_iter().flatten();
+                        completions.map(|completion| completion.value().unwrap_or_default()).collect()
+                    }
+                };
                 let took = began.elapsed();
-                let values = completions.iter().map(|completion| completion.and_then(|completion| completion.value()));
-                (took, data.clone(), values.flat_map(|value| value.unwrap_or_default().to_le_bytes()).collect())
+                (took, data.clone(), found.iter().flat_map(|value| value.to_le_bytes()).collect())
             }
             "f0-write" => {
                 let command = Some(OpenCommand::StreamWrite { address: BAR, dwords });

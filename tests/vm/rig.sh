@@ -283,6 +283,12 @@ host_unplug() {
 # replug UNIT: cycles the power of a served unit.
 host_replug() { "$asmpatch" virtual replug --device "virtual:$work/units/$1"; }
 
+# alone UNIT PATH BYTES: prints the MB/s of a path in one process with the unit, without USB, QEMU and the kernel.
+host_alone() {
+  "$asmpatch" bench --device "virtual:$work/units/$1" --path tlp-write --path "$2" --size "$3" --depth 1 --repetitions 3 --json |
+    python3 -c 'import json, sys; print(*(row["mb_per_s"]["median"] for row in json.load(sys.stdin)["rows"] if row["path"] == sys.argv[1]))' "$2"
+}
+
 # serverlog UNIT: prints the log of a unit's server.
 host_serverlog() { cat "$work/units/$1.server.log"; }
 

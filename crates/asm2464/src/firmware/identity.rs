@@ -125,8 +125,8 @@ pub fn open_build(product: &str) -> Option<&str> {
 pub fn open_build_lacks(product: &str) -> Option<&'static str> {
     match open_build(product) {
         Some("v0.1") => Some(
-            "a build from before August 2026: E4 fails about once an hour, and a build from 6 July on may have USB4 code \
-             that was taken back; ed4e39b (8 August) has neither",
+            "a build from before August 2026: E4 fails about once an hour. Builds from 6 July on may have USB4 code that \
+             was removed later. ed4e39b (8 August) has neither",
         ),
         Some(_) => None,
         None if is_runtime_product(product) => None,

@@ -27,9 +27,9 @@ impl UsbId {
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 }
 
-/// The text is no USB ID.
+/// The text is not a USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
+#[error("{0:?} is not a USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
 pub struct ParseUsbIdError(pub String);
 
 impl FromStr for UsbId {

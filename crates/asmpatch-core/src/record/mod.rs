@@ -67,7 +67,7 @@ pub enum RecordFileError {
         source: RecordError,
     },
     /// The report leaves out the unit's firmware, and it is not beside it.
-    #[error("{} leaves out the firmware that its unit's flash holds, and it is not at {}", path.display(), wanted.display())]
+    #[error("{} leaves out the firmware in its unit's flash, which is not at {} either", path.display(), wanted.display())]
     NoImage {
         /// The file.
         path: PathBuf,

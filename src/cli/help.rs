@@ -2,6 +2,7 @@
 
 use clap::{Arg, Command};
 
+use super::device::UNIT;
 use super::{fold, terminal};
 
 /// The commands by what they are for, in the order in which you use them.
@@ -20,7 +21,7 @@ pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
     let header = command.get_styles().get_header();
     let options = format!("{header}Options:{header:#}");
-    with_headings(command)
+    without_records(with_headings(command))
         .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
         .help_template(format!(
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
@@ -39,6 +40,19 @@ fn groups(command: &Command) -> String {
         format!("\n{header}{title}:{header:#}\n{}", names.iter().map(line).collect::<String>())
     };
     GROUPS.iter().map(group).collect()
+}
+
+/// Names no record where a command refuses one: it changes its unit, or asks what no record has.
+fn without_records(command: Command) -> Command {
+    let device = |arg: Arg| {
+        arg.value_name(UNIT).help(
+            "The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected \
+             it can be left out",
+        )
+    };
+    let unit = |command: Command| command.mut_arg("device", device);
+    let command = command.mut_subcommand("backup", unit).mut_subcommand("reset", unit);
+    command.mut_subcommand("config", |config| config.mut_subcommand("get", unit))
 }
 
 fn with_headings(command: Command) -> Command {
@@ -78,6 +92,20 @@ mod tests {
         let short = list.render_help().to_string();
         assert!(!short.contains("--log-file") && !short.contains("--no-config"), "{short}");
         assert!(list.render_long_help().to_string().contains("--log-file"));
+    }
+
+    #[test]
+    fn a_command_that_refuses_records_names_none() {
+        let mut command = crate::cli::command();
+        command.build();
+        let mut help = |path: &[&str]| {
+            let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
+            below.render_long_help().to_string()
+        };
+        assert!(help(&["doctor"]).contains("|replay:FILE>"));
+        for path in [&["backup"][..], &["reset"], &["config", "get"], &["flash"], &["config", "set"]] {
+            assert!(!help(path).contains("|replay:FILE>"), "{path:?}");
+        }
     }
 
     #[test]

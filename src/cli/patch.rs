@@ -142,7 +142,7 @@ fn prove(
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file is no image, the patches don't fit it or each other, or OUT exists or can't be written.
+/// Fails if the file is not an image, the patches don't fit it or each other, or OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let library = args.patches.load(&manifests)?;

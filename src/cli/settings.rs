@@ -254,7 +254,7 @@ mod tests {
             ("usb-ids = []", "unknown field `usb-ids`, expected one of `color`, `usb-id`, `devices-dir`"),
             ("color = \"sometimes\"", "unknown variant `sometimes`"),
             ("usb-id = \"1234:ABCD\"", "invalid type: string"),
-            ("usb-id = [\"1234\"]", "\"1234\" is no USB ID"),
+            ("usb-id = [\"1234\"]", "\"1234\" is not a USB ID"),
             ("backup-dir = \"\"", "expected a folder"),
             ("download-timeout = 0", "0 seconds, expected 1 to 3600"),
             ("color = \"never\"\ncolor = \"never\"", "duplicate key"),

@@ -69,7 +69,7 @@ impl print::Document for UnpatchJson<'_> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file is no image, is unknown or not patched, or if OUT exists or can't be written.
+/// Fails if the file is not an image, is unknown or not patched, or if OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.

@@ -427,7 +427,8 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
         if args.unit.json {
             print::json(&XdataJson::of(device, from, bytes, None));
         } else {
-            outln!("{}: {} bytes written at {:#06x}{}", device.shown(), bytes.len(), from.addr, named(from));
+            let bytes = if let [_] = bytes { "1 byte".to_owned() } else { format!("{} bytes", bytes.len()) };
+            outln!("{}: {bytes} written at {:#06x}{}", device.shown(), from.addr, named(from));
             if has_left {
                 outln!("the unit left the bus, as this register makes it do: `asmpatch list` shows when it is back");
             }

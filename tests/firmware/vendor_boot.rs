@@ -87,7 +87,7 @@ fn a_patch_whose_effect_is_missing_fails() {
 /// docs/firmware.md, "What is assumed": then the first bytes of a configuration block are not those that were sent.
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
-fn the_vendors_image_holds_even_if_status_and_id_pass_through_the_flash_buffer() {
+fn the_vendors_image_passes_even_if_status_and_id_pass_through_the_flash_buffer() {
     let report = boot::check_with(&vendor(), FlashDefects { status_in_buffer: true, ..FlashDefects::default() });
     assert!(report.passes(), "{report:#?}");
 }

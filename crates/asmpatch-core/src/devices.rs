@@ -262,7 +262,7 @@ mod tests {
                 "mine.toml: the USB ID 174C:2464 is in devices/asmedia.toml already",
             ),
             (format!("{DOCK}{DOCK}"), "mine.toml: the USB ID 1234:ABCD is in mine.toml already"),
-            (DOCK.replace("1234:abcd", "1234:abcg"), "mine.toml: \"1234:abcg\" is no USB ID"),
+            (DOCK.replace("1234:abcd", "1234:abcg"), "mine.toml: \"1234:abcg\" is not a USB ID"),
             (DOCK.replace("\"1234:abcd\"", "0x1234"), "invalid type: integer"),
             (DOCK.replace("maker", "vendor"), "unknown field `vendor`"),
             (DOCK.replace("source = \"its label\"", ""), "missing field `source`"),

@@ -59,7 +59,7 @@ impl FromStr for Edit {
             || format!("unknown field `{name}`, expected one of {}{}", texts(), question(nearest(name, names())));
         let field = ConfigField::named(name).ok_or_else(unknown)?;
         if field.kind() != FieldKind::Text {
-            return Err(format!("`{name}` is no text; `config set` changes {}", texts()));
+            return Err(format!("`{name}` is not text; `config set` changes {}", texts()));
         }
         if field == ConfigField::Serial && text.trim().is_empty() {
             return Err("a unit without a serial number can't be told from another".to_owned());
@@ -141,8 +141,8 @@ mod tests {
                 "unknown field `Serial`, expected one of serial, manufacturer, t10-vendor, product, t10-product",
             ),
             ("seriel=1", "t10-product (did you mean `serial`?)"),
-            ("vendor-id=0x174C", "`vendor-id` is no text"),
-            ("flags=cfff02ff", "`flags` is no text"),
+            ("vendor-id=0x174C", "`vendor-id` is not text"),
+            ("flags=cfff02ff", "`flags` is not text"),
             ("serial= ", "can't be told from another"),
             ("serial=123456789012345678901", "at most 20 ASCII characters"),
             ("product=Größe", "ASCII"),

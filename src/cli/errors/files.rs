@@ -235,7 +235,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch", CheckFailed,
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";
-    "asmpatch::wrap::hex", BadInput, "the file is damaged, or is no Intel HEX; write it again with the linker";
+    "asmpatch::wrap::hex", BadInput, "the file is damaged, or is not Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
     "asmpatch::wrap::no_reset_vector", BadInput,

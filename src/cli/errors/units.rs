@@ -15,7 +15,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `asmpatch flash`";
     "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
-        "name a folder that you may read and write; a new backup also needs room on the disk. No partial backup is left";
+        "check the folder's name, and that you may use it; a new backup also needs room on the disk. No partial backup is \
+         left";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused,

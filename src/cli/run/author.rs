@@ -48,7 +48,7 @@ asm2464::coded!(NoLines => "asmpatch::run::no_lines");
 
 /// Two results would go to the same file.
 #[derive(Debug, Error)]
-#[error("{} would have to take two results", path.display())]
+#[error("{} is named for two results", path.display())]
 struct SameOutput {
     path: PathBuf,
 }

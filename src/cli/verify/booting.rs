@@ -88,7 +88,7 @@ impl Booting {
 
     pub(super) fn print(&self) {
         let Some(instructions) = self.checks.iter().map(|check| check.instructions).max() else {
-            return outln!("  not booted: the file is no image");
+            return outln!("  not booted: the file is not an image");
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {

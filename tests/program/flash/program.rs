@@ -52,8 +52,8 @@ fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
     let before = rig.cells();
     // Both images boot and take new firmware: only their digests tell that nobody knows them.
     for (at, bytes, refusal, why) in [
-        (0xEF4F, &[0x22][..], "asmpatch::flash::unverified", "it is no known image"),
-        (0x0203, &[0x85, 0, 0], "asmpatch::flash::unproven", "the image is no known one"),
+        (0xEF4F, &[0x22][..], "asmpatch::flash::unverified", "it is not a known image"),
+        (0x0203, &[0x85, 0, 0], "asmpatch::flash::unproven", "the image is unknown"),
     ] {
         let mut image = practice::image();
         let bank = if at < 0x8000 { Bank::Common } else { Bank::Bank1 };

@@ -14,7 +14,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ElfFileError {
     /// The file is not ELF, or damaged. Holds goblin's error.
-    #[error("this is no readable ELF file: {0}")]
+    #[error("this is not a readable ELF file: {0}")]
     Malformed(String),
     /// The file is for another machine.
     #[error(
@@ -27,7 +27,7 @@ pub enum ElfFileError {
         class: String,
     },
     /// The file is not linked. Holds the index of a section with relocations.
-    #[error("section {0} holds relocations")]
+    #[error("section {0} has relocations")]
     Relocations(usize),
     /// A segment or section lies past the end of the file.
     #[error("the bytes for address {address:#x} are at file offsets {offset:#x} to {end:#x}, the file has {len} bytes")]

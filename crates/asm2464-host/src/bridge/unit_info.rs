@@ -21,7 +21,7 @@ pub struct PortPath {
 
 /// The text is not a port path.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
+#[error("{0:?} is not a port path: a bus, a dash, and ports with dots between them, as in 3-1.2")]
 pub struct ParsePortPathError(pub String);
 
 /// USB's limit on the number of ports from a root hub to a device (USB 3.2, 10.1).

@@ -27,9 +27,9 @@ impl UsbId {
     pub const STOCK: Self = Self { vendor: 0x174C, product: 0x2464 };
 }
 
-/// The text is no USB ID.
+/// The text is not a USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{0:?} is no USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
+#[error("{0:?} is not a USB ID: four hexadecimal digits, a colon and four more, as in 174C:2464")]
 pub struct ParseUsbIdError(pub String);
 
 impl FromStr for UsbId {
@@ -125,8 +125,8 @@ pub fn open_build(product: &str) -> Option<&str> {
 pub fn open_build_lacks(product: &str) -> Option<&'static str> {
     match open_build(product) {
         Some("v0.1") => Some(
-            "a build from before August 2026: E4 fails about once an hour, and a build from 6 July on may have USB4 code \
-             that was taken back; ed4e39b (8 August) has neither",
+            "a build from before August 2026: E4 fails about once an hour. Builds from 6 July on may have USB4 code that \
+             was removed later. ed4e39b (8 August) has neither",
         ),
         Some(_) => None,
         None if is_runtime_product(product) => None,

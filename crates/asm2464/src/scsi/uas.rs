@@ -112,7 +112,7 @@ pub enum IuError {
         found: usize,
     },
     /// The ID does not belong on this pipe.
-    #[error("{0:#04x} is no information unit that belongs on this pipe")]
+    #[error("information unit {0:#04x} does not belong on this pipe")]
     Id(u8),
     /// The sense IU claims more sense data than it carries.
     #[error("the sense IU claims {claimed} bytes of sense data and carries {found}")]

@@ -99,7 +99,7 @@ pub enum Unproven {
     NotExecuted,
     /// The image is unknown.
     #[display(
-        "the image is no known one, so nobody has said that it works on silicon; on the chip model it boots and takes \
+        "the image is unknown, so nobody has said that it works on silicon; on the chip model it boots and takes \
          firmware again"
     )]
     UnknownImage,

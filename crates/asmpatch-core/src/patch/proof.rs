@@ -78,7 +78,7 @@ pub enum NotProven {
         after: String,
     },
     /// The signature's place is past the banks.
-    #[error("the place at {0} is no code")]
+    #[error("there is no code at {0}")]
     NoCode(HunkAddress),
     /// No WRITE(16) reaches the code.
     #[error("no WRITE(16) reaches the code at {0} on the chip model")]

@@ -99,7 +99,10 @@ pub enum PatchError {
         known: String,
     },
     /// A patch has no hunks for the image, and its signature has no place there.
-    #[error("the patch `{id}` has no hunks for this image, {image}, and finds no place in it by signature: {why}")]
+    #[error(
+        "the patch `{id}` has no hunks for this image, and finds no place in it by signature: {why}. The image is \
+         {image}"
+    )]
     NotLocated {
         /// The patch.
         id: String,
@@ -109,7 +112,7 @@ pub enum PatchError {
         why: NotLocated,
     },
     /// The image has a known version and other bytes than the known image.
-    #[error("the image is no known one, although version {version} is known: SHA-256 {sha256}")]
+    #[error("the image is unknown, although its version {version} is known: SHA-256 {sha256}")]
     ModifiedImage {
         /// The digest.
         sha256: Sha256Digest,
@@ -117,9 +120,7 @@ pub enum PatchError {
         version: FirmwareVersion,
     },
     /// The image without the patches that are in it by signature is unknown, and no receipt names it.
-    #[error(
-        "without the patches the image is no known one, and no receipt names it: version {version}, SHA-256 {sha256}"
-    )]
+    #[error("without the patches the image is unknown, and no receipt names it: version {version}, SHA-256 {sha256}")]
     UnknownOriginal {
         /// The digest of the image without the patches.
         sha256: Sha256Digest,
@@ -135,7 +136,7 @@ pub enum PatchError {
         patches: String,
     },
     /// A patch has no hunks for the image, which is known.
-    #[error("the patch `{id}` is not made for this image, {image}; it is made for {made_for}")]
+    #[error("the patch `{id}` is made for {made_for}, not for this image, which is {image}")]
     NotForImage {
         /// The patch.
         id: String,

@@ -82,7 +82,7 @@ pub enum Finding {
     #[error(transparent)]
     Container(#[from] ImageError),
     /// It is no known image, with or without patches.
-    #[error("it is no known image, with or without the known patches")]
+    #[error("it is not a known image, with or without the known patches")]
     UnknownBase,
     /// It was made from a different image than expected.
     #[error("the base image is {found}, expected {expected}")]

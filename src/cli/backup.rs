@@ -55,7 +55,7 @@ asm2464::coded!(NotRestorable => "asmpatch::backup::unusable");
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct BackupJson {
     /// The backup's folder.
-    backup: PathBuf,
+    backup: String,
     /// Whether this run created the folder; `false` if a backup with the same content was already there.
     new: bool,
     /// The unit's port, as `--device` takes it.
@@ -90,7 +90,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let firmware = backup.firmware();
     if args.json {
         let json = BackupJson {
-            backup: saved.folder,
+            backup: saved.folder.display().to_string(),
             new: saved.is_new,
             device: backup.unit.device,
             usb_id: backup.unit.usb_id,

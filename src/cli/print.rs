@@ -73,7 +73,7 @@ fn json_text(value: &impl Serialize) {
             HAS_JSON.store(true, Ordering::Relaxed);
             whole(&(escape::json(&text).to_string() + "\n"));
         }
-        // Only a path that is not UTF-8 can't be written as JSON.
+        // A path that is not UTF-8 can't be written as JSON, so documents have text in its place.
         Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
     }
 }

@@ -1,6 +1,8 @@
 //! asmpatch on input made to mislead or to harm: what it prints, refuses and leaves alone.
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Cursor, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -290,5 +292,24 @@ fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_
     for place in ["", "units", "units/before", "unit"] {
         let names = fs::read_dir(folder.path().join(place)).unwrap().map(|entry| entry.unwrap().file_name());
         assert!(names.map(|name| name.into_string().unwrap()).all(|name| !name.starts_with('.')), "in {place:?}");
+    }
+}
+
+#[test]
+fn a_folder_whose_name_is_not_utf_8_costs_no_json() {
+    let folder = workspace();
+    assert!(asmpatch(folder.path(), &["patch", "practice.bin", "-o", "patched.bin"]).status.success());
+    let backups = OsStr::from_bytes(b"bk\xFF");
+    for (name, words) in [
+        ("backup", &["backup", "--json", "-o"][..]),
+        ("flash", &["flash", "patched.bin", "--yes", "--json", "--backup-dir"]),
+    ] {
+        let mut command = Command::new(PROGRAM);
+        command.current_dir(folder.path()).env("ASMPATCH_CONFIG", "").args(words).arg(backups);
+        let output = command.args(["--device", "virtual:unit"]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let document = schemas::parse(&[name], &output.stdout);
+        let document = document.get(0).unwrap_or(&document);
+        assert!(document["backup"].as_str().unwrap().contains("bk\u{FFFD}"), "{document}");
     }
 }

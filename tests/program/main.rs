@@ -7,6 +7,7 @@ mod chip_images;
 #[path = "../schemas/mod.rs"]
 mod schemas;
 
+mod baseline;
 mod doctor_images;
 mod download;
 mod firmware_authors;

@@ -12,7 +12,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::Location;
-use asmpatch_core::bench::baseline::{self, Change};
+use asmpatch_core::bench::baseline::{self, Asked, Change};
 use asmpatch_core::bench::{
     self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point,
 };
@@ -120,7 +120,8 @@ pub struct Args {
     svg: Option<PathBuf>,
 
     /// Compare with the JSON of an earlier run. Fail with status 1 if a row that it measured has no figures now, or is
-    /// slower than --max-slower allows and outside both runs' spread.
+    /// slower than --max-slower allows and outside both runs' spread. Rows that --path, --size and --depth leave out
+    /// don't count.
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
 
@@ -198,6 +199,8 @@ enum CheckFailed {
     Errors { count: u64, per_hour: f64, most: f64 },
     #[error("{rows} of the baseline's rows {}, first {first}", if *rows == 1 { "is worse" } else { "are worse" })]
     Worse { rows: usize, first: String },
+    #[error("this run measured none of the baseline's rows")]
+    NothingCompared,
 }
 
 asm2464::coded!(CheckFailed {
@@ -207,6 +210,7 @@ asm2464::coded!(CheckFailed {
     Floor => "asmpatch::bench::floor",
     Errors => "asmpatch::bench::errors",
     Worse => "asmpatch::bench::worse",
+    NothingCompared => "asmpatch::bench::nothing_compared",
 });
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.
@@ -233,12 +237,16 @@ impl Args {
         };
         BenchPlan {
             sizes: self.sizes.clone(),
-            depths: self.depths.iter().map(|depth| usize::from(*depth)).collect(),
+            depths: self.depths(),
             sweep: self.sweep,
             reads_without_ssd: self.paths.contains(&Path::Read16),
             model,
             ..BenchPlan::new(paths, self.effort(), seed())
         }
+    }
+
+    fn depths(&self) -> Vec<usize> {
+        self.depths.iter().map(|depth| usize::from(*depth)).collect()
     }
 
     fn effort(&self) -> Effort {
@@ -287,7 +295,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     bar.finish_and_clear();
     let report = report?;
 
-    let changes = before.map(|before| baseline::compare(&before, &report, args.max_slower));
+    let depths = args.depths();
+    let asked = Asked { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
+    let changes = before.map(|before| baseline::compare(&before, &report, asked, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
@@ -297,7 +307,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.svg {
         atomic::write(path, svg::draw(&report)?.as_bytes())?;
     }
-    check(&report, changes.as_deref().unwrap_or_default(), args)?;
+    check(&report, changes.as_deref(), args)?;
     Ok(Exit::Done)
 }
 
@@ -371,7 +381,7 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
     }
 }
 
-fn check(report: &BenchReport, changes: &[Change], args: &Args) -> Result<(), CheckFailed> {
+fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Result<(), CheckFailed> {
     if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
     }
@@ -390,6 +400,10 @@ fn check(report: &BenchReport, changes: &[Change], args: &Args) -> Result<(), Ch
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
             return Err(CheckFailed::Floor { path, found, floor });
         }
+    }
+    let Some(changes) = changes else { return Ok(()) };
+    if changes.iter().all(|change| change.is_left_out) {
+        return Err(CheckFailed::NothingCompared);
     }
     let worse: Vec<&Change> = changes.iter().filter(|change| change.is_worse).collect();
     if let Some(change) = worse.first() {

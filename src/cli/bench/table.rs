@@ -68,13 +68,19 @@ pub(super) fn wrapped(first: &str, rest: &str, text: &str) {
 
 /// Prints what changed since the baseline; after a sweep only what is not noise.
 fn change_lines(changes: &[Change], sweep: bool) {
-    for change in changes.iter().filter(|change| !sweep || !change.within_spread) {
+    let (left_out, compared): (Vec<&Change>, Vec<&Change>) = changes.iter().partition(|change| change.is_left_out);
+    for change in compared.iter().filter(|change| !sweep || !change.within_spread) {
         let mark = if change.is_worse { "✗".red().to_string() } else { " ".to_owned() };
         outln!("{mark} {:<24} {change} against the baseline", name(change.path, change.size, change.depth));
     }
-    let within = changes.iter().filter(|change| sweep && change.within_spread).count();
+    let within = compared.iter().filter(|change| sweep && change.within_spread).count();
     if within > 0 {
         outln!("  {within} rows differ from the baseline within spread");
+    }
+    match &left_out[..] {
+        [] => {}
+        [only] => outln!("  {:<24} {only}", name(only.path, only.size, only.depth)),
+        more => outln!("  {} of the baseline's rows were not measured in this run", more.len()),
     }
 }
 

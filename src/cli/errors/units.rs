@@ -46,6 +46,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::no_model", Usage,
         "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual unit: --device \
          virtual:DIR";
+    "asmpatch::bench::nothing_compared", CheckFailed,
+        "measure the baseline and this run with the same --path, --size and --depth";
     "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
     "asmpatch::bench::recovery", Device,
         "unplug the unit, wait five seconds, plug it in again; nothing was written to its flash";

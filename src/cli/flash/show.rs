@@ -1,7 +1,7 @@
 //! A flash plan and its outcome, as text and as JSON.
 
 use std::ops::Not;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
@@ -268,7 +268,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     needs: Option<&'static str>,
     /// Its backup's folder.
     #[serde(skip_serializing_if = "Option::is_none")]
-    backup: Option<&'a PathBuf>,
+    backup: Option<String>,
     /// What was done, in order.
     steps: &'a [StepReport],
     /// Why the unit doesn't have what was wanted.
@@ -388,7 +388,7 @@ fn unit_json<'a>(
         version: report.and_then(|report| report.version).map(|version| version.to_string()),
         runs: report.and_then(|report| report.runs),
         needs: report.filter(|report| report.needs_power).map(|_| "power"),
-        backup: report.and_then(|report| report.backup.as_ref()),
+        backup: report.and_then(|report| report.backup.as_ref()).map(|folder| folder.display().to_string()),
         steps: report.map_or(&[], |report| &report.steps),
         error,
     }

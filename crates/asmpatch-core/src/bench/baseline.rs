@@ -18,6 +18,9 @@ pub struct Change {
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
+    /// Commands in flight now, where this run's transport has no such depth: both are the best of their path and size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now_depth: Option<usize>,
     /// The earlier median, in MB/s.
     pub before_mb_per_s: f64,
     /// The median now, in MB/s; `None` if the row has no figures now.
@@ -26,6 +29,8 @@ pub struct Change {
     pub within_spread: bool,
     /// Whether the row has no figures now, or is slower than allowed and not within the spread.
     pub is_worse: bool,
+    /// Whether this run's options leave the row out.
+    pub is_left_out: bool,
 }
 
 impl Change {
@@ -35,7 +40,12 @@ impl Change {
     }
 
     fn words(&self) -> String {
-        self.percent().map_or_else(|| "no figures now".to_owned(), |percent| format!("{percent:+.1}%"))
+        match (self.percent(), self.now_depth) {
+            (None, _) if self.is_left_out => "not measured in this run".to_owned(),
+            (None, _) => "no figures now".to_owned(),
+            (Some(percent), None) => format!("{percent:+.1}%"),
+            (Some(percent), Some(depth)) => format!("{percent:+.1}% with {depth} in flight"),
+        }
     }
 }
 
@@ -75,24 +85,70 @@ pub fn parse(json: &str) -> Result<BenchReport, BaselineError> {
     if schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: schema }) }
 }
 
-/// Compares the rows that the earlier run measured, in the order of the later run. A row may be slower by this many
-/// percent.
-pub fn compare(before: &BenchReport, now: &BenchReport, max_slower: f64) -> Vec<Change> {
+/// The rows that the user asked for. An empty list stands for all.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Asked<'a> {
+    /// The paths.
+    pub paths: &'a [Path],
+    /// The sizes; if it is empty, the usual ones, or with `sweep` those of a sweep.
+    pub sizes: &'a [usize],
+    /// The depths.
+    pub depths: &'a [usize],
+    /// Whether every size of a sweep is measured.
+    pub sweep: bool,
+}
+
+impl Asked<'_> {
+    fn includes(&self, row: &Row) -> bool {
+        let has_path = self.paths.is_empty() || self.paths.contains(&row.path);
+        let has_depth = self.depths.is_empty() || self.depths.contains(&row.depth);
+        let has_size = match self.sizes {
+            [] if self.sweep => row.path.sweep_sizes().contains(&row.size),
+            [] => row.path.usual_sizes().contains(&row.size),
+            sizes => sizes.contains(&row.size),
+        };
+        has_path && has_size && has_depth
+    }
+}
+
+/// The row with the highest median of a path and size.
+fn best<'a>(report: &'a BenchReport, like: &Row) -> Option<&'a Row> {
+    let median = |row: &Row| row.figures().map_or(0.0, |figures| figures.mb_per_s.median);
+    let rows =
+        report.rows.iter().filter(|row| (row.path, row.size) == (like.path, like.size) && row.figures().is_some());
+    rows.max_by(|one, other| median(one).total_cmp(&median(other)))
+}
+
+/// Compares each row that the earlier run measured. A row may be slower by this many percent.
+pub fn compare(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
     let change = |row: &Row| {
-        let same = |other: &&Row| (other.path, other.size, other.depth) == (row.path, row.size, row.depth);
-        let before = before.rows.iter().find(same)?.figures()?.mb_per_s;
-        let now = row.figures().map(|figures| figures.mb_per_s);
+        let earlier = row.figures()?.mb_per_s;
+        let same =
+            now.rows.iter().find(|other| (other.path, other.size, other.depth) == (row.path, row.size, row.depth));
+        let is_best = || best(before, row).is_some_and(|best| best.depth == row.depth);
+        // Another transport may have other depths. The best rows show what that costs; the others have no counterpart.
+        let found = match same {
+            Some(same) => Some(same),
+            None if asked.includes(row) && is_best() => best(now, row),
+            None => None,
+        };
+        let figures = found.and_then(|row| row.figures()).map(|figures| figures.mb_per_s);
+        let has_no_counterpart = || !is_best() && best(now, row).is_some();
         let mut change = Change {
             path: row.path,
             size: row.size,
             depth: row.depth,
-            before_mb_per_s: before.median,
-            now_mb_per_s: now.map(|now| now.median),
-            within_spread: now.is_some_and(|now| before.min <= now.max && now.min <= before.max),
+            now_depth: found.map(|found| found.depth).filter(|depth| *depth != row.depth),
+            before_mb_per_s: earlier.median,
+            now_mb_per_s: figures.map(|now| now.median),
+            within_spread: figures.is_some_and(|now| earlier.min <= now.max && now.min <= earlier.max),
             is_worse: false,
+            is_left_out: found.is_none() && (!asked.includes(row) || has_no_counterpart()),
         };
-        change.is_worse = !change.within_spread && change.percent().is_none_or(|percent| percent < -max_slower);
+        change.is_worse = !change.is_left_out
+            && !change.within_spread
+            && change.percent().is_none_or(|percent| percent < -max_slower);
         Some(change)
     };
-    now.rows.iter().filter_map(change).collect()
+    before.rows.iter().filter_map(change).collect()
 }

@@ -10,6 +10,7 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
+use super::baseline::Asked;
 use super::*;
 
 /// A unit that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
@@ -363,7 +364,7 @@ fn a_row_is_worse_than_its_baseline_only_beyond_the_threshold_and_the_spread_or_
             Some(figures) => set(&mut now.rows[0], figures),
             None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
         }
-        let change = baseline::compare(&before, &now, max_slower).remove(0);
+        let change = baseline::compare(&before, &now, Asked::default(), max_slower).remove(0);
         (change.to_string(), change.is_worse)
     };
     assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
@@ -372,7 +373,38 @@ fn a_row_is_worse_than_its_baseline_only_beyond_the_threshold_and_the_spread_or_
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
     before.rows.retain(|row| row.path == Path::Write16);
-    let paths = baseline::compare(&before, &now, 10.0).into_iter().map(|change| change.path);
+    let paths = baseline::compare(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
     assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
+}
+
+#[test]
+fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_for() {
+    let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
+    let mut before = before.unwrap();
+    let mut now = before.clone();
+    now.rows.retain(|row| row.path == Path::E4Stock);
+    let compared = |before: &BenchReport, asked| {
+        let changes = baseline::compare(before, &now, asked, 1000.0);
+        changes
+            .into_iter()
+            .map(|change| (change.path, change.now_depth, change.is_left_out, change.is_worse))
+            .collect::<Vec<_>>()
+    };
+    let rows = before.rows.len();
+    let lost: Vec<_> =
+        compared(&before, Asked::default()).into_iter().filter(|(path, ..)| *path == Path::Write16).collect();
+    assert!(!lost.is_empty() && lost.iter().all(|(_, _, left_out, worse)| !left_out && *worse), "{lost:?}");
+    let e4 = [Path::E4Stock];
+    let left = compared(&before, Asked { paths: &e4, ..Asked::default() });
+    assert!(left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == Path::Write16) && !worse), "{left:?}");
+    let left = compared(&before, Asked { sizes: &[7], ..Asked::default() });
+    assert!(left.iter().all(|(path, _, left_out, worse)| *left_out == (*path == Path::Write16) && !worse), "{left:?}");
+    // At other depths the best rows are compared, and the others have no counterpart.
+    before.rows.iter_mut().for_each(|row| row.depth += 100);
+    let moved = compared(&before, Asked::default());
+    assert_eq!(moved.len(), rows);
+    let of_e4 = || moved.iter().filter(|(path, ..)| *path == Path::E4Stock);
+    assert_eq!(of_e4().filter(|(_, depth, ..)| depth.is_some()).count(), 1, "{moved:?}");
+    assert!(of_e4().all(|(_, depth, left_out, _)| depth.is_some() != *left_out), "{moved:?}");
 }

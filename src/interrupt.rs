@@ -38,6 +38,10 @@ pub fn install() -> Interrupt<'static> {
                 until(began + RELEASE, asm2464_host::usb::release_all);
                 until(began + LAST, crate::cli::terminal::clear);
                 until(began + LAST, crate::cli::tell_ports_left_off);
+                // Once the result is out, the run ends by itself, with the status that belongs to it.
+                if crate::cli::has_json() {
+                    thread::sleep((began + LAST).saturating_duration_since(Instant::now()));
+                }
                 std::process::exit(INTERRUPTED);
             }
             if let Some(tell) = FIRST.get() {

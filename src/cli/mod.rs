@@ -67,6 +67,7 @@ use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
 use self::log::LogArgs;
+pub(crate) use self::print::has_json;
 pub(crate) use self::reset::tell_ports_left_off;
 use self::settings::{ColorChoice, ConfigFile, Settings};
 

@@ -36,6 +36,13 @@ pub enum By {
     Documented,
 }
 
+/// Whether the backup in this folder was taken at this port.
+fn is_backup_of(folder: &Path, device: &str) -> bool {
+    let text = fs::read_to_string(folder.join("backup.toml")).unwrap_or_default();
+    let backup: toml::Table = text.parse().unwrap_or_default();
+    backup.get("unit").and_then(|unit| unit.get("device")?.as_str()) == Some(device)
+}
+
 /// The unit's final state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ending {
@@ -439,7 +446,9 @@ impl Player<'_> {
         } else {
             let earlier = self.folder.join(EARLIER);
             let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
-            let backup = found.iter().find(|path| **path != earlier).or(found.first());
+            // A companion's backup may have the same serial number, and its owner knows which one is whose.
+            let is_own = |path: &&PathBuf| is_backup_of(path, &format!("virtual:{}", self.history.unit_name));
+            let backup = found.iter().filter(is_own).find(|path| **path != earlier).or(found.get(&earlier));
             let flash = |option: &str, value: &OsStr| {
                 let options = [OsStr::new("--no-backup"), option.as_ref(), value];
                 self.line("flash", &options, &[self.history.image_name])

@@ -1,6 +1,7 @@
 //! The report as an SVG: throughput over size, with a line for each path and depth.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use asm2464::escape::Escape as _;
 use asmpatch_core::bench::soak::SoakReport;
@@ -165,7 +166,7 @@ where
     let most = points().map(|point| point.1[2]).fold(1e-3, f64::max);
     // A single column still needs an axis with some width.
     let x = (left / 1.2..right.max(left * 2.0) * 1.05).log_scale().base(2.0);
-    let y = (least / 2.0..most * 2.0).log_scale();
+    let y = decades(least, most).log_scale();
     let mut chart = ChartBuilder::on(area)
         .caption(format!("throughput over {x_label}, at the {held} of each path"), ("sans-serif", 14))
         .margin(10)
@@ -179,7 +180,7 @@ where
         .y_desc("MB/s")
         .light_line_style(WHITE)
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&f64::to_string)
+        .y_label_formatter(&|y| ((y * 1e6).round() / 1e6).to_string())
         .draw()?;
     for (path, line) in lines {
         let colour = colour(*path);
@@ -191,6 +192,14 @@ where
         )?;
     }
     names(area, &chart, lines)
+}
+
+/// The whole decades around these values. plotters puts ticks only from a power of ten on, so that an axis without one has
+/// none at all. The ends lie a little further out, where rounding can't lose the power.
+fn decades(least: f64, most: f64) -> Range<f64> {
+    let low = least.log10().floor();
+    let high = most.log10().ceil().max(low + 1.0);
+    0.999 * 10f64.powf(low)..1.001 * 10f64.powf(high)
 }
 
 /// Writes each line's name to the right of the panel, at the height of its last point, or below the name above it.
@@ -244,6 +253,16 @@ fn spaced(mut heights: Vec<i32>, top: i32, bottom: i32) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_throughput_axis_has_ticks_however_little_its_values_differ() {
+        for (least, most) in [(2.0, 2.3), (0.35, 2.3), (1.0, 1.0), (10.0, 10.0), (0.001, 0.001), (0.02, 900.0)] {
+            let axis: LogCoord<f64> = decades(least, most).log_scale().into();
+            let ticks = axis.key_points(11);
+            assert!(ticks.len() >= 2, "{least} to {most}: {ticks:?}");
+            assert!(ticks[0] <= least * 1.01 && *ticks.last().unwrap() >= most * 0.99, "{least} to {most}: {ticks:?}");
+        }
+    }
 
     #[test]
     fn names_of_lines_that_end_close_together_do_not_overprint() {

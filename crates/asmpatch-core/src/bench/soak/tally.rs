@@ -155,9 +155,21 @@ impl SoakTally {
         &mut self.slices[index]
     }
 
+    /// Adds a last slice of less than a tenth to the one before it: what little happened in it is no throughput.
+    fn merge_stump(&mut self, elapsed: Duration) {
+        let last = self.slice * (self.slices.len().saturating_sub(1)) as u32;
+        if self.slices.len() > 1
+            && elapsed.saturating_sub(last) < self.slice / 10
+            && let Some((bytes, errors)) = self.slices.pop()
+            && let Some(before) = self.slices.last_mut()
+        {
+            *before = (before.0 + bytes, before.1 + errors);
+        }
+    }
+
     /// The report.
     pub(super) fn report(
-        self,
+        mut self,
         unit: BenchUnit,
         asked: Duration,
         elapsed: Duration,
@@ -166,6 +178,7 @@ impl SoakTally {
     ) -> SoakReport {
         let Surroundings { left_out, preparation, pcie, pcie_unread } = surroundings;
         let whole = self.slice;
+        self.merge_stump(elapsed);
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
         let count = |(kind, (count, first, what)): (ErrorKind, (u64, Duration, String))| ErrorCount {
@@ -220,5 +233,20 @@ mod tests {
         }
         let counted: u64 = tally.slices.iter().map(|slice| slice.0).sum();
         assert_eq!(counted, 200 + 6_000 + 10_080, "nothing is lost when slices are merged");
+    }
+
+    #[test]
+    fn what_comes_just_after_the_last_whole_slice_is_counted_in_it() {
+        for (end_ms, expected) in [(41, vec![(10, 0), (11, 1)]), (60, vec![(10, 0), (10, 0), (1, 1)])] {
+            let mut tally = SoakTally::new();
+            tally.slice = Duration::from_millis(20);
+            tally.slices = vec![(10, 0), (10, 0), (1, 1)];
+            tally.merge_stump(Duration::from_millis(end_ms));
+            assert_eq!(tally.slices, expected, "{end_ms} ms");
+        }
+        let mut short = SoakTally::new();
+        short.slices = vec![(1, 0)];
+        short.merge_stump(Duration::from_micros(1));
+        assert_eq!(short.slices, [(1, 0)], "a soak of one slice keeps it");
     }
 }

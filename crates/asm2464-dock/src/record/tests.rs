@@ -221,7 +221,7 @@ fn two_polls_by_turns_may_come_more_or_less_often_too() {
 #[test]
 fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_behind_it() {
     let refused = |result: Result<(), EngineError>| {
-        assert!(result.as_ref().is_err_and(|error| error.to_string().contains("does not hold")), "{result:?}");
+        assert!(result.as_ref().is_err_and(|error| error.to_string().contains("does not have")), "{result:?}");
     };
     let work = |unit: &mut dyn TlpEngine| {
         poll(unit, 2)?;

@@ -349,7 +349,10 @@ fn a_recording_that_the_model_cannot_replay_is_refused_with_its_reason() {
     assert!(recording.image(&[("practice".to_owned(), practice::image())]).is_none());
     let found = lockstep::lockstep(&recording).unwrap();
     let (_, wrong) = table::judge("lockstep", &found);
-    assert!(wrong.iter().any(|line| line.contains("odd.txt: not listed: 9091 ") && line.contains("silicon 5A")), "{wrong:?}");
+    assert!(
+        wrong.iter().any(|line| line.contains("odd.txt: not listed: 9091 ") && line.contains("silicon 5A")),
+        "{wrong:?}"
+    );
     assert!(free::free(&recording, &practice::image()).is_ok());
 }
 

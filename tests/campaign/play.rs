@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use asmpatch_core::flash::backup_folder;
 use serde_json::Value;
 
 use crate::check::{self, Around, Goals, Verb};
@@ -36,11 +37,11 @@ pub enum By {
     Documented,
 }
 
-/// Whether the backup in this folder was taken at this port.
-fn is_backup_of(folder: &Path, device: &str) -> bool {
-    let text = fs::read_to_string(folder.join("backup.toml")).unwrap_or_default();
-    let backup: toml::Table = text.parse().unwrap_or_default();
-    backup.get("unit").and_then(|unit| unit.get("device")?.as_str()) == Some(device)
+/// Whether the backup in this folder was taken at this port, or holds what this flash gives: units that hold the same
+/// share one backup, which names the unit that wrote it first.
+fn is_backup_of(folder: &Path, device: &str, flash: &[u8]) -> bool {
+    backup_folder::load(folder)
+        .is_ok_and(|backup| backup.unit.device == device || backup.content_digest() == world::backup_digest(flash))
 }
 
 /// The unit's final state.
@@ -447,7 +448,8 @@ impl Player<'_> {
             let earlier = self.folder.join(EARLIER);
             let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
             // A companion's backup may have the same serial number, and its owner knows which one is whose.
-            let is_own = |path: &&PathBuf| is_backup_of(path, &format!("virtual:{}", self.history.unit_name));
+            let (device, first) = (format!("virtual:{}", self.history.unit_name), self.world.flash(self.history.start));
+            let is_own = |path: &&PathBuf| is_backup_of(path, &device, &first);
             let backup = found.iter().filter(is_own).find(|path| **path != earlier).or(found.get(&earlier));
             let flash = |option: &str, value: &OsStr| {
                 let options = [OsStr::new("--no-backup"), option.as_ref(), value];

@@ -128,7 +128,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
     "asmpatch::image::oversized", BadInput, "this is not an ASM2464PD image: the largest known has 98,016 bytes";
     "asmpatch::image::short_body", BadInput, "the container is valid, but there is no ASM2464PD firmware in it";
-    "asmpatch::interrupted", Interrupted, "no partial file is left; run the command again";
+    "asmpatch::interrupted", Interrupted, "nothing is left half done; run the command again";
     "asmpatch::log::file", BadInput, "nothing was done; name a regular file in a folder that you may write to";
     "asmpatch::manifest::duplicate", BadInput,
         "each image has one manifest; give the new one its own id and digest, or remove it";

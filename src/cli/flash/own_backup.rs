@@ -39,6 +39,11 @@ pub fn offers(
 ) -> Vec<Action> {
     // The command may have named another backup.
     let origin = InvokedCommand { config_from: None, ..origin.clone() };
+    let own = backups.iter().filter(|found| found.fit == Fit::Certain);
+    let lines: Vec<_> = own.filter_map(|found| Some(found.version?.line())).collect();
+    let is_other_line = |found: &FittingBackup| {
+        found.version.is_some_and(|version| !lines.is_empty() && !lines.contains(&version.line()))
+    };
     let loaded = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
     loaded
         .take(MOST)
@@ -58,6 +63,7 @@ pub fn offers(
             });
             let back = restoring(&backup, location, library).map(|mut permissions| {
                 permissions.extend(found.replaces_serial.then_some(Permission::CloneIdentity));
+                permissions.extend(is_other_line(found).then_some(Permission::OtherLine));
                 (going_back(&backup, library).into(), restore(&found.folder, location, &permissions) + " --no-backup")
             });
             flash.into_iter().chain(back).map(move |(purpose, command)| Action {
@@ -149,6 +155,7 @@ mod tests {
         let found = |fit| FittingBackup {
             folder: path.clone(),
             serial: "A".to_owned(),
+            version: None,
             fit,
             has_identity: true,
             replaces_serial: false,

@@ -37,7 +37,7 @@ pub struct PreparedUnit {
     pub outcome: UnitOutcome,
     /// What the recovery commands printed later need to repeat.
     pub carried: Carried,
-    /// The earlier backups that may be its own, if its identity is at stake.
+    /// The earlier backups that may be its own, if its identity is at stake or it tells no version.
     pub(super) backups: Vec<FittingBackup>,
     /// What to do instead of what was refused or is asked about.
     pub instead: Vec<Action>,

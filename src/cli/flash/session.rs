@@ -15,7 +15,7 @@ use asmpatch_core::failure::{AnyFailure, fenced};
 use asmpatch_core::flash::backup_folder;
 use asmpatch_core::flash::blocks::is_readable;
 use asmpatch_core::flash::decide::{
-    Candidate, Carried, Decision, Neighbour, Neighbours, Refusal, Terms, carried, decide,
+    Candidate, Carried, Decision, Neighbour, Neighbours, Permission, Refusal, Terms, carried, decide,
 };
 use asmpatch_core::flash::fitting::fitting;
 use asmpatch_core::flash::observe::Observation;
@@ -172,11 +172,12 @@ impl<'a> WritingSession<'a> {
         })
     }
 
-    /// Finds the earlier backups of units that can't be backed up, or would get the known blocks.
+    /// Finds the earlier backups of units that can't be backed up, that tell no version, or would get the known blocks.
     fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
         let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
             self.args.no_backup
                 || !is_readable(seen.attached.state)
+                || seen.running.version.is_none()
                 || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
         };
         let at_stake: Vec<&mut PreparedUnit> =
@@ -197,7 +198,10 @@ impl<'a> WritingSession<'a> {
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
         let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
-        let (origin, permissions) = (&job.origin, &unit.carried.again);
+        // A change of the version's line that nobody has agreed to is asked about when the command runs.
+        let mut permissions = unit.carried.again.clone();
+        permissions.retain(|permission| *permission != Permission::OtherLine || self.args.other_line);
+        let (origin, permissions) = (&job.origin, &permissions);
         let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
         let actions = if has_blocks && !is_at_stake {
             let command = again(origin, permissions, location, None, true);

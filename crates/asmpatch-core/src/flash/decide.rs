@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::blocks::is_readable;
 use super::firmware_kind::{Firmware, Rewritable};
-use super::fitting::FittingBackup;
+use super::fitting::{Fit, FittingBackup};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan};
@@ -320,6 +320,14 @@ impl Candidate<'_> {
         if !unproven.is_empty() && !allowed.unproven {
             return Err(Refusal::Unproven { device: device(), why: unproven });
         }
+        // Before the refusal whose help has a command: that command must not change the line unasked.
+        let other_line = self.other_line();
+        if let Some((from, to)) = other_line
+            && (allowed.unasked || from.line()[0] != to.line()[0])
+            && !allowed.other_line
+        {
+            return Err(Refusal::OtherLine { device: device(), from, to });
+        }
         if !allowed.no_backup && !is_readable(seen.attached.state) {
             return Err(Refusal::NoBackup { device: device(), state: seen.attached.state });
         }
@@ -334,13 +342,6 @@ impl Candidate<'_> {
             && !allowed.clone_identity
         {
             return Err(Refusal::Clone { device: device(), what: what.clone() });
-        }
-        let other_line = self.other_line();
-        if let Some((from, to)) = other_line
-            && (allowed.unasked || from.line()[0] != to.line()[0])
-            && !allowed.other_line
-        {
-            return Err(Refusal::OtherLine { device: device(), from, to });
         }
         let unknown_neighbours = match others.connected {
             Neighbours::Unknown(why) if !seen.location.is_virtual() => Some(why.clone()),
@@ -429,11 +430,21 @@ impl Candidate<'_> {
     }
 
     /// Returns the change of the version's line, if there is one. The version's last bytes name the line: the chip
-    /// maker's own, or a dock maker's. The practice image has none.
+    /// maker's own, or a dock maker's. The practice image has none. For a unit that tells no version (its boot loader
+    /// and open firmware don't), its backups tell which lines its board has run.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let practice = practice::image().version();
-        let (from, to) = (self.seen.running.version?, self.plan.version?);
-        (from != practice && to != practice && from.line() != to.line()).then_some((from, to))
+        let has_line = |version: &FirmwareVersion| *version != practice;
+        let to = self.plan.version.filter(has_line)?;
+        let ran: Vec<FirmwareVersion> = match self.seen.running.version {
+            Some(running) => vec![running],
+            None => {
+                let own = self.backups.iter().filter(|backup| backup.fit == Fit::Certain);
+                own.filter_map(|backup| backup.version).collect()
+            }
+        };
+        let from = ran.iter().copied().find(has_line)?;
+        ran.iter().all(|version| version.line() != to.line()).then_some((from, to))
     }
 }
 

@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField};
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
 use asm2464_host::bridge::Location;
 use derive_more::Display;
 
@@ -62,6 +62,8 @@ pub struct FittingBackup {
     pub folder: PathBuf,
     /// The serial number in it.
     pub serial: String,
+    /// The version that its unit ran; open firmware tells none.
+    pub version: Option<FirmwareVersion>,
     /// How well it fits.
     pub fit: Fit,
     /// Whether it has an identity that no other unit gets: then the known blocks would give that away.
@@ -114,6 +116,7 @@ pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup])
     let told = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
         folder: backup.folder.clone(),
         serial: backup.serial(),
+        version: backup.unit.firmware_version.as_deref().and_then(|version| version.parse().ok()),
         fit,
         has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
         replaces_serial: unit.state == BridgeState::BootLoader

@@ -273,6 +273,39 @@ fn a_line_whose_first_byte_differs_needs_consent_in_advance_even_on_a_terminal()
 }
 
 #[test]
+fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
+    let image = sample_image(0);
+    let seen = observed("1-1", [None, None], None);
+    let plan = planned(&seen, blocks("A").map(|block| block.unwrap()), BlockSource::Backup, &image);
+    let FirmwareVersion([a, b, c, series, ..]) = image.version();
+    let older = FirmwareVersion([a, b, c, series ^ 1, 0, 0]);
+    let backup = |version, fit| FittingBackup {
+        folder: "b".into(),
+        serial: "A".to_owned(),
+        version: Some(version),
+        fit,
+        has_identity: true,
+        replaces_serial: false,
+    };
+    let allowed = Allowed { unproven: true, clone_identity: true, ..Allowed::default() };
+    let decide = |backups: &[FittingBackup], allowed| {
+        decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
+    };
+    let other = backup(older, Fit::Certain);
+    // This refusal comes first, because the other one's help has a command that must not change the line.
+    let refused = decide(std::slice::from_ref(&other), allowed);
+    assert!(matches!(refused, Decision::Refused(Refusal::OtherLine { from, .. }) if from == older), "{refused:?}");
+    let consented = Allowed { other_line: true, no_backup: true, ..allowed };
+    assert_eq!(written(decide(std::slice::from_ref(&other), consented)).other_line, Some((older, image.version())));
+    let no_backup = Allowed { no_backup: true, ..allowed };
+    // The board has run the image's line too, or nobody knows that the backup is this unit's.
+    let both = [other, backup(image.version(), Fit::Certain)];
+    for backups in [&both[..], &[backup(older, Fit::PortOnly)], &[]] {
+        assert_eq!(written(decide(backups, no_backup)).other_line, None);
+    }
+}
+
+#[test]
 fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
     let image = sample_image(0);
     let unknown = Subject { is_unknown: true, ..subject() };
@@ -295,6 +328,7 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let backup = |has_identity| FittingBackup {
         folder: "b".into(),
         serial: "A".to_owned(),
+        version: None,
         fit: Fit::PortOnly,
         has_identity,
         replaces_serial: false,

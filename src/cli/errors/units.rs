@@ -20,9 +20,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused,
-        "the unit lets you read nothing that could be backed up. If it is in its boot loader, give it firmware: \
-         `asmpatch flash FILE --no-backup`";
+        "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
+         the commands that give it firmware, with the backups that may be its own";
     "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::unsteady_block", Device,
+        "nothing was written; try another cable and port, without a hub, and run the command again";
     "asmpatch::backup::unusable", CheckFailed,
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
     "asmpatch::bench::baseline", BadInput,
@@ -157,6 +159,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
+    "asmpatch::flash::other_backup", Refused,
+        "the backup is another unit's, or was made before this one got its serial number. `asmpatch doctor` prints the \
+         backups that may be this unit's own; its boot loader keeps nothing of its own, so without a backup it gets the \
+         identity that any unit gets. `--clone-identity` writes this backup all the same. Nothing was written";
     "asmpatch::flash::other_line", Refused,
         "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \

@@ -124,6 +124,8 @@ mod tests {
     use asm2464_chip::practice;
     use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
 
+    use asm2464::firmware::FirmwareVersion;
+
     use super::*;
 
     /// A real unit's backup, which holds the practice image.
@@ -180,6 +182,14 @@ mod tests {
         );
         assert!(certain.iter().all(|action| action.question.is_none()));
         let doubtful = offers(Fit::PortOnly);
+        // Its certain backup says that the board ran another line than this one's.
+        let of_line =
+            |fit, line| FittingBackup { version: Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0])), ..found(fit) };
+        let both = [of_line(Fit::Certain, 0x84), of_line(Fit::PortOnly, 0x85)];
+        let both = super::offers(&both, &origin, &[], &"1-2".parse().unwrap(), &library);
+        let restores =
+            both.iter().filter_map(|action| action.command.as_deref()).filter(|line| line.contains("restore"));
+        assert_eq!(restores.map(|line| line.contains("--other-line")).collect::<Vec<_>>(), [false, true]);
         assert!(doubtful.iter().all(|action| action.question.is_some()));
         let lines = lines(&doubtful);
         assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");

@@ -138,7 +138,7 @@ fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units() {
         let refused = asmpatch(rig.home.path(), command);
         assert_eq!(refused.status.code(), Some(5));
         let page = &schemas::parse(&command[..1], &refused.stdout)[0];
-        assert_eq!(page["error"]["code"], "asmpatch::flash::clone", "{page:#}");
+        assert_eq!(page["error"]["code"], "asmpatch::flash::other_backup", "{page:#}");
         let message = page["error"]["message"].as_str().unwrap();
         assert!(message.contains("OTHER") && message.contains("DOCK7"), "{message}");
         assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");

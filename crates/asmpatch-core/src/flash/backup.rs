@@ -146,7 +146,7 @@ pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.m
 /// Reads everything that the unit at this place returns of its flash into memory.
 ///
 /// # Errors
-/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::Command`], [`FlashError::Registers`],
+/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::UnsteadyBlock`], [`FlashError::Command`], [`FlashError::Registers`],
 /// [`FlashError::Interrupted`].
 pub fn read(
     access: &mut Access,
@@ -201,8 +201,7 @@ fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<Block
         }
         last = next;
     }
-    let why = format!("no two of {BLOCK_READINGS} readings in a row agree");
-    Err(FlashError::NoBlock { index, why })
+    Err(FlashError::UnsteadyBlock { index, readings: BLOCK_READINGS })
 }
 
 #[cfg(test)]
@@ -236,7 +235,10 @@ pub(crate) mod tests {
         {
             let mut reader = Readings(readings);
             let found = steady_block(&mut reader, BlockIndex::Zero);
-            assert_eq!(found.ok().map(|block| block[0x10]), expected, "{readings:?}");
+            match expected {
+                Some(expected) => assert_eq!(found.unwrap()[0x10], expected, "{readings:?}"),
+                None => assert!(matches!(found, Err(FlashError::UnsteadyBlock { readings: 4, .. })), "{found:?}"),
+            }
             assert!(reader.0.is_empty(), "{readings:?}");
         }
     }

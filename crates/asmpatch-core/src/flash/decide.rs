@@ -160,6 +160,14 @@ pub enum Refusal {
         /// The reasons.
         why: Vec<Unproven>,
     },
+    /// The unit's boot loader shows a serial number, and the unit would get another unit's.
+    #[error("{device}: the unit would get {what}")]
+    OtherBackup {
+        /// The port.
+        device: String,
+        /// The identity that it would get.
+        what: Cloned,
+    },
     /// The unit would get another unit's identity.
     #[error("{device}: the unit would get {what}")]
     Clone {
@@ -224,6 +232,7 @@ asm2464::coded!(Refusal {
     OwnBackup => "asmpatch::flash::own_backup",
     NotRewritable => "asmpatch::flash::not_rewritable",
     Unproven => "asmpatch::flash::unproven",
+    OtherBackup => "asmpatch::flash::other_backup",
     Clone => "asmpatch::flash::clone",
     OtherLine => "asmpatch::flash::other_line",
     UnknownNeighbours => "asmpatch::flash::neighbours",
@@ -320,7 +329,14 @@ impl Candidate<'_> {
         if !unproven.is_empty() && !allowed.unproven {
             return Err(Refusal::Unproven { device: device(), why: unproven });
         }
-        // Before the refusal whose help has a command: that command must not change the line unasked.
+        // These two come before the refusal whose help has a command: it must change neither unasked.
+        let cloned = self.cloned(subject, others);
+        if let Some(what @ Cloned::OtherSerial { .. }) = &cloned
+            && seen.attached.state == BridgeState::BootLoader
+            && !allowed.clone_identity
+        {
+            return Err(Refusal::OtherBackup { device: device(), what: what.clone() });
+        }
         let other_line = self.other_line();
         if let Some((from, to)) = other_line
             && (allowed.unasked || from.line()[0] != to.line()[0])
@@ -337,7 +353,6 @@ impl Candidate<'_> {
         {
             return Err(Refusal::OwnBackup { device: device(), folder: backup.folder.clone() });
         }
-        let cloned = self.cloned(subject, others);
         if let Some(what) = &cloned
             && !allowed.clone_identity
         {

@@ -37,6 +37,14 @@ pub enum FlashError {
         /// The reason, in words.
         why: String,
     },
+    /// No two readings of a block in a row agree.
+    #[error("configuration block {} reads differently each time, {readings} times", index.number())]
+    UnsteadyBlock {
+        /// The block.
+        index: BlockIndex,
+        /// Number of readings.
+        readings: u32,
+    },
     /// The unit's firmware would not start, so it makes no backup.
     #[error("the firmware in the unit's flash would not start: {0}")]
     Unusable(#[source] ImageError),
@@ -118,6 +126,7 @@ asm2464::coded!(FlashError {
     Registers(cause) => cause,
     Folder(cause) => cause,
     NoBlock => "asmpatch::backup::no_block",
+    UnsteadyBlock => "asmpatch::backup::unsteady_block",
     Unusable => "asmpatch::flash::unusable_backup",
     Changed => "asmpatch::flash::changed",
     BlockDiffers => "asmpatch::flash::block_differs",

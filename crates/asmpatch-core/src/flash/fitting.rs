@@ -120,15 +120,20 @@ pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup])
         fit,
         has_identity: theirs.serial.is_some() || theirs.usb4.is_some(),
         replaces_serial: unit.state == BridgeState::BootLoader
-            && differing(shown.as_ref(), theirs.serial.as_ref()).is_some(),
+            && differing(shown.clone(), backup.given_identity().serial).is_some(),
     };
     found.into_iter().map(told).collect()
 }
 
 impl FiledBackup {
+    /// The identity that the backup gives a unit, also one that every unit gets.
+    fn given_identity(&self) -> UnitIdentity {
+        UnitIdentity::of(self.blocks.each_ref().map(Some))
+    }
+
     /// What identifies the unit of this backup, and no other.
     fn identity(&self) -> UnitIdentity {
-        UnitIdentity::of(self.blocks.each_ref().map(Some)).own()
+        self.given_identity().own()
     }
 
     /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
@@ -201,6 +206,15 @@ mod tests {
         assert_eq!(found.len(), 1);
         let FittingBackup { folder, fit, has_identity, .. } = &found[0];
         assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
+    }
+
+    #[test]
+    fn a_backup_with_the_serial_number_that_every_unit_gets_replaces_the_one_that_the_boot_loader_shows() {
+        let all = [filed("before it got its own", "3-1", [*known_blocks()[0].bytes(), block_one(1)])];
+        for (shown, expected) in [("LAB-07", true), ("AAAABBBB0060", false), ("000000000000", false)] {
+            let found = fitting(boot_loader(&at("3-1"), shown), None, &all);
+            assert_eq!(found[0].replaces_serial, expected, "{shown}");
+        }
     }
 
     #[test]

@@ -367,13 +367,17 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
         let seen = boot_loader(shown);
         let plan = planned(&seen, [block_zero("BACKUP"), block_one(1)], BlockSource::Backup, &image);
         let subject = Subject { serial_given, ..subject() };
-        decide_alone(&seen, &plan, &subject, Allowed { no_backup: true, ..allowed })
+        decide_alone(&seen, &plan, &subject, allowed)
     };
     let expected = Cloned::OtherSerial { own: "MINE".to_owned(), new: "BACKUP".to_owned() };
     for unasked in [false, true] {
-        let allowed = Allowed { unasked, ..Allowed::default() };
-        let refused = decide("MINE", false, allowed);
-        assert!(matches!(&refused, Decision::Refused(Refusal::Clone { what, .. }) if *what == expected), "{refused:?}");
+        let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
+        // The refusal for a missing backup would print a command that is refused for this.
+        for allowed in [allowed, Allowed { no_backup: false, ..allowed }] {
+            let refused = decide("MINE", false, allowed);
+            let is_such = matches!(&refused, Decision::Refused(Refusal::OtherBackup { what, .. }) if *what == expected);
+            assert!(is_such, "{refused:?}");
+        }
         let consent = Allowed { clone_identity: true, ..allowed };
         assert_eq!(written(decide("MINE", false, consent)).cloned.as_ref(), Some(&expected));
         // Its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.

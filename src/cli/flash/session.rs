@@ -336,7 +336,7 @@ impl<'a> WritingSession<'a> {
         interrupt::on_request(|| {
             errln!(
                 "\nstopping at the next safe place: a write that has begun is finished and read back first, which \
-                 takes some seconds; a second Ctrl-C ends asmpatch at once, and may leave the unit without firmware"
+                 takes some seconds; a second Ctrl-C ends asmpatch within 3 s, and may leave the unit without firmware"
             );
         });
         let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();

@@ -171,7 +171,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         assert_eq!(output.status.code(), Some(130), "{signal}: {told}");
         let steps = String::from_utf8_lossy(&output.stdout);
         assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal}: {told}");
-        assert!(told.contains("a second Ctrl-C ends asmpatch at once"), "{signal}: {told}");
+        assert!(told.contains("a second Ctrl-C ends asmpatch within 3 s"), "{signal}: {told}");
         assert!(told.contains("the new firmware is written and verified"), "{signal}: {told}");
         assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal}: {told}");
         // After a power cycle the unit is what was written.

@@ -126,6 +126,11 @@ impl LinkBlock {
         link
     }
 
+    /// Resets the block with the chip. The speed stays, and so does who raises the events: both are outside the chip.
+    pub(super) fn reset(&mut self) {
+        *self = Self { is_driven: self.is_driven, ..Self::new(self.speed) };
+    }
+
     pub(super) fn speed(&self) -> Speed {
         self.speed
     }
@@ -140,15 +145,16 @@ impl LinkBlock {
         self.comes_up_at.filter(|_| !self.is_driven)
     }
 
-    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows. From the first call on the link raises none of its
-    /// own; `bits` may be 0.
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows. From the first call on the link does not come up
+    /// by itself; `bits` may be 0.
     pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
         self.is_driven = true;
         if let LINK_EVENTS | EVENTS_0..=0x9302 = register {
             self.raise(LinkEvent(register, bits));
         }
         let is_step = |step: &[LinkEvent]| step.iter().any(|event| event.0 == register && event.1 & bits != 0);
-        if let Some(step) = LINK_UP.iter().position(|step| is_step(step)) {
+        // The first and the last step are bits of one register, and one call may raise both.
+        if let Some(step) = LINK_UP.iter().rposition(|step| is_step(step)) {
             self.steps = self.steps.max(step + 1);
         }
         if self.steps == LINK_UP.len() {

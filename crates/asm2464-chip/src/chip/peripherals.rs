@@ -101,7 +101,7 @@ impl<F: SpiFlash> Peripherals<F> {
         self.dma = Dma::default();
         self.nvme = Nvme::new();
         self.tlp = TlpBlock::default();
-        self.link = LinkBlock::new(self.link.speed());
+        self.link.reset();
         self.pcie_link = PcieLink::new(self.pcie_link.early_lanes);
         self.i2c = I2c::new(self.i2c.sensor);
     }

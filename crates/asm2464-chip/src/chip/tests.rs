@@ -364,4 +364,22 @@ fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
     assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0x40]);
     chip.drive_link(0x9301, 0x80);
     assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x00, 0xC0]);
+
+    // One read of a record may show the first step's event and the last one's together.
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    chip.drive_link(0x9300, 0);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    assert_eq!(xdata(&chip, 0x92F7), 0x70);
+    chip.drive_link(0x9301, 0xC0);
+    assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x00, 0xC0]);
+}
+
+#[test]
+fn a_driven_link_raises_none_of_its_own_events_after_a_reset_of_the_chip_either() {
+    let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+    chip.drive_link(0x9300, 0);
+    while chip.run(1_000_000) == Outcome::Attention {}
+    chip.reset();
+    while chip.run(100_000_000) == Outcome::Attention {}
+    assert_eq!([0x92F7, 0x9300, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0, 0]);
 }

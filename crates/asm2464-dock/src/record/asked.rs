@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use asm2464::scsi::bot::{CBW_LEN, CommandBlockWrapper};
+use asm2464::scsi::bot::CommandBlockWrapper;
 use asm2464_host::bridge::{Endpoint, PipeAction, SETUP_LEN};
 
-use super::event::{Data, End, Event};
+use super::event::{Data, End, Event, recorded_command};
 use super::poll::Poll;
 
 /// The most bytes of a request that an error shows.
@@ -32,16 +32,15 @@ impl Asked<'_> {
     /// The request as a poll, if it is one.
     pub(super) fn poll(self) -> Option<Poll> {
         match self {
-            Self::Bulk(Endpoint::DataOut, _, sent) => Poll::by_command(sent),
             Self::Control(setup, _) => Poll::by_control(setup),
-            Self::Bulk(..) | Self::Action(_) => None,
+            Self::Bulk(..) | Self::Action(_) => Poll::by_command(self.command()?),
         }
     }
 
-    /// The tag of a command wrapper.
-    pub(super) fn tag(self) -> Option<u32> {
+    /// The command wrapper that the request sends, if it is one.
+    pub(super) fn command(self) -> Option<CommandBlockWrapper> {
         match self {
-            Self::Bulk(Endpoint::DataOut, _, sent) => Some(CommandBlockWrapper::parse(sent)?.tag),
+            Self::Bulk(Endpoint::DataOut, _, sent) => CommandBlockWrapper::parse(sent),
             _ => None,
         }
     }
@@ -51,9 +50,10 @@ impl Asked<'_> {
         match (self, event) {
             (Self::Bulk(asked, len, sent), Event::Bulk { endpoint, len: recorded, data }) => {
                 // The host numbers its commands, and a poll that comes once more shifts the numbers of all that follow.
-                let as_recorded = tag_of(event, flash).zip(CommandBlockWrapper::parse(sent));
-                let same = match as_recorded {
-                    Some((tag, wrapper)) => data.matches(&CommandBlockWrapper { tag, ..wrapper }.to_bytes(), flash),
+                let same = match self.command().zip(recorded_command(event, flash)) {
+                    Some((wrapper, CommandBlockWrapper { tag, .. })) => {
+                        data.matches(&CommandBlockWrapper { tag, ..wrapper }.to_bytes(), flash)
+                    }
                     None => data.matches(sent, flash),
                 };
                 asked == *endpoint && len == *recorded && same
@@ -71,7 +71,7 @@ impl fmt::Display for Asked<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event = match *self {
             Self::Bulk(endpoint, len, sent) => {
-                if let Some(wrapper) = CommandBlockWrapper::parse(sent) {
+                if let Some(wrapper) = self.command() {
                     return write!(f, "the command {} [{}]", wrapper.cdb.name(), wrapper.cdb);
                 }
                 Event::Bulk { endpoint, len, data: Data::bytes(&sent[..sent.len().min(SHOWN)]) }
@@ -88,14 +88,6 @@ impl fmt::Display for Asked<'_> {
 
 /// Place of the tag in a command wrapper and in a status wrapper.
 pub(super) const TAG: std::ops::Range<usize> = 4..8;
-
-/// The tag of a recorded command wrapper.
-pub(super) fn tag_of(event: &Event, flash: &[u8]) -> Option<u32> {
-    let Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } = event else { return None };
-    let mut bytes = [0; CBW_LEN];
-    data.fill(&mut bytes, flash);
-    Some(CommandBlockWrapper::parse(&bytes)?.tag)
-}
 
 /// An event of the record, as an error shows it.
 pub(super) fn shown(event: &Event, flash: &[u8]) -> String {

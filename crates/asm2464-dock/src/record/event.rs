@@ -17,6 +17,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use asm2464::digest::{parse_hex, to_hex};
+use asm2464::scsi::bot::{CBW_LEN, CommandBlockWrapper};
 use asm2464_host::bridge::{Endpoint, PipeAction, PipeError, SETUP_LEN, TransferEnd};
 
 use super::{MAX_TRANSFER, RecordError};
@@ -293,6 +294,14 @@ pub enum Event {
         /// Its outcome.
         end: End,
     },
+}
+
+/// The command wrapper that this event of a record sends to the unit, if it is one.
+pub(super) fn recorded_command(event: &Event, flash: &[u8]) -> Option<CommandBlockWrapper> {
+    let Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } = event else { return None };
+    let mut bytes = [0; CBW_LEN];
+    data.fill(&mut bytes, flash);
+    CommandBlockWrapper::parse(&bytes)
 }
 
 impl fmt::Display for Event {

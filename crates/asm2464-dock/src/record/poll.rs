@@ -2,11 +2,11 @@
 //!
 //! How often they come depends on the clock, which a replay does not share with its record.
 
-use asm2464::scsi::bot::{CBW_LEN, CommandBlockWrapper};
+use asm2464::scsi::bot::CommandBlockWrapper;
 use asm2464::scsi::opcode;
-use asm2464_host::bridge::{Endpoint, SETUP_LEN};
+use asm2464_host::bridge::SETUP_LEN;
 
-use super::event::Event;
+use super::event::{Event, recorded_command};
 
 /// bmRequestType of the open firmware's requests that bring data, and C0, which reads the supply.
 const TO_HOST: u8 = 0xC0;
@@ -28,19 +28,13 @@ impl Poll {
     /// The poll that begins with this event of a record.
     pub(super) fn of(event: &Event, flash: &[u8]) -> Option<Self> {
         match event {
-            Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } => {
-                let mut bytes = [0; CBW_LEN];
-                data.fill(&mut bytes, flash);
-                Self::by_command(&bytes)
-            }
             Event::Control { setup, .. } => Self::by_control(*setup),
-            _ => None,
+            _ => Self::by_command(recorded_command(event, flash)?),
         }
     }
 
     /// The poll that this command wrapper begins.
-    pub(super) fn by_command(wrapper: &[u8]) -> Option<Self> {
-        let wrapper = CommandBlockWrapper::parse(wrapper)?;
+    pub(super) fn by_command(wrapper: CommandBlockWrapper) -> Option<Self> {
         let is_poll = matches!(
             wrapper.cdb.opcode(),
             opcode::TEST_UNIT_READY

@@ -8,8 +8,8 @@ use asm2464_host::bridge::{
     ControlPipes, Endpoint, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, TransferId, control_data_len,
 };
 
-use super::asked::{Asked, TAG, shown, tag_of};
-use super::event::{End, Event};
+use super::asked::{Asked, TAG, shown};
+use super::event::{End, Event, recorded_command};
 use super::poll::Poll;
 use super::{Opening, Record};
 
@@ -159,8 +159,8 @@ impl ReplayPipes {
     /// Uses the event at this place for a request.
     fn answer(&mut self, asked: Asked<'_>, at: usize, event: &Event, flash: &[u8]) {
         self.used[at] = true;
-        if let Some((asked, recorded)) = asked.tag().zip(tag_of(event, flash)) {
-            self.tag_shift = asked.wrapping_sub(recorded);
+        if let Some((asked, recorded)) = asked.command().zip(recorded_command(event, flash)) {
+            self.tag_shift = asked.tag.wrapping_sub(recorded.tag);
         }
         match asked.poll() {
             Some(poll) => {

@@ -1,8 +1,8 @@
 //! The registers of tiny-gpu as a PCIe card, and how a host uses them.
 //!
 //! The card is asmpatch's own design: the machine's hardware description ends at its memories. BAR 0 is the card's
-//! memory, BAR 2 its registers, dwords, little-endian. A host writes them in ascending order, [`CONTROL`] last, which
-//! starts the work; all of it is done when that write completes.
+//! memory, BAR 2 its registers, dwords, little-endian. A host writes [`CONTROL`] last, which starts the work. All of it is
+//! done when that write completes, except an entry that waits for a command ([`AWAIT`]).
 
 use thiserror::Error;
 

@@ -40,6 +40,8 @@ pub struct BulkOnly<P> {
     tag: u32,
     /// The transfers, indexed by [`TransferPurpose`].
     lanes: [TransferLane; TransferPurpose::COUNT],
+    /// The unit was reported as gone. It comes back as another device.
+    is_gone: bool,
 }
 
 /// The data of one command wrapper: its transfer, its endpoint and its length.
@@ -59,7 +61,7 @@ impl<P: Pipes> BulkOnly<P> {
         let mut lane = |capacity: usize| pipes.add_transfer(capacity).map(TransferLane::new);
         // In the order of `TransferPurpose`.
         let lanes = [lane(CBW_LEN)?, lane(0)?, lane(SENSE_LEN.into())?, lane(CSW_LEN)?];
-        Ok(Self { pipes, tag: 0, lanes })
+        Ok(Self { pipes, tag: 0, lanes, is_gone: false })
     }
 
     /// Runs one command with its data. Fetches sense data if it failed.
@@ -233,7 +235,7 @@ impl<P: Pipes> BulkOnly<P> {
     fn failed(&mut self, cdb: &Cdb, kind: TransportErrorKind, timeout: Duration) -> TransportError {
         let kind = match kind {
             TransportErrorKind::Disconnected => {
-                // The transfers return by themselves. The pipes keep those that don't.
+                // The transfers return by themselves. Those that don't stay in flight: see `run`.
                 let _ = self.withdraw_all();
                 return kind.during(*cdb);
             }
@@ -258,8 +260,12 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        // Happens only if a system returned transfers neither after their cancellation nor with the port reset.
+        // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
+        // is gone gets no port reset.
         if self.lanes.iter().any(TransferLane::is_in_flight) {
+            if self.is_gone {
+                return Err(PipeError::Disconnected.during("preparing the queue"));
+            }
             let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
             return Err(still_out.during("preparing the queue"));
         }
@@ -270,8 +276,10 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
             let job = job.clamped(len);
             let started = is_timed.then(Instant::now);
-            let completion =
-                self.command(&job.cdb, job.data, timeout).inspect_err(|error| debug!("{}: {error}", job.cdb))?;
+            let completion = self.command(&job.cdb, job.data, timeout).inspect_err(|error| {
+                debug!("{}: {error}", job.cdb);
+                self.is_gone |= error.is_gone();
+            })?;
             let elapsed = started.map_or(Duration::ZERO, |started| started.elapsed());
             log::answered(&job, &completion, self.buffer(TransferPurpose::Data), elapsed);
             let brought = if matches!(job.data, JobData::In(_)) { completion.transferred } else { 0 };

@@ -305,6 +305,17 @@ fn a_device_that_is_gone_is_reported_as_gone_and_left_alone() {
 }
 
 #[test]
+fn a_device_that_is_gone_is_reported_as_gone_by_later_commands_too_if_its_transfers_do_not_return() {
+    let mut script = Script::new([Fail(PipeError::Disconnected), Fail(PipeError::Timeout)]);
+    script.keeps_cancelled = true;
+    let mut engine = over(script);
+    for _ in 0..3 {
+        let error = engine.execute(&cdb(), DataPhase::In(&mut [0; 8]), SECOND).unwrap_err();
+        assert!(error.is_gone(), "{error}");
+    }
+}
+
+#[test]
 fn a_device_that_goes_during_recovery_is_reported_as_gone() {
     let mut script = Script::new([Fail(PipeError::Timeout)]);
     script.reset_fails = Some(PipeError::Stall);

@@ -221,7 +221,7 @@ impl OpenBridge {
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
     /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
     ///
-    /// Reads 0xC450 first, unless all data of the last F2 has moved and only reads and F0 came since.
+    /// Reads 0xC450 first, unless all data of the last F2 has moved and only E4, C0 and F0 came since.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.

@@ -24,11 +24,20 @@ impl SramDma {
                 let endpoint = if transfer.to_host { Endpoint::DataIn } else { Endpoint::DataOut };
                 Self::Armed(endpoint, usize::from(transfer.sectors) * SECTOR_LEN)
             }
-            // The register may be one of the DMA's.
-            (OpenCommand::XdataWrite { .. } | OpenCommand::PciePower(_), _) => Self::Unknown,
             // The bulk data that follows is not F2's.
             (OpenCommand::StreamWrite { .. } | OpenCommand::StreamRead { .. }, Self::Armed(..)) => Self::Unknown,
-            (_, state) => state,
+            // E4, C0 and F0 leave the DMA as it is.
+            (
+                OpenCommand::XdataRead { .. }
+                | OpenCommand::Supply
+                | OpenCommand::Tlp(_)
+                | OpenCommand::Completion
+                | OpenCommand::StreamWrite { .. }
+                | OpenCommand::StreamRead { .. },
+                state,
+            ) => state,
+            // E5's register may be one of the DMA's.
+            _ => Self::Unknown,
         };
     }
 

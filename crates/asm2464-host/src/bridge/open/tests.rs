@@ -376,12 +376,14 @@ fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
 #[test]
 fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
     type Between = fn(&mut OpenBridge);
-    let harmless: [Between; 5] = [
+    let harmless: [Between; 7] = [
         |_| {},
         |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
+        |unit| unit.supply().map(drop).unwrap(),
         |unit| unit.stream_write(0x1000, &[0; 512]).unwrap(),
         |unit| unit.stream_read(0x1000, &mut [0; 512]).unwrap(),
         |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap(),
+        |unit| unit.tlps(&[Tlp::memory_read(0x1000)]).map(drop).unwrap(),
     ];
     let others: [Between; 8] = [
         |unit| unit.reset_port().unwrap(),

@@ -22,7 +22,8 @@ impl<P: Pipes> Uas<P> {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), TransportError> {
-        // Happens only if a system returned transfers neither after their cancellation nor with the port reset.
+        // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
+        // is gone gets no port reset before: `failed` tries one, and finds it gone.
         if self.in_flight > 0 {
             let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
             return Err(still_out.during(PREPARING));

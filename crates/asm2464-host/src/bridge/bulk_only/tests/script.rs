@@ -38,6 +38,8 @@ pub(super) struct Script {
     pub(super) depths: Vec<usize>,
     /// A status that arrives at the moment at which its transfer is cancelled.
     pub(super) late_status: Option<(CswStatus, u32)>,
+    /// The system returns no transfer that is cancelled.
+    pub(super) keeps_cancelled: bool,
 }
 
 impl Script {
@@ -143,6 +145,9 @@ impl Pipes for Script {
 
     /// The device is fast: a transfer behind a cancelled OUT transfer moves before anything else is cancelled.
     fn cancel(&mut self, transfer: TransferId) {
+        if self.keeps_cancelled {
+            return;
+        }
         let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) else { return };
         let (_, endpoint, len) = self.in_flight.remove(at);
         if let Some((status, residue)) = self.late_status.take_if(|_| endpoint == Endpoint::DataIn && len == CSW_LEN) {

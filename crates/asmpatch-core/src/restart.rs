@@ -268,6 +268,9 @@ pub fn restart(
 }
 
 const NOT_BACK: &str = "it has not come back in time";
+const CPU_RESET: &str = "CPU reset";
+/// Time after which a unit that is still on the bus has not taken E8. One that takes it is back after about 3 s.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 struct Step<'a, 'i> {
     port: &'a mut dyn Port,
@@ -320,7 +323,7 @@ impl Step<'_, '_> {
             return Ok(Err(refused.to_string()));
         }
         // Keep the unit until it has left: see `restart_cpu`.
-        let outcome = self.wait(self.options.come_back, "CPU reset");
+        let outcome = self.wait(self.options.come_back, CPU_RESET);
         drop(unit);
         let outcome = outcome?;
         if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) && !now.has(FaultKind::PcieLink) {
@@ -340,8 +343,8 @@ impl Step<'_, '_> {
             Err(error) => return usable(error).map(Err),
         };
         self.met = fault_of(&mut bridge);
-        if self.met.is_some() {
-            return Ok(Err("E8, its CPU reset, is a command and can't reach it".to_owned()));
+        if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
+            return Ok(Err("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
         match bridge.reset(ResetMode::CpuReset) {
             // A unit that resets at once does not answer. Its return shows whether it reset.
@@ -350,9 +353,25 @@ impl Step<'_, '_> {
         }
         info!("{}: CPU reset sent", self.port.location());
         // Release the port only after the unit has left the bus: see `flash`.
-        let outcome = self.wait(self.options.come_back, "CPU reset");
+        let outcome = match self.met {
+            None => self.wait(self.options.come_back, CPU_RESET),
+            // It may only send nothing, and still take E8, which has no data: nobody has seen which pipes hang.
+            Some(_) => self.wait_if_it_leaves(),
+        };
         drop(bridge);
         outcome
+    }
+
+    /// Waits for a unit that may not have taken E8.
+    fn wait_if_it_leaves(&mut self) -> Result<Outcome, AnyFailure> {
+        let outcome = self.wait(LEAVES_WITHIN.min(self.options.come_back), CPU_RESET)?;
+        if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) {
+            return Ok(outcome);
+        }
+        if self.port.attached().is_ok() {
+            return Ok(Err("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
+        }
+        self.wait(self.options.come_back, CPU_RESET)
     }
 
     fn cycle_port(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
@@ -636,6 +655,16 @@ mod tests {
     }
 
     #[test]
+    fn e8_restarts_vendor_firmware_that_still_takes_commands_although_none_of_its_data_arrives() {
+        let report = restarted_while_inquiry_fails("", "timeout", 2);
+        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        let [Tried { level: Level::Cpu, done: true, helped: true, result }] = &report.tried[..] else {
+            panic!("{report:?}")
+        };
+        assert_eq!((result.as_str(), report.is_success()), ("CPU reset", true));
+    }
+
+    #[test]
     fn vendor_firmware_whose_commands_fail_after_a_level_is_no_success() {
         for kind in ["stall", "bad-tag", "phase-error"] {
             let report = restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, 9);
@@ -643,6 +672,13 @@ mod tests {
             assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{kind}: {report:?}");
             assert!(!power.helped && !report.is_success(), "{kind}: {report:?}");
         }
+    }
+
+    #[test]
+    fn commands_of_vendor_firmware_that_fail_before_the_levels_are_a_fault_too() {
+        let report = restarted_while_inquiry_fails("", "bad-tag", 1);
+        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![FaultKind::Bulk], vec![]), "{report:?}");
+        assert_eq!(report.helped(), Some(Level::Cpu), "{report:?}");
     }
 
     /// A unit whose bulk pipes hang until its hub cuts its power, and that can't be opened any more then.

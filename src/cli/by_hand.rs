@@ -3,26 +3,39 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use asm2464_host::bridge::Location;
+use asmpatch_core::shell;
 use asmpatch_core::unit::Selector;
 use clap::ArgMatches;
 
 /// Whether each unit that the command line names is virtual.
 static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
 
-const REPLUG: &str = "unplug the unit, wait five seconds, plug it in again";
+/// What you do to a dock with your hands. `for_virtual` finds these phrases in advice, so build it from them.
+pub const REPLUG: &str = "unplug the unit, wait five seconds, plug it in again";
+pub const REPLUG_WITH_SUPPLY: &str = "unplug the unit and its supply, wait five seconds, plug both in again";
+pub const OTHER_CABLE: &str = "try another cable and port";
+pub const OTHER_PORT: &str = "try another cable, another port, no hub";
+pub const OTHER_SUPPLY: &str = "try another supply, and the unit without its card";
+pub const CONNECT_SUPPLY: &str = "connect the unit's supply";
+pub const CHECK_SUPPLY: &str = "check the unit's supply";
+
+/// What you do to a virtual unit instead.
 const POWER: &str = "run the next command, which powers the virtual unit up again with the faults in its bridge.toml";
 const FAULTS: &str = "look for the fault in the virtual unit's bridge.toml";
 
 /// What the advice on a dock says, and the same for a virtual unit.
-const PHRASES: [(&str, &str); 8] = [
+const PHRASES: [(&str, &str); 11] = [
     (REPLUG, POWER),
     ("unplug it, wait five seconds, plug it in again", POWER),
-    ("unplug the unit and its supply, wait five seconds, plug both in again", POWER),
+    (REPLUG_WITH_SUPPLY, POWER),
     ("plug the unit in again", POWER),
     ("check its cable and its power", FAULTS),
     ("try another cable and port, without a hub", FAULTS),
-    ("try another cable and port", FAULTS),
-    ("try another cable, another port, no hub", FAULTS),
+    (OTHER_CABLE, FAULTS),
+    (OTHER_PORT, FAULTS),
+    (OTHER_SUPPLY, FAULTS),
+    (CONNECT_SUPPLY, FAULTS),
+    (CHECK_SUPPLY, FAULTS),
 ];
 
 /// Notes from the command line whether the advice is for virtual units.
@@ -40,17 +53,34 @@ pub fn note(matches: &ArgMatches) {
 
 /// Returns what to do where a dock has to be unplugged.
 pub fn replug(location: &Location) -> &'static str {
-    if location.is_virtual() { POWER } else { REPLUG }
+    if is_for_virtual(location) { POWER } else { REPLUG }
 }
 
 /// Rewords advice on a dock for this unit.
 pub fn advice(text: String, location: &Location) -> String {
-    if location.is_virtual() { for_virtual(&text) } else { text }
+    if is_for_virtual(location) { for_virtual(&text) } else { text }
+}
+
+/// Returns what `--device` takes in a command that changes the unit. A record can't be changed, but the dock can from
+/// which it comes.
+pub fn device(location: &Location) -> String {
+    if location.is_replay() { "PORT".to_owned() } else { shell::word(location.to_string()) }
+}
+
+/// Whether advice is for the owner of a virtual unit. A record may be a dock's.
+const fn is_for_virtual(location: &Location) -> bool {
+    matches!(location, Location::Virtual(_))
 }
 
 /// Rewords advice on a dock for the units that the command line names.
 pub fn advice_here(text: String) -> String {
     if IS_VIRTUAL.load(Ordering::Relaxed) { for_virtual(&text) } else { text }
+}
+
+/// Whether advice says what only a dock's owner can do.
+#[cfg(test)]
+pub fn is_for_docks(advice: &str) -> bool {
+    ["unplug", "Unplug", "plug it", "cable", "supply"].iter().any(|word| advice.contains(word))
 }
 
 fn for_virtual(text: &str) -> String {
@@ -79,9 +109,17 @@ mod tests {
         ];
         for (code, help) in crate::cli::errors::each() {
             let told = for_virtual(help);
-            let is_by_hand = ["unplug", "Unplug", "plug it", "cable"].iter().any(|word| told.contains(word));
-            assert!(!is_by_hand || elsewhere.contains(&code), "{code}: {told}");
+            assert!(!is_for_docks(&told) || elsewhere.contains(&code), "{code}: {told}");
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_recorded_dock_can_do_what_the_owner_of_a_dock_can() {
+        let dock = Location::Port("3-1".parse().unwrap());
+        for location in [dock, Location::Replay("report.json".into())] {
+            assert_eq!((replug(&location), advice(REPLUG.to_owned(), &location)), (REPLUG, REPLUG.to_owned()));
+        }
+        assert_eq!(replug(&Location::Virtual("u".into())), POWER);
     }
 
     #[test]

@@ -123,7 +123,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let recording = args.port.pcap.start()?;
     let recorder = Recorder::default();
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
-    let device = port.location().to_string();
     let info = unit::of_port(&mut *port)?;
     // The record of a report answers what it was made by, and nothing else.
     let made_by = match &args.port.device {
@@ -133,7 +132,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let options = made_by.unwrap_or(DoctorOptions { write: args.write, compare: args.report.is_some() });
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let mut diagnosis = diagnose(&seen, &device);
+    let mut diagnosis = diagnose(&seen);
     let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix(), context);
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);

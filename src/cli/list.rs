@@ -18,7 +18,7 @@ use asmpatch_core::shell;
 use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
-use super::by_hand;
+use super::by_hand::{self, OTHER_PORT};
 use super::context::Context;
 use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
@@ -164,7 +164,6 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn at(&self, unit: UnitInfo) -> ListedUnit {
-        let reset = format!("`asmpatch reset --device {}{}`", shell::word(unit.location.to_string()), self.suffix);
         let known_as = |known: &KnownDevice| KnownAs { product: known.product.clone(), maker: known.maker.clone() };
         let mut row = ListedUnit {
             known_as: self.known.get(unit.id).map(known_as),
@@ -173,7 +172,7 @@ impl Look<'_> {
             firmware: unit.state.to_string(),
             behind: None,
             unread: None,
-            notes: slow_link(&unit, &reset).map(|note| by_hand::advice(note, &unit.location)).into_iter().collect(),
+            notes: slow_link(&unit, &self.suffix).into_iter().collect(),
             unit,
         };
         match row.unit.state {
@@ -187,7 +186,7 @@ impl Look<'_> {
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
                     let runs = running.runs(&self.library);
-                    row.notes.extend(notes_on(&running.behind, &runs, &reset));
+                    row.notes.extend(notes_on(&running.behind, &runs, &reset_command(&row.unit, &self.suffix)));
                     row.version = running.version.map(|version| version.to_string());
                     row.behind = Some(running.behind.to_string());
                     row.firmware = runs.to_string();
@@ -216,16 +215,24 @@ impl Look<'_> {
 }
 
 /// Returns what the user can do about a link below 5 Gbit/s.
-fn slow_link(unit: &UnitInfo, reset: &str) -> Option<String> {
+fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
-    const OTHERWISE: &str = "try another cable, another port, no hub; 5 Gbit/s and more are usual";
-    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
-        BridgeState::Vendor | BridgeState::OpenFirmware => {
-            format!("the link is at {speed}: {reset} retrains it; if it stays slow, {OTHERWISE}")
-        }
-        // It has no firmware that could be restarted.
-        BridgeState::BootLoader => format!("the link is at {speed}: {OTHERWISE}"),
-    })
+    let reset = reset_command(unit, suffix);
+    let otherwise = format!("{OTHER_PORT}; 5 Gbit/s and more are usual");
+    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High)
+        .then(|| match unit.state {
+            BridgeState::Vendor | BridgeState::OpenFirmware => {
+                format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
+            }
+            // It has no firmware that could be restarted.
+            BridgeState::BootLoader => format!("the link is at {speed}: {otherwise}"),
+        })
+        .map(|note| by_hand::advice(note, &unit.location))
+}
+
+/// The command that resets the unit.
+fn reset_command(unit: &UnitInfo, suffix: &str) -> String {
+    format!("`asmpatch reset --device {}{suffix}`", by_hand::device(&unit.location))
 }
 
 fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterator<Item = String> {
@@ -348,6 +355,22 @@ mod tests {
             behind: None,
             unread: None,
             notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_note_on_a_slow_link_fits_docks_records_and_virtual_units() {
+        let note = |location: Location, state: BridgeState| {
+            let unit = UnitInfo { location, state, speed: BusSpeed::High, ..row("u", "MINE").unit };
+            slow_link(&unit, "").unwrap()
+        };
+        for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
+            let note = |location| note(location, state);
+            assert!(!by_hand::is_for_docks(&note(Location::Virtual("u".into()))));
+            let dock = note(Location::Port("3-1".parse().unwrap()));
+            assert!(by_hand::is_for_docks(&dock), "{dock}");
+            let record = note(Location::Replay("report.json".into()));
+            assert_eq!(record, dock.replace("--device 3-1", "--device PORT"));
         }
     }
 

@@ -239,7 +239,7 @@ fn show(device: &str, report: &RestartReport) {
 /// What to do about a fault with which the unit can be used, but which no restart has ended.
 const fn advice(fault: FaultKind) -> Option<&'static str> {
     match fault {
-        FaultKind::Slow => Some("try another cable, another port, no hub"),
+        FaultKind::Slow => Some(by_hand::OTHER_PORT),
         FaultKind::PcieLink => Some(
             "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
         ),
@@ -287,5 +287,20 @@ pub(crate) fn tell_ports_left_off() {
             "the hub's port {port} is still without power: unplug the hub from the host and from its own supply, wait \
              five seconds, plug both in again"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use asm2464_host::bridge::Location;
+
+    use super::*;
+
+    #[test]
+    fn no_virtual_unit_is_told_to_try_another_cable() {
+        for fault in [FaultKind::Slow, FaultKind::PcieLink, FaultKind::PcieSilent] {
+            let told = by_hand::advice(advice(fault).unwrap().to_owned(), &Location::Virtual("u".into()));
+            assert!(!by_hand::is_for_docks(&told), "{told}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 # Takes the power of the unit at the hub while the hub's port is off, which QEMU's hub does not. Then writes the file
 # `switched`.
 follow_power() {
-  until_true 60 refute hub_port_is_on
+  until_true 90 refute hub_port_is_on
   host power off
   until_true 20 hub_port_is_on
   host power on

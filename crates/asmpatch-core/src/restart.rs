@@ -268,6 +268,9 @@ pub fn restart(
 }
 
 const NOT_BACK: &str = "it has not come back in time";
+const CPU_RESET: &str = "CPU reset";
+/// Time after which a unit that is still on the bus has not taken E8. One that takes it is back after about 3 s.
+const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 struct Step<'a, 'i> {
     port: &'a mut dyn Port,
@@ -320,7 +323,7 @@ impl Step<'_, '_> {
             return Ok(Err(refused.to_string()));
         }
         // Keep the unit until it has left: see `restart_cpu`.
-        let outcome = self.wait(self.options.come_back, "CPU reset");
+        let outcome = self.wait(self.options.come_back, CPU_RESET);
         drop(unit);
         let outcome = outcome?;
         if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) && !now.has(FaultKind::PcieLink) {
@@ -339,9 +342,9 @@ impl Step<'_, '_> {
             Ok(bridge) => bridge,
             Err(error) => return usable(error).map(Err),
         };
-        self.met = silence(&mut bridge);
-        if self.met.is_some() {
-            return Ok(Err("E8, its CPU reset, is a command and can't reach it".to_owned()));
+        self.met = fault_of(&mut bridge);
+        if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
+            return Ok(Err("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
         match bridge.reset(ResetMode::CpuReset) {
             // A unit that resets at once does not answer. Its return shows whether it reset.
@@ -350,9 +353,25 @@ impl Step<'_, '_> {
         }
         info!("{}: CPU reset sent", self.port.location());
         // Release the port only after the unit has left the bus: see `flash`.
-        let outcome = self.wait(self.options.come_back, "CPU reset");
+        let outcome = match self.met {
+            None => self.wait(self.options.come_back, CPU_RESET),
+            // It may only send nothing, and still take E8, which has no data: nobody has seen which pipes hang.
+            Some(_) => self.wait_if_it_leaves(),
+        };
         drop(bridge);
         outcome
+    }
+
+    /// Waits for a unit that may not have taken E8.
+    fn wait_if_it_leaves(&mut self) -> Result<Outcome, AnyFailure> {
+        let outcome = self.wait(LEAVES_WITHIN.min(self.options.come_back), CPU_RESET)?;
+        if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) {
+            return Ok(outcome);
+        }
+        if self.port.attached().is_ok() {
+            return Ok(Err("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
+        }
+        self.wait(self.options.come_back, CPU_RESET)
     }
 
     fn cycle_port(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
@@ -360,7 +379,7 @@ impl Step<'_, '_> {
         let taken = match now.state() {
             Some(BridgeState::OpenFirmware) => self.port.open_control().map(held),
             Some(BridgeState::Vendor) => self.port.open().map(|mut bridge| {
-                self.met = silence(&mut bridge);
+                self.met = fault_of(&mut bridge);
                 held(bridge)
             }),
             Some(BridgeState::BootLoader) => self.port.open().map(held),
@@ -420,15 +439,15 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
     }
 }
 
-/// Whether vendor firmware answers commands: why not, if it doesn't.
-fn silence(bridge: &mut Bridge<AnyTransport>) -> Option<Fault> {
-    // Any other error was recovered from; what the unit is asked next shows whether it works.
-    let (kind, found) = match answers(bridge).ok()? {
-        PipeState::Hang => (FaultKind::Bulk, STUCK),
-        PipeState::Dead => (FaultKind::Silent, "it answers neither commands nor control requests"),
-        PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked => return None,
+/// What keeps vendor firmware from answering a command, if anything does.
+fn fault_of(bridge: &mut Bridge<AnyTransport>) -> Option<Fault> {
+    let (kind, found) = match answers(bridge) {
+        Ok(PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked) => return None,
+        Ok(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
+        Ok(PipeState::Dead) => (FaultKind::Silent, "it answers neither commands nor control requests".to_owned()),
+        Err(error) => (FaultKind::Bulk, format!("bulk data to it: {error}")),
     };
-    Some(Fault { kind, found: found.to_owned() })
+    Some(Fault { kind, found })
 }
 
 /// Bulk pipes that hang, in words.
@@ -459,8 +478,12 @@ fn examine(
             Ok(mut unit) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
         },
-        // Who uses its disk already moves data.
-        BridgeState::Vendor if asks => found.faults.extend(port.open().ok().and_then(|mut unit| silence(&mut unit))),
+        BridgeState::Vendor if asks => match port.open() {
+            Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
+            // Who uses its disk already moves data.
+            Err(error) if error.code() == "asmpatch::device::mounted" => {}
+            Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
+        },
         // They are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether
         // it works.
         BridgeState::Vendor | BridgeState::BootLoader => {}
@@ -581,12 +604,21 @@ mod tests {
         }
     }
 
+    /// A unit with vendor firmware.
+    fn vendor_unit(scenario: &str) -> VirtualPort {
+        let scenario = Scenario::parse(scenario).unwrap();
+        let image = practice::image().to_file();
+        VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"vendor", Some(&image)).unwrap())
+    }
+
+    fn restarted_by(port: &mut dyn Port, only: Option<Level>) -> Result<RestartReport, AnyFailure> {
+        let options = RestartOptions { only, come_back: Duration::from_secs(1), replug: Duration::ZERO };
+        restart(port, options, &mut |_| (), Interrupt::never())
+    }
+
     /// Restarts a unit with vendor firmware whose bulk pipes hang until its power goes.
     fn restarted_while_bulk_hangs(rest: &str, only: Option<Level>) -> RestartReport {
-        let scenario = Scenario::parse(&format!("bulk-hangs = true\n{rest}")).unwrap();
-        let unit = VirtualUnit::in_memory(scenario, b"hangs", Some(&practice::image().to_file())).unwrap();
-        let options = RestartOptions { only, come_back: Duration::from_secs(5), replug: Duration::ZERO };
-        restart(&mut VirtualPort::new("unit", unit), options, &mut |_| (), Interrupt::never()).unwrap()
+        restarted_by(&mut vendor_unit(&format!("bulk-hangs = true\n{rest}")), only).unwrap()
     }
 
     fn kinds(condition: &Condition) -> Vec<FaultKind> {
@@ -614,6 +646,109 @@ mod tests {
         let report = restarted_while_bulk_hangs("port-power = true\n", Some(Level::PortPower));
         assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
         assert_eq!(report.helped(), Some(Level::PortPower), "{report:?}");
+    }
+
+    /// Restarts a unit with vendor firmware whose first INQUIRYs fail.
+    fn restarted_while_inquiry_fails(rest: &str, kind: &str, times: u64) -> RestartReport {
+        let fault = format!("[[fault]]\nkind = '{kind}'\nopcode = 0x12\ntimes = {times}\n");
+        restarted_by(&mut vendor_unit(&format!("{rest}{fault}")), None).unwrap()
+    }
+
+    #[test]
+    fn e8_restarts_vendor_firmware_that_still_takes_commands_although_none_of_its_data_arrives() {
+        let report = restarted_while_inquiry_fails("", "timeout", 2);
+        assert_eq!(kinds(&report.before), [FaultKind::Bulk], "{report:?}");
+        let [Tried { level: Level::Cpu, done: true, helped: true, result }] = &report.tried[..] else {
+            panic!("{report:?}")
+        };
+        assert_eq!((result.as_str(), report.is_success()), ("CPU reset", true));
+    }
+
+    #[test]
+    fn vendor_firmware_whose_commands_fail_after_a_level_is_no_success() {
+        for kind in ["stall", "bad-tag", "phase-error"] {
+            let report = restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, 9);
+            let power = report.tried.iter().find(|tried| tried.level == Level::PortPower).unwrap();
+            assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{kind}: {report:?}");
+            assert!(!power.helped && !report.is_success(), "{kind}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn commands_of_vendor_firmware_that_fail_before_the_levels_are_a_fault_too() {
+        let report = restarted_while_inquiry_fails("", "bad-tag", 1);
+        assert_eq!((kinds(&report.before), kinds(&report.after)), (vec![FaultKind::Bulk], vec![]), "{report:?}");
+        assert_eq!(report.helped(), Some(Level::Cpu), "{report:?}");
+    }
+
+    /// A unit whose bulk pipes hang until its hub cuts its power, and that can't be opened any more then.
+    struct Unopened {
+        unit: VirtualPort,
+        is_cycled: bool,
+        code: &'static str,
+    }
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("the system says no")]
+    struct SystemError(&'static str);
+
+    impl asm2464::Coded for SystemError {
+        fn code(&self) -> &'static str {
+            self.0
+        }
+    }
+
+    impl Port for Unopened {
+        fn location(&self) -> Location {
+            self.unit.location()
+        }
+
+        fn attached(&mut self) -> Result<Attached, PortError> {
+            self.unit.attached()
+        }
+
+        fn speed(&mut self) -> Result<BusSpeed, PortError> {
+            self.unit.speed()
+        }
+
+        fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+            if self.is_cycled { Err(PortError::new(SystemError(self.code))) } else { self.unit.open() }
+        }
+
+        fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+            self.unit.open_control()
+        }
+
+        fn power_cycle(&mut self) -> Result<bool, PortError> {
+            self.is_cycled = true;
+            self.unit.power_cycle()
+        }
+
+        fn wait_for_return(&mut self, wait: Duration, ask: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+            self.unit.wait_for_return(wait, ask)
+        }
+    }
+
+    fn restarted_unopened(code: &'static str) -> Result<RestartReport, AnyFailure> {
+        let unit = vendor_unit("bulk-hangs = true\nport-power = true\n");
+        restarted_by(&mut Unopened { unit, is_cycled: false, code }, Some(Level::PortPower))
+    }
+
+    #[test]
+    fn vendor_firmware_that_cannot_be_opened_after_a_level_is_no_success() {
+        let report = restarted_unopened("asmpatch::usb::open").unwrap();
+        assert_eq!(kinds(&report.after), [FaultKind::Silent], "{report:?}");
+        assert!(!report.is_success(), "{report:?}");
+        assert_eq!(
+            restarted_unopened("asmpatch::usb::permission").unwrap_err().coded().code(),
+            "asmpatch::usb::permission"
+        );
+    }
+
+    #[test]
+    fn vendor_firmware_whose_disk_is_in_use_after_a_level_moves_data() {
+        let report = restarted_unopened("asmpatch::device::mounted").unwrap();
+        assert!(report.after.faults.is_empty() && report.is_success(), "{report:?}");
     }
 
     #[test]

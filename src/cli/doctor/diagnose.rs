@@ -10,12 +10,14 @@ use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
 use asmpatch_core::doctor::{Examination, FlashPart, PipeState, Problem, Timing};
 use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use crate::cli::{by_hand, errors, pcie};
+use crate::cli::by_hand::{
+    self, CHECK_SUPPLY, CONNECT_SUPPLY, OTHER_CABLE, OTHER_PORT, OTHER_SUPPLY, REPLUG, REPLUG_WITH_SUPPLY,
+};
+use crate::cli::{errors, pcie};
 
 /// Minimum voltage of the 12 V supply in millivolts: ATX allows 11.4 V.
 const SUPPLY_MIN_MV: u16 = 11_400;
@@ -23,12 +25,6 @@ const SUPPLY_MIN_MV: u16 = 11_400;
 /// class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
-/// Advice for a unit that answers nothing. Source: owners' reports.
-const POWER: &str = "power: unplug the unit and its supply, wait five seconds, plug both in again. Nothing else helps";
-
-/// Advice for a unit that still answers control requests.
-const RESET: &str = "run `asmpatch reset`, which tries what can help, mildest first; if nothing does, unplug the unit \
-                     and its supply, wait five seconds, plug both in again";
 
 /// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
@@ -105,9 +101,9 @@ impl Diagnosis {
 const LINK: &str = "PCIe link";
 const GPU: &str = "GPU";
 
-/// Diagnoses a unit. `device` is its port, as in `--device`.
-pub fn diagnose(seen: &Examination, device: &str) -> Diagnosis {
-    let device = shell::word(device);
+/// Diagnoses a unit.
+pub fn diagnose(seen: &Examination) -> Diagnosis {
+    let device = by_hand::device(&seen.unit.location);
     let (firmware, runtime) = firmware(seen, &device);
     let lines: Vec<TopicLine> = [
         ("USB", vec![usb(seen.unit.speed, seen.unit.state, &device)]),
@@ -160,9 +156,9 @@ fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
                     format!("`asmpatch reset --device {device}` retrains the link")
                 }
                 // It has no firmware that could be restarted.
-                BridgeState::BootLoader => "unplug the unit, wait five seconds, plug it in again".to_owned(),
+                BridgeState::BootLoader => REPLUG.to_owned(),
             };
-            let advice = format!("{retrain}; if it stays slow, try another cable, another port, no hub");
+            let advice = format!("{retrain}; if it stays slow, {OTHER_PORT}");
             advise(Bad, format!("{speed}: a GPU runtime needs 5 Gbit/s or more"), advice)
         }
     }
@@ -231,11 +227,7 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
             );
             advise(Bad, format!("{runs}, under {id}: no GPU runtime drives it over USB"), advice)
         }
-        (Some(Ok(runs)), _) => advise(
-            Bad,
-            runs.to_string(),
-            "unplug the unit, wait five seconds, plug it in again: then it runs what is in its flash",
-        ),
+        (Some(Ok(runs)), _) => advise(Bad, runs.to_string(), format!("{REPLUG}: then it runs what is in its flash")),
         (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
     (told, None)
@@ -274,12 +266,15 @@ fn flash(seen: &Examination) -> Option<Told> {
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {
+    let reset = format!(
+        "run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {REPLUG_WITH_SUPPLY}"
+    );
     let told = match seen.pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
-            RESET,
+            reset,
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/reliability.md.
@@ -296,14 +291,15 @@ fn pipes(seen: &Examination) -> Option<Told> {
                 "the unit answers neither commands nor control requests, even after a reset of its port (a unit that was \
                  just unplugged looks the same). On the chip model {known}"
             );
-            advise(Bad, found, POWER)
+            // Source: owners' reports.
+            advise(Bad, found, format!("power: {REPLUG_WITH_SUPPLY}. Nothing else helps"))
         }
         PipeState::Busy(status) => {
             let found = format!(
                 "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): either a runtime is at \
                  work, or the bulk pipes hang while control requests are still answered"
             );
-            advise(Bad, found, format!("end the runtime; if there is none, {RESET}"))
+            advise(Bad, found, format!("end the runtime; if there is none, {reset}"))
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();
@@ -353,11 +349,10 @@ fn supply(seen: &Examination) -> Option<Told> {
             let (volts, amperes) = (f64::from(*voltage_mv) / 1e3, f64::from(*current_ma) / 1e3);
             let found = format!("{volts:.2} V, {amperes:.2} A");
             if *has_fault {
-                let advice = "unplug the unit and its supply, wait five seconds, plug both in again; if it stays, try \
-                              another supply, and the unit without its card";
+                let advice = format!("{REPLUG_WITH_SUPPLY}; if it stays, {OTHER_SUPPLY}");
                 advise(Bad, format!("{found}; the board reports a fault of its supply"), advice)
             } else if *voltage_mv < SUPPLY_MIN_MV {
-                advise(Bad, found, "connect the unit's supply: PCIe needs 12 V")
+                advise(Bad, found, format!("{CONNECT_SUPPLY}: PCIe needs 12 V"))
             } else {
                 line(Good, found)
             }
@@ -366,7 +361,7 @@ fn supply(seen: &Examination) -> Option<Told> {
         Ok(Some(Supply { measured: None, has_fault: true })) => advise(
             Note,
             "this board doesn't measure its supply; its fault line (GPIO 1) is active",
-            "if the card is not found, check the unit's supply; a board without the sensor may leave the line open",
+            format!("if the card is not found, {CHECK_SUPPLY}; a board without the sensor may leave the line open"),
         ),
         Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board doesn't measure its supply"),
         Ok(None) => line(Note, "this build doesn't report the state of the supply"),
@@ -407,7 +402,7 @@ fn bench(seen: &Examination) -> Vec<Told> {
         line(Good, format!("{count} {what}: {times}"))
     });
     let corrupt = seen.is_corrupt.then(|| {
-        let advice = "try another cable and port; then `asmpatch verify --device` and a flash";
+        let advice = format!("{OTHER_CABLE}; then `asmpatch verify --device` and a flash");
         advise(Bad, "a byte that was written came back changed", advice)
     });
     timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()

@@ -9,10 +9,12 @@ use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, Location, Port as _};
 use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, FlashPart, PipeState, Problem, examine, hashed};
+use asmpatch_core::flash::firmware_kind::RunningFirmware;
 use asmpatch_core::patch::{PatchSet, Selection};
 use asmpatch_core::unit;
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
+use crate::cli::by_hand;
 
 fn patched() -> Image {
     let image = practice::image();
@@ -31,7 +33,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
-    diagnose(&examined(scenario, image, options), "virtual:u")
+    diagnose(&examined(scenario, image, options))
 }
 
 fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
@@ -59,10 +61,10 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
 
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     seen.flash_part = Some(Ok(FlashPart { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C }));
-    let unknown = diagnose(&seen, "u");
+    let unknown = diagnose(&seen);
     let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c)";
     assert_eq!(found(&unknown, "flash"), expected);
-    assert!(report(&seen, "u").contains("\"jedec_id\": \"12 34 56\""), "{}", report(&seen, "u"));
+    assert!(report(&seen).contains("\"jedec_id\": \"12 34 56\""), "{}", report(&seen));
 }
 
 #[test]
@@ -117,7 +119,7 @@ fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_f
     ] {
         let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
         seen.supply = Some(Ok(Some(Supply { measured, has_fault })));
-        let page = diagnose(&seen, "virtual:u");
+        let page = diagnose(&seen);
         let supply = line(&page, "12 V");
         assert!(supply.verdict == verdict && supply.found.contains(found), "{page:#?}");
         assert_eq!(page.runtime.is_some(), verdict != Verdict::Bad, "{page:#?}");
@@ -155,7 +157,7 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
     for (image, known) in [(practice::image(), ["E2", "a READ after half"]), (practice::open_image(), ["F0", "(F0)"])] {
         let mut seen = examined("", &image, DoctorOptions::default());
         seen.pipes = PipeState::Dead;
-        let page = diagnose(&seen, "virtual:u");
+        let page = diagnose(&seen);
         let pipes = line(&page, "bulk pipes");
         assert!(
             page.runtime.is_none() && pipes.found.starts_with("the unit answers neither commands nor control requests"),
@@ -163,6 +165,65 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
         );
         assert!(known.iter().all(|known| pipes.found.contains(known)), "{pipes:?}");
         assert!(pipes.advice.as_ref().unwrap().starts_with("power"), "{pipes:?}");
+    }
+}
+
+/// Units of which the page says something that you do by hand.
+fn faulty() -> Vec<Examination> {
+    let examined = |scenario: &str, image: &Image| examined(scenario, image, DoctorOptions::default());
+    let slow = |state: &str| examined(&format!("speed = 'high'\nstate = '{state}'\n"), &practice::image());
+    let healthy = || examined("", &practice::open_image());
+    let with = |change: &dyn Fn(&mut Examination)| {
+        let mut seen = healthy();
+        change(&mut seen);
+        seen
+    };
+    let supply = |measured: Option<u16>, has_fault| {
+        let measured = measured.map(|voltage_mv| SupplyMeasurement { voltage_mv, current_ma: 100 });
+        with(&|seen| seen.supply = Some(Ok(Some(Supply { measured, has_fault }))))
+    };
+    let pipes = |pipes: PipeState| with(&|seen| seen.pipes = pipes.clone());
+    vec![
+        slow("auto"),
+        slow("boot-loader"),
+        examined("behind = 'nothing'\n", &practice::open_image()),
+        with(&|seen| seen.runs = Some(Ok(RunningFirmware::Other(BridgeState::Vendor)))),
+        with(&|seen| seen.is_corrupt = true),
+        pipes(PipeState::Hang),
+        pipes(PipeState::Dead),
+        pipes(PipeState::Busy(1)),
+        supply(Some(12_000), true),
+        supply(Some(300), false),
+        supply(None, true),
+    ]
+}
+
+fn advice(page: &Diagnosis) -> Vec<&str> {
+    page.lines.iter().filter_map(|line| line.advice.as_deref()).collect()
+}
+
+#[test]
+fn a_virtual_unit_has_neither_cable_nor_supply() {
+    for seen in faulty() {
+        let page = diagnose(&seen);
+        for advice in advice(&page) {
+            assert!(!by_hand::is_for_docks(advice), "{advice}");
+        }
+    }
+}
+
+#[test]
+fn the_owner_of_a_recorded_dock_is_told_what_helps_the_dock() {
+    for mut seen in faulty() {
+        let page_of = |seen: &Examination| {
+            let page = diagnose(seen);
+            advice(&page).join("\n")
+        };
+        seen.unit.location = Location::Port("3-1".parse().unwrap());
+        let dock = page_of(&seen);
+        seen.unit.location = Location::Replay("report.json".into());
+        // A record can't be flashed or reset.
+        assert_eq!(page_of(&seen), dock.replace("--device 3-1", "--device PORT"));
     }
 }
 
@@ -190,7 +251,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
         for exchange in &seen.exchanges {
             assert_eq!(Some(&exchange.unit), exchange.model.as_ref(), "{}", exchange.question);
         }
-        let text = report(&seen, "virtual:u");
+        let text = report(&seen);
         assert!(!text.contains("SECRET77"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(value["descriptors"].as_str().unwrap().starts_with("12 01"), "{text}");
@@ -198,8 +259,8 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
     }
 }
 
-fn report(seen: &Examination, device: &str) -> String {
-    DoctorReport::new(seen, diagnose(seen, device).verdicts(), &[], Some("6.1-jane-obrien"), None).to_json()
+fn report(seen: &Examination) -> String {
+    DoctorReport::new(seen, diagnose(seen).verdicts(), &[], Some("6.1-jane-obrien"), None).to_json()
 }
 
 #[test]
@@ -211,7 +272,6 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
             "the unit at virtual:/home/{OWNER} is in use by {OWNER} (mounted at /media/{OWNER}/\u{1b}[2J)"
         ),
     };
-    let device = format!("virtual:/home/{OWNER}");
     for image in [practice::image(), practice::open_image(), patched()] {
         let mut seen = examined("", &image, DoctorOptions { write: true, compare: true });
         seen.unit.location = Location::Virtual(format!("/home/{OWNER}").into());
@@ -219,23 +279,23 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         seen.unit.product = format!("{OWNER}'s dock");
         seen.unit.driver = Some(format!("{OWNER}-driver"));
         // The page advises commands with the folder in quotes.
-        let page = serde_json::to_string(&diagnose(&seen, &device)).unwrap();
+        let page = serde_json::to_string(&diagnose(&seen)).unwrap();
         assert!(page.contains("O'\\\\''Brien") || seen.unit.state == BridgeState::OpenFirmware, "{page}");
-        let before = report(&seen, &device);
+        let before = report(&seen);
         seen.opened = Err(hostile());
         (seen.runs, seen.link, seen.tree) = (Some(Err(hostile())), Some(Err(hostile())), Some(Err(hostile())));
         seen.supply = Some(Err(hostile()));
         seen.bench_failure = Some(hostile());
         for behind in [Behind::Ssd(OWNER.to_owned()), Behind::CannotTell(OWNER.to_owned())] {
             seen.behind = Some(behind);
-            for text in [&before, &report(&seen, &device)] {
+            for text in [&before, &report(&seen)] {
                 let folded = text.to_lowercase();
                 for private in ["jane", "brien", "/home", "/media", "\u{1b}"] {
                     assert!(!folded.contains(private), "{private}: {text}");
                 }
             }
         }
-        assert!(report(&seen, &device).contains("\"opened\": \"asmpatch::usb::busy\""));
+        assert!(report(&seen).contains("\"opened\": \"asmpatch::usb::busy\""));
     }
 }
 

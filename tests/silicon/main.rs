@@ -90,16 +90,21 @@ fn firmware_on_the_model_makes_silicons_accesses_but_for_listed_divergences() {
             println!("free {}: no image given has its code", recording.name);
             continue;
         };
-        match free::free(recording, image) {
-            Ok(found) => {
-                let (report, more) = table::judge("free", &found);
-                println!("free ({name}) {report}");
-                wrong.extend(more);
-            }
-            Err(why) => wrong.push(why),
-        }
+        wrong.extend(freely(name, recording, image));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What is wrong with the accesses that the firmware makes freely on the model.
+fn freely(name: &str, recording: &Recording, image: &Image) -> Vec<String> {
+    match free::free(recording, image) {
+        Ok(found) => {
+            let (report, wrong) = table::judge("free", &found);
+            println!("free ({name}) {report}");
+            wrong
+        }
+        Err(why) => vec![why],
+    }
 }
 
 fn control(setup: [u8; 8]) -> Request {
@@ -197,14 +202,7 @@ fn replayed(name: &str, image: &Image, speed: Speed) -> Vec<String> {
     if name.contains("USB4") {
         return wrong;
     }
-    match free::free(recording, image) {
-        Ok(found) => {
-            let (report, more) = table::judge("free", &found);
-            println!("free {report}");
-            wrong.extend(more);
-        }
-        Err(why) => wrong.push(why),
-    }
+    wrong.extend(freely(name, recording, image));
     wrong
 }
 
@@ -248,10 +246,7 @@ fn a_recording_of_another_board_differs_only_where_the_table_says() {
         let (report, more) = table::judge("lockstep", &found);
         println!("lockstep {report}");
         wrong.extend(more);
-        let found = free::free(&recording, image).unwrap();
-        let (report, more) = table::judge("free", &found);
-        println!("free {report}");
-        wrong.extend(more);
+        wrong.extend(freely(name, &recording, image));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

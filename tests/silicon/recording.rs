@@ -238,8 +238,7 @@ impl Recording {
 
     /// The first event of a request's work: its interrupt, or the read that shows it.
     pub fn begins(&self, act: &Act) -> usize {
-        let before = self.events[..act.seen].iter().rposition(|event| event.access().is_none());
-        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_))).unwrap_or(act.shows)
+        self.interrupt_around(act.seen).unwrap_or(act.shows)
     }
 
     /// What the host sent, in the order in which the firmware saw it.
@@ -274,16 +273,17 @@ impl Recording {
             let bits = access.value & !*before;
             *before = access.value;
             if bits != 0 {
-                all.push(LinkEvents { shows: self.begins_at(seen), register: access.addr, bits });
+                let shows = self.interrupt_around(seen).unwrap_or(seen);
+                all.push(LinkEvents { shows, register: access.addr, bits });
             }
         }
         all
     }
 
-    /// The interrupt in which this event lies, or itself.
-    fn begins_at(&self, seen: usize) -> usize {
+    /// The interrupt in which this event lies, if it lies in one.
+    fn interrupt_around(&self, seen: usize) -> Option<usize> {
         let before = self.events[..seen].iter().rposition(|event| event.access().is_none());
-        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_))).unwrap_or(seen)
+        before.filter(|at| matches!(self.events[*at], Event::Interrupt(_)))
     }
 
     /// The reads that show that something new has come.
@@ -293,29 +293,22 @@ impl Recording {
         let (mut setup, mut command, mut cbw) = (false, false, false);
         for (at, event) in self.events.iter().enumerate() {
             let Event::Access(access) = event else { continue };
-            match (access.addr, access.is_read()) {
-                (0x9091, true) => {
-                    let came = access.value & 0x01 != 0;
-                    if came && !setup {
-                        seen.push((at, Kind::Setup));
-                    }
-                    setup = came;
+            let mut shows = |known: &mut bool, kind| {
+                let came = access.value & 0x01 != 0;
+                if came && !*known {
+                    seen.push((at, kind));
                 }
+                *known = came;
+            };
+            match (access.addr, access.is_read()) {
+                (0x9091, true) => shows(&mut setup, Kind::Setup),
                 (0x9091, false) if access.value & 0x01 != 0 => setup = false,
                 // A stall.
                 (0x9092, false) if access.value & 0x01 != 0 => setup = false,
-                (0xC471, true) if access.value & 0x01 != 0 && !command => {
-                    seen.push((at, Kind::Command));
-                    command = true;
-                }
+                // A read without it acknowledges nothing.
+                (0xC471, true) if access.value & 0x01 != 0 => shows(&mut command, Kind::Command),
                 (0xC47A, false) => command = false,
-                (0x90E2, true) => {
-                    let came = access.value & 0x01 != 0;
-                    if came && !cbw {
-                        seen.push((at, Kind::Cbw));
-                    }
-                    cbw = came;
-                }
+                (0x90E2, true) => shows(&mut cbw, Kind::Cbw),
                 (0x90E2, false) if access.value & 0x01 != 0 => cbw = false,
                 _ => {}
             }

@@ -79,6 +79,17 @@ has_ended() {
   [ "$status" = "$1" ]
 }
 
+# unplugged_ends_with CODE: pulls the cable of port 1, and checks that the background process says so at once.
+unplugged_ends_with() {
+  local began=$SECONDS
+  host unplug 1
+  has_ended 4
+  grep -q "$1" err
+  # If Linux gets a request before its hub driver has seen the unit leave, it waits 5 s for QEMU's xHCI.
+  [ $((SECONDS - began)) -le 10 ]
+  until_true 20 is_gone 1
+}
+
 ctrl_c_in_the_middle_of_a_bench_gives_the_driver_back() {
   local transport running
   unit busy
@@ -111,18 +122,12 @@ a_second_ctrl_c_ends_the_process_at_once_and_gives_the_driver_back() {
 }
 
 pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
-  local transport running began
+  local transport running
   for transport in bot uas; do
     unit gone
     plug 1 gone
     benching "$transport"
-    began=$SECONDS
-    host unplug 1
-    has_ended 4
-    grep -q 'usb::disconnected' err
-    # If Linux gets a request before its hub driver has seen the unit leave, it waits 5 s for QEMU's xHCI.
-    [ $((SECONDS - began)) -le 10 ]
-    until_true 20 is_gone 1
+    unplugged_ends_with usb::disconnected
   done
 }
 

@@ -94,14 +94,16 @@ mod tests {
         assert!(list.render_long_help().to_string().contains("--log-file"));
     }
 
-    #[test]
-    fn a_command_that_refuses_records_names_none() {
+    /// The long help of the subcommand at this path.
+    fn help(path: &[&str]) -> String {
         let mut command = crate::cli::command();
         command.build();
-        let mut help = |path: &[&str]| {
-            let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
-            below.render_long_help().to_string()
-        };
+        let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
+        below.render_long_help().to_string()
+    }
+
+    #[test]
+    fn a_command_that_refuses_records_names_none() {
         assert!(help(&["doctor"]).contains("|replay:FILE>"));
         for path in [&["backup"][..], &["reset"], &["config", "get"], &["flash"], &["config", "set"]] {
             assert!(!help(path).contains("|replay:FILE>"), "{path:?}");
@@ -110,12 +112,6 @@ mod tests {
 
     #[test]
     fn a_command_that_writes_one_unit_names_no_option_for_several() {
-        let mut command = crate::cli::command();
-        command.build();
-        let mut help = |path: &[&str]| {
-            let below = path.iter().fold(&mut command, |command, name| command.find_subcommand_mut(name).unwrap());
-            below.render_long_help().to_string()
-        };
         assert!(help(&["flash"]).contains("--all"));
         for path in [&["restore"][..], &["config", "set"]] {
             assert!(!help(path).contains("--all"), "{path:?}");

@@ -6,9 +6,9 @@ use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
 use asmpatch_core::flash::backup::Backup;
 use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::decide::Permission;
+use asmpatch_core::flash::decide::{Permission, line_change};
 use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::fitting::{Fit, FittingBackup};
+use asmpatch_core::flash::fitting::{Fit, FittingBackup, versions_run};
 use asmpatch_core::patch::Library;
 
 use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
@@ -39,11 +39,7 @@ pub fn offers(
 ) -> Vec<Action> {
     // The command may have named another backup.
     let origin = InvokedCommand { config_from: None, ..origin.clone() };
-    let own = backups.iter().filter(|found| found.fit == Fit::Certain);
-    let lines: Vec<_> = own.filter_map(|found| Some(found.version?.line())).collect();
-    let is_other_line = |found: &FittingBackup| {
-        found.version.is_some_and(|version| !lines.is_empty() && !lines.contains(&version.line()))
-    };
+    let ran = versions_run(backups);
     let loaded = backups.iter().filter_map(|found| Some((found, backup_folder::load(&found.folder).ok()?)));
     loaded
         .take(MOST)
@@ -63,7 +59,7 @@ pub fn offers(
             });
             let back = restoring(&backup, location, library).map(|mut permissions| {
                 permissions.extend(found.replaces_serial.then_some(Permission::CloneIdentity));
-                permissions.extend(is_other_line(found).then_some(Permission::OtherLine));
+                permissions.extend(found.version.and_then(|to| line_change(&ran, to)).map(|_| Permission::OtherLine));
                 (going_back(&backup, library).into(), restore(&found.folder, location, &permissions) + " --no-backup")
             });
             flash.into_iter().chain(back).map(move |(purpose, command)| Action {
@@ -120,11 +116,9 @@ pub fn lines(actions: &[Action]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::{Part, known_blocks};
+    use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
     use asm2464_chip::practice;
     use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
-
-    use asm2464::firmware::FirmwareVersion;
 
     use super::*;
 
@@ -182,6 +176,10 @@ mod tests {
         );
         assert!(certain.iter().all(|action| action.question.is_none()));
         let doubtful = offers(Fit::PortOnly);
+        assert!(doubtful.iter().all(|action| action.question.is_some()));
+        let lines = lines(&doubtful);
+        assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");
+        assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
         // Its certain backup says that the board ran another line than this one's.
         let of_line =
             |fit, line| FittingBackup { version: Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0])), ..found(fit) };
@@ -190,10 +188,6 @@ mod tests {
         let restores =
             both.iter().filter_map(|action| action.command.as_deref()).filter(|line| line.contains("restore"));
         assert_eq!(restores.map(|line| line.contains("--other-line")).collect::<Vec<_>>(), [false, true]);
-        assert!(doubtful.iter().all(|action| action.question.is_some()));
-        let lines = lines(&doubtful);
-        assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");
-        assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
         // A damaged backup would be refused.
         std::fs::write(path.join("part-1.bin"), "x").unwrap();
         assert_eq!(offers(Fit::Certain), []);

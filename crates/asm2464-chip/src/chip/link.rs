@@ -140,7 +140,7 @@ impl LinkBlock {
         self.power & POWER_OFF != 0 && self.control & CONTROL_OFF != 0
     }
 
-    /// Time at which the link comes up.
+    /// Time at which the link comes up by itself.
     pub(super) fn next(&self) -> Option<u64> {
         self.comes_up_at.filter(|_| !self.is_driven)
     }
@@ -164,7 +164,7 @@ impl LinkBlock {
 
     /// Lets the link come up if it is due.
     pub(super) fn advance(&mut self, now: u64) {
-        if !self.is_driven && self.comes_up_at.take_if(|at| *at <= now).is_some() {
+        if self.next().is_some_and(|at| at <= now) {
             self.step();
             self.comes_up_at = (self.steps < LINK_UP.len()).then_some(now + STEP);
         }
@@ -172,13 +172,12 @@ impl LinkBlock {
 
     /// Lets the link come up now if it is about to: the host is there.
     pub(super) fn come_up(&mut self) {
-        if self.is_driven {
-            return;
+        if self.next().is_some() {
+            while self.steps < LINK_UP.len() {
+                self.step();
+            }
+            self.comes_up_at = None;
         }
-        while self.comes_up_at.is_some() && self.steps < LINK_UP.len() {
-            self.step();
-        }
-        self.comes_up_at = None;
     }
 
     fn step(&mut self) {

@@ -95,6 +95,14 @@ impl PipeError {
     }
 }
 
+/// The activity of a transport before its first transfer.
+pub(super) const PREPARING: &str = "preparing the queue";
+
+/// The error of a transport whose earlier transfers the system has never returned.
+pub(super) fn still_in_flight() -> TransportError {
+    PipeError::Other("transfers of an earlier command are still in flight".to_owned()).during(PREPARING)
+}
+
 impl From<PipeError> for TransportErrorKind {
     fn from(error: PipeError) -> Self {
         match error {

@@ -103,8 +103,7 @@ impl Asked<'_> {
         let has_path = self.paths.is_empty() || self.paths.contains(&row.path);
         let has_depth = self.depths.is_empty() || self.depths.contains(&row.depth);
         let has_size = match self.sizes {
-            [] if self.sweep => row.path.sweep_sizes().contains(&row.size),
-            [] => row.path.usual_sizes().contains(&row.size),
+            [] => row.path.default_sizes(self.sweep).contains(&row.size),
             sizes => sizes.contains(&row.size),
         };
         has_path && has_size && has_depth

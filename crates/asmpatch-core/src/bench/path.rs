@@ -151,6 +151,11 @@ impl Path {
         if self == Self::TlpWrite { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
     }
 
+    /// The sizes that are measured if none are named.
+    pub(super) fn default_sizes(self, sweep: bool) -> Vec<usize> {
+        if sweep { self.sweep_sizes().to_vec() } else { self.usual_sizes() }
+    }
+
     /// The sizes of a sweep, in ascending order.
     pub const fn sweep_sizes(self) -> &'static [usize] {
         self.traits().sizes

@@ -89,12 +89,9 @@ impl BenchPlan {
     }
 
     fn sizes_of(&self, path: Path) -> Vec<usize> {
-        if !self.sizes.is_empty() {
-            self.sizes.iter().copied().filter(|size| path.takes(*size)).collect()
-        } else if self.sweep {
-            path.sweep_sizes().to_vec()
-        } else {
-            path.usual_sizes()
+        match &self.sizes[..] {
+            [] => path.default_sizes(self.sweep),
+            sizes => sizes.iter().copied().filter(|size| path.takes(*size)).collect(),
         }
     }
 

@@ -146,8 +146,8 @@ pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.m
 /// Reads everything that the unit at this place returns of its flash into memory.
 ///
 /// # Errors
-/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::UnsteadyBlock`], [`FlashError::Command`], [`FlashError::Registers`],
-/// [`FlashError::Interrupted`].
+/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::UnsteadyBlock`], [`FlashError::Command`],
+/// [`FlashError::Registers`], [`FlashError::Interrupted`].
 pub fn read(
     access: &mut Access,
     location: &Location,

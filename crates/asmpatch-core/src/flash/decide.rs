@@ -10,7 +10,7 @@ use thiserror::Error;
 
 use super::blocks::is_readable;
 use super::firmware_kind::{Firmware, Rewritable};
-use super::fitting::{Fit, FittingBackup};
+use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
 use super::observe::Observation;
 use super::plan::{BlockSource, FlashPlan};
@@ -444,23 +444,21 @@ impl Candidate<'_> {
         None
     }
 
-    /// Returns the change of the version's line, if there is one. The version's last bytes name the line: the chip
-    /// maker's own, or a dock maker's. The practice image has none. For a unit that tells no version (its boot loader
-    /// and open firmware don't), its backups tell which lines its board has run.
+    /// Returns the change of the version's line, if there is one. For a unit that tells no version (its boot loader and
+    /// open firmware don't), its backups tell which lines its board has run.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
-        let practice = practice::image().version();
-        let has_line = |version: &FirmwareVersion| *version != practice;
-        let to = self.plan.version.filter(has_line)?;
-        let ran: Vec<FirmwareVersion> = match self.seen.running.version {
-            Some(running) => vec![running],
-            None => {
-                let own = self.backups.iter().filter(|backup| backup.fit == Fit::Certain);
-                own.filter_map(|backup| backup.version).collect()
-            }
-        };
-        let from = ran.iter().copied().find(has_line)?;
-        ran.iter().all(|version| version.line() != to.line()).then_some((from, to))
+        let ran = self.seen.running.version.map_or_else(|| versions_run(self.backups), |running| vec![running]);
+        line_change(&ran, self.plan.version?)
     }
+}
+
+/// Returns the change of the version's line to that of `to`, if the board has run versions and none of that line. The
+/// version's last bytes name the line: the chip maker's own, or a dock maker's. The practice image has none.
+pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
+    let practice = practice::image().version();
+    let from = ran.iter().copied().find(|version| *version != practice)?;
+    let is_other = to != practice && ran.iter().all(|version| version.line() != to.line());
+    is_other.then_some((from, to))
 }
 
 /// Permissions that the commands after a run need, so that they are not refused.

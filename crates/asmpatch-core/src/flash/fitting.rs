@@ -125,6 +125,11 @@ pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup])
     found.into_iter().map(told).collect()
 }
 
+/// The versions that a unit's board has run for certain, by these backups.
+pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
+    backups.iter().filter(|backup| backup.fit == Fit::Certain).filter_map(|backup| backup.version).collect()
+}
+
 impl FiledBackup {
     /// The identity that the backup gives a unit, also one that every unit gets.
     fn given_identity(&self) -> UnitIdentity {

@@ -15,7 +15,7 @@ use asm2464::scsi::bot::{CBW_LEN, CSW_LEN, CommandBlockWrapper, CommandStatusWra
 use asm2464::scsi::{Cdb, Command, SENSE_LEN, ScsiStatus, Sense};
 use tracing::{debug, info};
 
-use super::error::{TransportError, TransportErrorKind};
+use super::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
 use super::log;
 use super::pipes::{Endpoint, PipeError, Pipes};
 use super::workload::{CommandEnd, JobData, Workload};
@@ -263,15 +263,11 @@ impl<P: Pipes> Transport for BulkOnly<P> {
         // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
         // is gone gets no port reset.
         if self.lanes.iter().any(TransferLane::is_in_flight) {
-            if self.is_gone {
-                return Err(PipeError::Disconnected.during("preparing the queue"));
-            }
-            let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
-            return Err(still_out.during("preparing the queue"));
+            return Err(if self.is_gone { PipeError::Disconnected.during(PREPARING) } else { still_in_flight() });
         }
         let len = workload.buffer_len();
         let data = self.transfer(TransferPurpose::Data);
-        self.pipes.reserve(data, len).map_err(|error| error.during("preparing the queue"))?;
+        self.pipes.reserve(data, len).map_err(|error| error.during(PREPARING))?;
         let is_timed = workload.is_timed() || log::is_on();
         while let Some(job) = workload.next(&mut self.buffer(TransferPurpose::Data)[..len]) {
             let job = job.clamped(len);

@@ -4,15 +4,14 @@ use std::time::{Duration, Instant};
 
 use super::Uas;
 use super::slot::{Busy, Part};
-use crate::bridge::error::{TransportError, TransportErrorKind};
+use crate::bridge::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
 use crate::bridge::log;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped};
 use crate::bridge::workload::{CommandEnd, JobData, Workload};
 
 /// Maximum wait if no transfer in flight has an earlier deadline.
 const IDLE: Duration = Duration::from_secs(1);
-/// Names of the queue's activities in errors.
-const PREPARING: &str = "preparing the queue";
+/// Name of the queue's activity in errors.
 const QUEUE: &str = "the queue";
 
 impl<P: Pipes> Uas<P> {
@@ -25,8 +24,7 @@ impl<P: Pipes> Uas<P> {
         // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
         // is gone gets no port reset before: `failed` tries one, and finds it gone.
         if self.in_flight > 0 {
-            let still_out = PipeError::Other("transfers of an earlier command are still in flight".to_owned());
-            return Err(still_out.during(PREPARING));
+            return Err(still_in_flight());
         }
         let len = workload.buffer_len();
         for at in 0..depth {

@@ -84,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = Screen::backup(context, &mut *port, FlashStep::Backup, interrupt)?;
     let folder = match &args.output {
         Some(folder) => folder.clone(),
-        None => args.place.folder(context)?.join(backup.folder_name()),
+        None => args.place.folder()?.join(backup.folder_name()),
     };
     let saved = backup_folder::save(&backup, &folder)?;
     let firmware = backup.firmware();

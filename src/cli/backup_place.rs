@@ -1,19 +1,17 @@
-//! Where backups go: the option, and the folder that it, the environment or the configuration file names.
+//! Where backups go: the option, and the folder that it or the environment names.
 
 use std::env;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use etcetera::BaseStrategy as _;
 use thiserror::Error;
 
-use super::context::Context;
-
 /// The option that says where backups go.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct BackupPlace {
-    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR or the configuration file
-    /// names, or in asmpatch/backups in the platform's data folder.
+    /// Create the backup's folder here; by default in the folder that ASMPATCH_BACKUP_DIR names, or in
+    /// asmpatch/backups in the platform's data folder.
     #[arg(long, value_name = "DIR")]
     backup_dir: Option<PathBuf>,
 }
@@ -27,14 +25,14 @@ impl BackupPlace {
         Some(option)
     }
 
-    /// Returns the backup folder: from the option, the environment, the configuration file, or the platform's default.
+    /// Returns the backup folder: from the option, the environment, or the platform's default.
     ///
     /// # Errors
     /// [`NoBackupPlace`] if the system names no data folder.
-    pub fn folder(&self, context: &Context) -> Result<PathBuf, NoBackupPlace> {
+    pub fn folder(&self) -> Result<PathBuf, NoBackupPlace> {
         let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
         let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
-        if let Some(folder) = named.or_else(|| context.settings.backup_dir().map(Path::to_owned)) {
+        if let Some(folder) = named {
             return Ok(folder);
         }
         let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;

@@ -9,12 +9,12 @@ use asm2464::interrupt::Interrupted;
 use asm2464_host::usb::sysfs::TunnelledDevice;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::unit::OpenError;
+use clap::ColorChoice;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
 use super::errors;
 use super::harmless::{Harmless, causes};
-use super::settings::{ColorChoice, Settings};
 use super::{fold, print, terminal};
 
 /// The settings of one run that every subcommand needs.
@@ -25,8 +25,6 @@ pub struct Context {
     /// Whether to print digests whole.
     is_verbose: bool,
     json: bool,
-    /// The configuration file.
-    pub(super) settings: Settings,
 }
 
 /// A failure as `--json` prints it.
@@ -102,15 +100,15 @@ fn folded(line: &str, width: usize) -> String {
 
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints digests
-    /// whole, `json` says whether the result is printed as JSON, `settings` is the configuration file.
-    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool, settings: Settings) -> Self {
+    /// whole, `json` says whether the result is printed as JSON.
+    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { is_quiet, is_verbose, json, settings }
+        Self { is_quiet, is_verbose, json }
     }
 
     /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.

@@ -111,7 +111,7 @@ impl print::Document for DoctorJson<'_> {
 /// # Errors
 /// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
 /// of the unit are results, not errors.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
@@ -133,7 +133,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let mut diagnosis = diagnose(&seen);
-    let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix(), context);
+    let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }

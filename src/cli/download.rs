@@ -18,7 +18,6 @@ use tracing::info;
 use super::context::Context;
 use super::errors::Exit;
 use super::output::{self, OutputError};
-use super::settings::TIMEOUT_S;
 use super::{print, terminal};
 use crate::interrupt;
 
@@ -65,7 +64,7 @@ pub struct Args {
     offline: bool,
 
     /// Give up on a server that doesn't answer for this long, or falls silent.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(TIMEOUT_S))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 
     /// Print what was fetched as JSON.

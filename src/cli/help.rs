@@ -90,7 +90,7 @@ mod tests {
         command.build();
         let list = command.find_subcommand_mut("list").unwrap();
         let short = list.render_help().to_string();
-        assert!(!short.contains("--log-file") && !short.contains("--no-config"), "{short}");
+        assert!(!short.contains("--log-file") && !short.contains("--color"), "{short}");
         assert!(list.render_long_help().to_string().contains("--log-file"));
     }
 

@@ -14,7 +14,6 @@ use asmpatch_core::fetch::{Cache, CacheError, Manifests};
 use asmpatch_core::patch::{Library, Patch, Receipt};
 use asmpatch_core::shell;
 
-use super::context::Context;
 use super::input;
 
 /// The option that adds patches to the embedded ones.
@@ -169,15 +168,14 @@ impl KnownUnits {
     }
 }
 
-/// Returns the cache that `asmpatch download` fills without `--cache-dir`: from the environment, the configuration
-/// file, or the platform's default.
+/// Returns the cache that `asmpatch download` fills without `--cache-dir`: from the environment, or the platform's
+/// default.
 ///
 /// # Errors
 /// Fails if the system names no cache folder.
-pub fn cache(context: &Context) -> Result<Cache, CacheError> {
-    match (env::var_os("ASMPATCH_CACHE_DIR"), context.settings.cache_dir()) {
-        (Some(folder), _) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
-        (_, Some(folder)) => Ok(Cache::at(folder)),
+pub fn cache() -> Result<Cache, CacheError> {
+    match env::var_os("ASMPATCH_CACHE_DIR") {
+        Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
         _ => Cache::of_user(),
     }
 }

@@ -54,7 +54,7 @@ asm2464::coded!(NoImage => "asmpatch::elf::no_image");
 ///
 /// # Errors
 /// Fails if the ELF file yields no hunks, or if the image is unknown.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let Args { elf, site, image, patches } = args;
     let manifests = crate::embedded::manifests(&[])?;
     let library = patches.load(&manifests)?;
@@ -70,7 +70,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
         None => {
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = known::cache(context)?.load(manifest)?.ok_or(NoImage)?;
+            let bytes = known::cache()?.load(manifest)?.ok_or(NoImage)?;
             (Image::parse(&bytes)?, manifest.sha256)
         }
     };

@@ -42,7 +42,6 @@ mod proof;
 mod reset;
 mod restore;
 mod run;
-mod settings;
 mod table;
 pub(crate) mod terminal;
 mod udev;
@@ -56,12 +55,10 @@ mod virtual_unit;
 mod wrap;
 mod xdata;
 
-use std::env;
 use std::process::ExitCode;
 
 use asmpatch_core::failure::AnyFailure;
-use clap::error::ErrorKind;
-use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
+use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::context::Context;
 use self::errors::Exit;
@@ -69,7 +66,6 @@ pub use self::flash::recovery;
 use self::log::LogArgs;
 pub(crate) use self::print::has_json;
 pub(crate) use self::reset::tell_ports_left_off;
-use self::settings::{ColorChoice, ConfigFile, Settings};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
@@ -92,15 +88,12 @@ pub struct Cli {
     #[command(flatten)]
     log: LogArgs,
 
-    #[command(flatten)]
-    config_file: ConfigFile,
-
     #[command(subcommand)]
     command: CliCommand,
 }
 
-const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours, log, \
-configuration file.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
+const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours and \
+log.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
 5 refused for safety, 130 interrupted.";
 
 /// The subcommands, in the order in which you use them.
@@ -170,10 +163,7 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let exit = run_reported().map_or_else(
         |error| {
-            if error.kind() == ErrorKind::MissingSubcommand && env::args_os().len() == 1 {
-                // ASMPATCH_CONFIG counts as an argument, so clap took the command line for an incomplete one.
-                err!("{}", command().render_help().ansi());
-            } else if error.use_stderr() {
+            if error.use_stderr() {
                 err!("{}", error.render().ansi());
             } else {
                 // Help and version, on stdout and with status 0.
@@ -187,32 +177,17 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit)
 }
 
-/// Parses the arguments. Also returns whether the result is wanted as JSON.
-fn parse(command: clap::Command) -> Result<(Cli, bool), clap::Error> {
-    let matches = command.try_get_matches()?;
-    let wants_json = wants_json(&matches);
-    by_hand::note(&matches);
-    Cli::from_arg_matches(&matches).map(|cli| (cli, wants_json))
-}
-
 /// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
 fn run_reported() -> Result<Exit, clap::Error> {
-    let (mut cli, mut wants_json) = parse(command())?;
-    let loaded = Settings::load(&cli.config_file);
-    if let Ok(settings) = &loaded
-        && !settings.is_empty()
-    {
-        // The file's values become the options' defaults, so parse the command line again with them.
-        (cli, wants_json) = parse(settings.defaults_of(command()))?;
-    }
-    let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
-    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);
-    let mut log = None;
-    let outcome = loaded.and_then(|_| {
-        // Start the log before anything else: a file that can't be written stops the command.
-        log = cli.log.start()?;
-        dispatch(cli.command, &context)
-    });
+    let matches = command().try_get_matches()?;
+    by_hand::note(&matches);
+    let cli = Cli::from_arg_matches(&matches)?;
+    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json(&matches));
+    // Start the log before anything else: a file that can't be written stops the command.
+    let (log, outcome) = match cli.log.start() {
+        Ok(log) => (log, dispatch(cli.command, &context)),
+        Err(error) => (None, Err(error.into())),
+    };
     let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
         Exit::of(failure.coded())

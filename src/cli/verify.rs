@@ -159,7 +159,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests, context);
+    let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests);
     let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
@@ -240,11 +240,11 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownIma
 /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file, so
 /// that nothing is read or built for good files. A cache that can't be read counts as empty: the report only gets
 /// shorter.
-fn original(sha256: &Sha256Digest, named: &[ImageFile], manifests: &Manifests, context: &Context) -> Option<Image> {
+fn original(sha256: &Sha256Digest, named: &[ImageFile], manifests: &Manifests) -> Option<Image> {
     if let Some(file) = named.iter().find(|file| file.sha256 == *sha256) {
         return Some(file.image.clone());
     }
-    let cached = || Image::parse(&known::cache(context).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok();
+    let cached = || Image::parse(&known::cache().ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok();
     Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
 }
 

@@ -286,7 +286,6 @@ fn run_counts_the_same_instructions() {
                         .map(|cdb| format!("--cdb={cdb}")),
                 )
                 .arg(&path)
-                .env("ASMPATCH_CONFIG", "")
                 .output()
                 .unwrap();
             let report = schemas::parse(&["run"], &output.stdout);

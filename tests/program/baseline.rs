@@ -10,7 +10,7 @@ use crate::schemas;
 
 fn bench(folder: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(folder).env("ASMPATCH_CONFIG", "").env("NO_COLOR", "1");
+    command.current_dir(folder).env("NO_COLOR", "1");
     command.args(["bench", "--device", "virtual:unit", "--seconds", "0.005", "--repetitions", "1"]);
     command.args(words).output().unwrap()
 }

@@ -21,13 +21,7 @@ fn image(variable: &str) -> PathBuf {
 
 fn run(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command
-        .current_dir(home)
-        .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
-        .args(words)
-        .output()
-        .unwrap()
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
 }
 
 fn asmpatch(home: &Path, words: &[&str]) {

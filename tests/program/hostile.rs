@@ -27,12 +27,7 @@ fn workspace() -> tempfile::TempDir {
 
 fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(PROGRAM);
-    command
-        .current_dir(folder)
-        .env("ASMPATCH_CACHE_DIR", "cache")
-        .env("ASMPATCH_CONFIG", "")
-        .env("NO_COLOR", "1")
-        .args(arguments);
+    command.current_dir(folder).env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").args(arguments);
     command.output().unwrap()
 }
 
@@ -251,7 +246,6 @@ fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
     make_fifo(&fifo);
     let mut child = Command::new(PROGRAM)
         .current_dir(folder.path())
-        .env("ASMPATCH_CONFIG", "")
         .args(["download", "--from", "fifo", "--cache-dir", "cache"])
         .stderr(Stdio::null())
         .spawn()
@@ -272,13 +266,7 @@ fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_
          '{PROGRAM}' backup --device virtual:unit -o units/before && \
          '{PROGRAM}' flash patched.bin --device virtual:unit --backup-dir units --yes"
     );
-    let output = Command::new("sh")
-        .arg("-c")
-        .arg(script)
-        .current_dir(folder.path())
-        .env("ASMPATCH_CONFIG", "")
-        .output()
-        .unwrap();
+    let output = Command::new("sh").arg("-c").arg(script).current_dir(folder.path()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mode = |name: &str| fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o7777;
     for name in ["units", "units/before", "unit"] {
@@ -305,7 +293,7 @@ fn a_folder_whose_name_is_not_utf_8_costs_no_json() {
         ("flash", &["flash", "patched.bin", "--yes", "--json", "--backup-dir"]),
     ] {
         let mut command = Command::new(PROGRAM);
-        command.current_dir(folder.path()).env("ASMPATCH_CONFIG", "").args(words).arg(backups);
+        command.current_dir(folder.path()).args(words).arg(backups);
         let output = command.args(["--device", "virtual:unit"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document = schemas::parse(&[name], &output.stdout);

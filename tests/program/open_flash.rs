@@ -34,13 +34,7 @@ impl Rig {
 
     fn run(&self, words: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command
-            .current_dir(self.home.path())
-            .env("ASMPATCH_BACKUP_DIR", "backups")
-            .env("ASMPATCH_CONFIG", "")
-            .args(words)
-            .output()
-            .unwrap()
+        command.current_dir(self.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
     }
 
     fn asmpatch(&self, words: &[&str]) -> String {

@@ -15,14 +15,7 @@ fn image(variable: &str) -> Image {
 
 fn run(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command
-        .current_dir(home)
-        .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
-        .env("NO_COLOR", "1")
-        .args(words)
-        .output()
-        .unwrap()
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").env("NO_COLOR", "1").args(words).output().unwrap()
 }
 
 fn said(output: &Output) -> String {

@@ -35,7 +35,6 @@ fn session(folder: &Path) -> String {
             .current_dir(folder)
             .env("ASMPATCH_DEVICE", "virtual:dock")
             .env("ASMPATCH_BACKUP_DIR", "backups")
-            .env("ASMPATCH_CONFIG", "")
             .output()
             .unwrap();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));

@@ -13,7 +13,7 @@ use crate::schemas;
 
 fn asmpatch(folder: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(folder).env("ASMPATCH_CONFIG", "").env("NO_COLOR", "1").args(words);
+    command.current_dir(folder).env("NO_COLOR", "1").args(words);
     command
 }
 

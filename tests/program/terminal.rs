@@ -31,7 +31,7 @@ pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
     let mut command = Command::new("sh");
     command.args(["-c", &format!("stty cols {COLUMNS} rows 24; {line}")]).current_dir(folder);
-    command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR").env("ASMPATCH_CONFIG", "");
+    command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR");
     command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
     command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");
     command.stdin(theirs.try_clone().unwrap()).stdout(theirs.try_clone().unwrap()).stderr(theirs);

@@ -65,8 +65,6 @@ fn transcripts_show_what_the_program_prints() {
     for folder in ["wrap.in", "doctor.in", "log.in", "run.in"] {
         write(&cli.join(folder).join("open.bin"), &practice::open_image().to_file());
     }
-    // One byte more than asmpatch reads of a text file.
-    write(&cli.join("configuration-file.in/oversized.toml"), &vec![b' '; (1 << 20) + 1]);
     // The reset vector jumps to itself.
     let mut stuck = practice::image();
     assert!(stuck.replace(BodyOffset(0), &[0x80, 0xFE]));
@@ -81,7 +79,6 @@ fn transcripts_show_what_the_program_prints() {
     cases
         .env("ASMPATCH_CACHE_DIR", "cache")
         .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
         .env("NO_COLOR", "1")
         .case("tests/cli/*.md");
     if cfg!(unix) {

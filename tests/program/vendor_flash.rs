@@ -6,13 +6,7 @@ use crate::schemas;
 
 fn asmpatch(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    let output = command
-        .current_dir(home)
-        .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
-        .args(words)
-        .output()
-        .unwrap();
+    let output = command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     output
 }

@@ -9,7 +9,7 @@ fn a_whole_page_is_read_and_watched() {
     let home = tempfile::tempdir().unwrap();
     let words = ["xdata", "read", "0", "0x10000", "--watch", "0.1", "--json", "--device", "virtual:unit"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    let output = command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(words).output().unwrap();
+    let output = command.current_dir(home.path()).args(words).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = schemas::parse(&words, &output.stdout);
     assert_eq!(read["bytes"].as_str().map(str::len), Some(2 * 0x1_0000));
@@ -22,7 +22,7 @@ fn a_unit_that_leaves_the_bus_because_its_register_was_written_has_done_what_was
     let write = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
         let device = ["--yes", "--device", "virtual:unit"];
-        let output = command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(words).args(device).output();
+        let output = command.current_dir(home.path()).args(words).args(device).output();
         let output = output.unwrap();
         (output.status.code(), String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
     };

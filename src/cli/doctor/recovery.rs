@@ -12,7 +12,6 @@ use asmpatch_core::shell;
 
 use super::diagnose::Diagnosis;
 use crate::cli::backup_place::BackupPlace;
-use crate::cli::context::Context;
 use crate::cli::flash::own_backup::{lines, offers};
 use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand, with_options};
 
@@ -27,14 +26,14 @@ pub(super) struct Recovery {
 impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
-    pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str, context: &Context) -> Option<Self> {
+    pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
         // Nothing brings back what is in a record.
         if unit.state != BridgeState::BootLoader || unit.location.is_replay() {
             return None;
         }
         let device = unit.location.to_string();
         let flash = format!("`asmpatch flash IMAGE --device {} --no-backup{suffix}`", shell::word(&device));
-        Some(match BackupPlace::default().folder(context) {
+        Some(match BackupPlace::default().folder() {
             Ok(folder) => Self::from_folder(unit, &folder, library, &flash, suffix),
             Err(error) => {
                 Self { actions: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }

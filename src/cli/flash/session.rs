@@ -71,7 +71,7 @@ impl<'a> WritingSession<'a> {
         let interrupt = interrupt::install();
         let recording = args.pcap.start()?;
         let capture = recording.capture();
-        let backup_into = (!args.no_backup).then(|| args.backup_place.folder(context)).transpose()?;
+        let backup_into = (!args.no_backup).then(|| args.backup_place.folder()).transpose()?;
         let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
             ([], true) => unit::ports(&devices, capture)?.into_iter().map(there).collect(),
@@ -183,7 +183,7 @@ impl<'a> WritingSession<'a> {
         let at_stake: Vec<&mut PreparedUnit> =
             units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
         // Without a place for backups there are none.
-        let folder = self.args.backup_place.folder(self.context).ok();
+        let folder = self.args.backup_place.folder().ok();
         let Some(folder) = folder.filter(|_| !at_stake.is_empty()) else { return Ok(()) };
         let filed = backup_folder::filed(&folder)?;
         for unit in at_stake {

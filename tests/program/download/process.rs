@@ -18,7 +18,7 @@ fn workspace(urls: &[String]) -> tempfile::TempDir {
 }
 
 fn arguments(command: &mut Command, folder: &Path) {
-    command.current_dir(folder).env_remove("ASMPATCH_CACHE_DIR").env("ASMPATCH_CONFIG", "").args([
+    command.current_dir(folder).env_remove("ASMPATCH_CACHE_DIR").args([
         "download",
         "test",
         "--manifest-dir",

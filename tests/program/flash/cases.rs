@@ -265,12 +265,7 @@ fn the_image_that_is_flashed_is_what_the_unit_then_holds() {
 pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
     let binary = env!("CARGO_BIN_EXE_asmpatch");
     let mut command = std::process::Command::new(binary);
-    command
-        .current_dir(home)
-        .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
-        .args(words)
-        .args(["--yes", "--json"]);
+    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
     command.output().unwrap()
 }
 
@@ -288,13 +283,7 @@ pub fn flashing(rig: &Rig) -> std::process::Child {
     let before = rig.cells()[0x100..0x104].to_vec();
     write_image(home, &patched());
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).env("ASMPATCH_CONFIG", "").args([
-        "flash",
-        "patched.bin",
-        "--device",
-        "virtual:unit",
-        "--yes",
-    ]);
+    command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The erase reaches the file at once.
     let has_begun = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before;

@@ -81,7 +81,6 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
             .args(["-c", &script])
             .env("ASMPATCH", env!("CARGO_BIN_EXE_asmpatch"))
             .env("ASMPATCH_BACKUP_DIR", "backups")
-            .env("ASMPATCH_CONFIG", "")
             .current_dir(rig.home.path())
             .stdout(std::process::Stdio::null())
             .status();

@@ -22,7 +22,7 @@ fn interrupted(erased: bool) -> (Rig, Vec<u8>) {
 
 fn backup(rig: &Rig) {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
     assert!(command.args(["backup", "--device", "virtual:unit"]).status().unwrap().success());
 }
 
@@ -39,7 +39,7 @@ fn flash(rig: &Rig, options: &[&str]) -> Value {
 
 fn doctor(rig: &Rig) -> Value {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
     let output = command.args(["doctor", "--device", "virtual:unit", "--json"]).output().unwrap();
     schemas::parse(&["doctor"], &output.stdout)
 }
@@ -117,7 +117,7 @@ fn another_units_backup_in_the_same_folder_changes_nothing() {
     other.cells();
     fs::rename(other.dir(), rig.home.path().join("elsewhere")).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").env("ASMPATCH_CONFIG", "");
+    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
     assert!(command.args(["backup", "--device", "virtual:elsewhere"]).status().unwrap().success());
     assert!(doctor(&rig).get("recovery").is_none());
     assert_eq!(flash(&rig, &["--no-backup"])["ok"], true);

@@ -23,9 +23,5 @@ fn the_commands_print_what_the_transcripts_show() {
     ] {
         std::fs::write(folder.join(name), image.to_file()).unwrap();
     }
-    trycmd::TestCases::new()
-        .env("NO_COLOR", "1")
-        .env("ASMPATCH_BACKUP_DIR", "backups")
-        .env("ASMPATCH_CONFIG", "")
-        .case("tests/cli/flash/*.md");
+    trycmd::TestCases::new().env("NO_COLOR", "1").env("ASMPATCH_BACKUP_DIR", "backups").case("tests/cli/flash/*.md");
 }

@@ -140,12 +140,7 @@ fn a_flash_completes_although_its_output_is_lost() {
         // The pipeline's status would be its reader's, so save asmpatch's.
         let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
         let binary = env!("CARGO_BIN_EXE_asmpatch");
-        std::process::Command::new("sh")
-            .current_dir(home)
-            .env("ASMPATCH_CONFIG", "")
-            .args(["-c", &line, binary])
-            .status()
-            .unwrap();
+        std::process::Command::new("sh").current_dir(home).args(["-c", &line, binary]).status().unwrap();
         assert_eq!(fs::read_to_string(home.join("status")).unwrap().trim(), "0", "{lost}");
         let file = patched.image.to_file();
         assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
@@ -273,13 +268,7 @@ fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit()
     let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
     let run = |more: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command
-            .current_dir(home)
-            .env("ASMPATCH_BACKUP_DIR", "backups")
-            .env("ASMPATCH_CONFIG", "")
-            .args(&words)
-            .arg("--json")
-            .args(more);
+        command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         let units = schemas::parse(&["flash"], &output.stdout);
         (output.status.code(), units)
@@ -306,11 +295,7 @@ fn backups_go_to_the_data_folder_unless_another_is_named() {
     let home = rig.home.path();
     let backup = |variable: Option<&str>, words: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command
-            .current_dir(home)
-            .env_remove("ASMPATCH_BACKUP_DIR")
-            .env("ASMPATCH_CONFIG", "")
-            .env("XDG_DATA_HOME", home.join("data"));
+        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
         command.args(["backup", "--device", "virtual:unit"]).args(words);
         if let Some(folder) = variable {
             command.env("ASMPATCH_BACKUP_DIR", folder);
@@ -335,7 +320,7 @@ fn two_docks_with_open_firmware_and_the_same_flash_have_backups_of_their_own() {
     let backup = |unit: &str| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
         let device = format!("virtual:{unit}");
-        command.current_dir(home.path()).env("ASMPATCH_CONFIG", "").args(["backup", "--device", &device]);
+        command.current_dir(home.path()).args(["backup", "--device", &device]);
         let output = command.args(["--backup-dir", "kept"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
@@ -354,45 +339,4 @@ fn two_docks_with_open_firmware_and_the_same_flash_have_backups_of_their_own() {
         let manifest = fs::read_to_string(home.path().join("kept").join(folder).join("backup.toml")).unwrap();
         assert!(manifest.contains(&format!("device = \"virtual:{unit}\"")), "{manifest}");
     }
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_configuration_file_at_the_platforms_place_is_read_unless_another_or_none_is_wanted() {
-    let rig = Rig::new("");
-    let home = rig.home.path();
-    let file = home.join("xdg/asmpatch/config.toml");
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let backup = |config: Option<&str>, words: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env_remove("ASMPATCH_CONFIG");
-        command.env("XDG_DATA_HOME", home.join("data")).env("XDG_CONFIG_HOME", home.join("xdg"));
-        config.map(|file| command.env("ASMPATCH_CONFIG", file));
-        let output = command.args(["backup", "--device", "virtual:unit"]).args(words).output().unwrap();
-        (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
-    };
-    let goes_to = |(status, told): (Option<i32>, String), folder: &str| {
-        assert!(status == Some(0) && told.contains(&format!("{folder}/asmpatch-backup-")), "{folder}: {told}");
-    };
-    goes_to(backup(None, &[]), "data/asmpatch/backups");
-    fs::write(&file, "backup-dir = 'kept'\n").unwrap();
-    fs::write(home.join("other.toml"), "backup-dir = 'other'\n").unwrap();
-    goes_to(backup(None, &[]), "xdg/asmpatch/kept");
-    goes_to(backup(Some("other.toml"), &[]), "other");
-    goes_to(backup(Some("other.toml"), &["--config", file.to_str().unwrap()]), "xdg/asmpatch/kept");
-    goes_to(backup(None, &["--backup-dir", "mine"]), "mine");
-    assert!(backup(None, &["-o", "this"]).1.contains("backup    this"));
-
-    fs::write(&file, "backup-folder = 'kept'\n").unwrap();
-    let (status, told) = backup(None, &["-o", "never"]);
-    assert!(status == Some(3) && told.contains("unknown field `backup-folder`"), "{told}");
-    assert!(!home.join("never").exists());
-    goes_to(backup(None, &["--no-config"]), "data/asmpatch/backups");
-    goes_to(backup(Some(""), &[]), "data/asmpatch/backups");
-    let (status, told) = backup(Some("missing.toml"), &[]);
-    assert!(status == Some(3) && told.contains("cannot read missing.toml"), "{told}");
-    // A folder in place of the file can only be a mistake.
-    fs::remove_file(&file).unwrap();
-    fs::create_dir(&file).unwrap();
-    assert_eq!(backup(None, &[]).0, Some(3));
 }

@@ -32,6 +32,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut unit = plain::responder(command_us)?;
     let listener = Listener::bind(&address.parse()?)?;
-    serve(&mut unit, &listener, None, false, interrupt::install(), &mut |_| {})?;
+    serve(&mut unit, &listener, false, interrupt::install(), &mut |_| {})?;
     Ok(())
 }

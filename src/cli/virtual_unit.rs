@@ -5,7 +5,6 @@ use std::thread;
 
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
-use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};
 use asm2464_host::bridge::Location;
@@ -15,7 +14,6 @@ use thiserror::Error;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::pcap::PcapArgs;
 use crate::interrupt;
 
 /// Work with virtual units.
@@ -59,9 +57,6 @@ struct ServeArgs {
     /// The unit's folder, created if missing.
     #[arg(long, value_name = "virtual:DIR", required = true, value_parser = unit_folder)]
     device: Vec<Box<Path>>,
-
-    #[command(flatten)]
-    pcap: PcapArgs,
 
     /// End when the first guest has left.
     #[arg(long)]
@@ -108,13 +103,10 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     }
     let interrupt = interrupt::install();
     let practice_image = practice::image().to_file();
-    let recording = args.pcap.start()?;
     let mut served = Vec::new();
     for (address, dir) in args.listen.iter().zip(&args.device) {
         let unit = VirtualUnit::open(dir, Some(&practice_image))?;
-        // Each unit gets its own bus, numbered from 1 in the order given.
-        let bus = recording.capture().map(Capture::bus);
-        served.push((unit, Listener::bind(address)?, bus));
+        served.push((unit, Listener::bind(address)?));
         if !context.is_quiet {
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
@@ -123,11 +115,11 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     thread::scope(|scope| {
         let serving: Vec<_> = served
             .iter_mut()
-            .map(|(unit, listener, bus)| {
+            .map(|(unit, listener)| {
                 scope.spawn(move || {
                     let address = listener.address().clone();
                     let report = &mut |report| tell(context, &address, report);
-                    serve(unit, listener, bus.as_ref(), args.once, interrupt, report)
+                    serve(unit, listener, args.once, interrupt, report)
                 })
             })
             .collect();

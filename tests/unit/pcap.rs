@@ -2,11 +2,8 @@
 use std::path::PathBuf;
 use std::process::Command as Process;
 
-use asm2464::scsi::Command;
-use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464_chip::practice;
-use asm2464_dock::pcap::{Bus, Capture, Device, End};
-use asm2464_dock::virtual_unit::usbredir::{Capabilities, Outbox, Session};
+use asm2464_dock::pcap::{Capture, Device, End};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Watch};
 
@@ -106,74 +103,6 @@ fn a_unit_that_starts_over_is_another_device_on_its_bus() {
     assert_eq!(descriptors, 2);
 }
 
-/// A usbredir guest that reads the descriptors, selects UAS, and sends commands to stream 1.
-struct Guest<'u> {
-    session: Session<'u>,
-    out: Outbox,
-}
-
-impl<'u> Guest<'u> {
-    fn connect(unit: &'u mut VirtualUnit, bus: Bus) -> Self {
-        let mut hello = vec![0; 12 + 64];
-        hello[4] = 68;
-        hello.extend(Capabilities::OURS.0.to_le_bytes());
-        let mut guest = Self { session: Session::new(unit, Some(bus)), out: Outbox::default() };
-        guest.send(&hello);
-        guest
-    }
-
-    fn send(&mut self, bytes: &[u8]) {
-        self.session.receive(bytes, &mut self.out, &mut |_| {}).unwrap();
-        self.out.advance(self.out.unsent().len());
-    }
-
-    fn packet(&mut self, kind: u32, id: u64, body: &[u8]) {
-        let header = [kind.to_le_bytes(), (body.len() as u32).to_le_bytes()];
-        self.send(&[header.as_flattened(), &id.to_le_bytes(), body].concat());
-    }
-
-    fn get_descriptor(&mut self, kind: u8, len: u8) {
-        self.packet(100, 1, &[0x80, 6, 0x80, 0, 0, kind, 0, 0, len, 0]);
-    }
-
-    fn bulk(&mut self, id: u64, endpoint: u8, len: u16, data: &[u8]) {
-        let stream = u8::from(endpoint != 0x04);
-        let [low, high] = len.to_le_bytes();
-        self.packet(101, id, &[&[endpoint, 0, low, high, stream, 0, 0, 0, 0, 0], data].concat());
-    }
-}
-
-fn usbredir() -> Recorded {
-    recorded(|capture| {
-        let mut unit = unit("");
-        let mut guest = Guest::connect(&mut unit, capture.bus());
-        guest.get_descriptor(1, 18);
-        guest.get_descriptor(2, 255);
-        guest.packet(6, 2, &[1]);
-        guest.packet(9, 3, &[0, 1]);
-        for (id, command) in [(10, Command::Inquiry { len: 36 }), (20, Command::TestUnitReady)] {
-            let iu = CommandIu { tag: Tag(1), lun: 0, cdb: command.cdb() }.to_bytes();
-            guest.bulk(id, 0x83, 96, &[]);
-            if id == 10 {
-                guest.bulk(id + 1, 0x81, 36, &[]);
-            }
-            guest.bulk(id + 2, 0x04, iu.len() as u16, &iu);
-        }
-        // A read without a command, which is then cancelled; then an endpoint that doesn't exist.
-        guest.bulk(30, 0x83, 96, &[]);
-        guest.packet(21, 30, &[]);
-        guest.bulk(31, 0x85, 96, &[]);
-    })
-}
-
-#[test]
-fn a_guest_over_usbredir_is_recorded_with_what_it_takes_back() {
-    let events = events(&usbredir());
-    let statuses: Vec<(char, u8, i32)> =
-        events[events.len() - 4..].iter().map(|event| (event.0, event.1, event.2)).collect();
-    assert_eq!(statuses, [('S', 0x83, -115), ('C', 0x83, -2), ('S', 0x85, -115), ('E', 0x85, -2)]);
-}
-
 /// The fields of each packet that matches a Wireshark filter, one line per packet.
 fn tshark(file: &Recorded, filter: &str, fields: &[&str]) -> Vec<String> {
     let mut tshark = Process::new("tshark");
@@ -211,16 +140,6 @@ fn tshark_decodes_scsi_over_uas() {
     let statuses = tshark(&file, "uasp.iu_id == 3", &["scsi.status", "scsi.sns.ascascq"]);
     assert_eq!(statuses, ["0x00 ", "0x00 ", "0x00 ", "0x02 0x2100", "0x00 "]);
     assert_eq!(tshark(&file, "_ws.malformed", &["frame.number"]), [""; 0]);
-}
-
-#[test]
-#[ignore = "needs tshark"]
-fn tshark_decodes_what_a_guest_does_over_usbredir() {
-    let file = usbredir();
-    assert_eq!(tshark(&file, "uasp.iu_id == 1", &["scsi_sbc.opcode"]), ["0x12", "0x00"]);
-    assert_eq!(tshark(&file, "uasp.iu_id == 3", &["scsi_sbc.opcode", "scsi.status"]), ["0x12 0x00", "0x00 0x02"]);
-    let control = tshark(&file, "usb.transfer_type == 2 && usb.urb_type == 'S'", &["usb.setup.bRequest"]);
-    assert_eq!(control, ["6", "6", "9", "11"]);
 }
 
 #[test]

@@ -60,8 +60,6 @@ pub enum End {
     Babble,
     /// The device has left the bus.
     Disconnected,
-    /// The host refused the transfer: there is no such endpoint.
-    NoEndpoint,
     /// Any other failure.
     Failed,
 }
@@ -72,7 +70,7 @@ impl End {
         match self {
             Self::Done => 0,
             Self::Stall => -32,
-            Self::Cancelled | Self::NoEndpoint => -2,
+            Self::Cancelled => -2,
             Self::Babble => -75,
             Self::Disconnected => -108,
             Self::Failed => -71,
@@ -95,7 +93,7 @@ impl Device {
 
     /// Records that a transfer has ended. `length` bytes moved; `data` are those that came from the device.
     pub fn complete(&self, urb: Urb, end: End, length: usize, data: &[u8]) {
-        let event = if end == End::NoEndpoint { UsbmonEvent::SubmissionError } else { UsbmonEvent::Completion };
+        let event = UsbmonEvent::Completion;
         let (device, bus) = (self.address, self.bus);
         self.capture.record(Header { event, device, bus, setup: None, status: end.status(), ..urb.0 }, length, data);
     }

@@ -5,7 +5,6 @@
 //! callback, as a panic.
 
 mod protocol;
-mod recorder;
 mod reply;
 mod request;
 mod server;

@@ -14,7 +14,6 @@ use super::reply::Outbox;
 use super::request::PacketError;
 use super::session::{GuestEvent, Session};
 use super::socket::{Address, Listener};
-use crate::pcap::Bus;
 use crate::virtual_unit::scenario::PowerOnState;
 use crate::virtual_unit::unit::VirtualUnit;
 
@@ -84,7 +83,7 @@ asm2464::coded!(ServeError => "asmpatch::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///
-/// Records the traffic on `bus`. The first guest finds the unit as it was opened, and each later one as after plugging it
+/// The first guest finds the unit as it was opened, and each later one as after plugging it
 /// in. When the connection ends for any reason, the cable is pulled.
 ///
 /// # Errors
@@ -92,7 +91,6 @@ asm2464::coded!(ServeError => "asmpatch::serve::wait");
 pub fn serve(
     unit: &mut VirtualUnit,
     listener: &Listener,
-    bus: Option<&Bus>,
     once: bool,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<ServerEvent>,
@@ -109,7 +107,7 @@ pub fn serve(
             unit.plug_in();
         }
         was_served = true;
-        let ended = Connection::new(peer, unit, bus).run(interrupt, progress);
+        let ended = Connection::new(peer, unit).run(interrupt, progress);
         unit.unplug();
         match ended {
             Ok(()) => progress.event(ServerEvent::Left),
@@ -132,17 +130,11 @@ struct Connection<'u> {
 }
 
 impl<'u> Connection<'u> {
-    fn new(peer: UnixStream, unit: &'u mut VirtualUnit, bus: Option<&Bus>) -> Self {
+    fn new(peer: UnixStream, unit: &'u mut VirtualUnit) -> Self {
         let mut outbox = Outbox::default();
         outbox.patience = Some(ANSWER_PATIENCE);
         outbox.hello();
-        Self {
-            peer,
-            session: Session::new(unit, bus.cloned()),
-            inbox: Inbox::default(),
-            outbox,
-            moved_at: Instant::now(),
-        }
+        Self { peer, session: Session::new(unit), inbox: Inbox::default(), outbox, moved_at: Instant::now() }
     }
 
     /// Serves until the peer leaves, or until Ctrl-C.

@@ -8,12 +8,9 @@ use asm2464::firmware::{BridgeState, UsbId};
 use bulk::Waiting;
 
 use super::protocol::{Capabilities, RedirStatus, slot};
-use super::recorder::ConnectionRecorder;
 use super::reply::Outbox;
 use super::request::{PacketError, Parser, Request, Setup};
-use crate::pcap::Bus;
 use crate::virtual_unit::descriptors::{STREAMS, Setting};
-use crate::virtual_unit::setup;
 use crate::virtual_unit::unit::{ControlAnswer, VirtualUnit};
 
 /// Events for the user who runs the server.
@@ -67,12 +64,11 @@ pub struct Session<'u> {
     silent: Vec<(u64, Setup)>,
     /// Buffers of answered packets, for reuse.
     spare: Vec<Vec<u8>>,
-    recorder: ConnectionRecorder,
 }
 
 impl<'u> Session<'u> {
-    /// Creates a session that has sent nothing yet. Records its traffic on `bus`.
-    pub fn new(unit: &'u mut VirtualUnit, bus: Option<Bus>) -> Self {
+    /// Creates a session that has sent nothing yet.
+    pub fn new(unit: &'u mut VirtualUnit) -> Self {
         Self {
             unit,
             parser: Parser::default(),
@@ -81,7 +77,6 @@ impl<'u> Session<'u> {
             waiting: Vec::new(),
             silent: Vec::new(),
             spare: Vec::new(),
-            recorder: ConnectionRecorder::new(bus),
         }
     }
 
@@ -156,7 +151,6 @@ impl<'u> Session<'u> {
                 } else {
                     RedirStatus::Stall
                 };
-                self.recorder.control(setup::set_configuration(value), &[], status);
                 out.configuration_status(id, status, self.configuration);
             }
             Request::GetConfiguration { id } => out.configuration_status(id, RedirStatus::Success, self.configuration),
@@ -169,7 +163,6 @@ impl<'u> Session<'u> {
                 } else {
                     RedirStatus::Stall
                 };
-                self.recorder.control(setup::set_interface(interface, alternate), &[], status);
                 out.alternate_status(id, status, interface, self.unit.alternate());
             }
             Request::GetAlternate { id, interface } => {
@@ -187,7 +180,7 @@ impl<'u> Session<'u> {
             Request::Cancel { id } => {
                 if let Some(at) = self.silent.iter().position(|(silent, _)| *silent == id) {
                     let (id, setup) = self.silent.remove(at);
-                    self.answer_control(id, &setup, RedirStatus::Cancelled, &[], &[], out);
+                    out.control(id, &setup, RedirStatus::Cancelled, &[], 0);
                 } else if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id) {
                     let waiting = self.waiting.remove(at);
                     self.conclude(waiting, RedirStatus::Cancelled, out);
@@ -203,22 +196,13 @@ impl<'u> Session<'u> {
         match self.unit.control(setup.packet, data) {
             Some(ControlAnswer::Done(mut back)) => {
                 back.truncate(setup.length());
-                self.answer_control(id, setup, RedirStatus::Success, data, &back, out);
+                let moved = if setup.is_in() { back.len() } else { data.len() };
+                out.control(id, setup, RedirStatus::Success, &back, moved as u16);
             }
             // The firmware does not answer. The guest gives up by itself, and cancels.
             Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => self.silent.push((id, *setup)),
-            _ => self.answer_control(id, setup, RedirStatus::Stall, &[], &[], out),
+            _ => out.control(id, setup, RedirStatus::Stall, &[], 0),
         }
-    }
-
-    /// Answers and records a control transfer. `data` came from the guest, `back` goes to it.
-    fn answer_control(&self, id: u64, setup: &Setup, status: RedirStatus, data: &[u8], back: &[u8], out: &mut Outbox) {
-        let moved = match status {
-            RedirStatus::Success if !setup.is_in() => data,
-            _ => back,
-        };
-        self.recorder.control(setup.packet, moved, status);
-        out.control(id, setup, status, back, moved.len() as u16);
     }
 
     /// Plugs and unplugs the unit in the guest as it comes and goes. Returns whether it did.
@@ -230,10 +214,7 @@ impl<'u> Session<'u> {
         if let Plug::In { attachment } = self.plug
             && now != Some(attachment)
         {
-            for waiting in std::mem::take(&mut self.waiting) {
-                self.recorder.ended(waiting.urb, RedirStatus::IoError, waiting.moved, &[]);
-            }
-            self.recorder.detached();
+            self.waiting.clear();
             self.silent.clear();
             out.device_disconnect();
             let acknowledges = self.parser.agreed.is_some_and(|agreed| agreed.has(Capabilities::DEVICE_DISCONNECT_ACK));
@@ -247,7 +228,6 @@ impl<'u> Session<'u> {
             let descriptors = self.unit.descriptors();
             out.device_connect(descriptors);
             self.plug = Plug::In { attachment };
-            self.recorder.attached();
             tell(GuestEvent::Plugged { id: descriptors.identity.id, state: descriptors.state });
         }
         self.plug != before

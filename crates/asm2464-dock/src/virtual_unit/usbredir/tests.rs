@@ -174,9 +174,7 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
         scope.spawn(|| {
-            serve(&mut unit, &listener, None, false, interrupt, &mut |report: ServerEvent| {
-                reports.send(report).unwrap()
-            })
+            serve(&mut unit, &listener, false, interrupt, &mut |report: ServerEvent| reports.send(report).unwrap())
         });
         let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
@@ -211,9 +209,7 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
         scope.spawn(|| {
-            serve(&mut unit, &listener, None, false, interrupt, &mut |report: ServerEvent| {
-                reports.send(report).unwrap()
-            })
+            serve(&mut unit, &listener, false, interrupt, &mut |report: ServerEvent| reports.send(report).unwrap())
         });
         let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
 
@@ -319,7 +315,7 @@ fn data_that_the_unit_does_not_take_is_held_up_to_a_limit() {
 #[test]
 fn answers_that_nobody_fetches_hold_the_requests_back() {
     let mut unit = unit(Behind::Gpu);
-    let mut session = Session::new(&mut unit, None);
+    let mut session = Session::new(&mut unit);
     let mut out = Outbox::default();
     let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
     // Almost full: each answer of the unit runs a chip.

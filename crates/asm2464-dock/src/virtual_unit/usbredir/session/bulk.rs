@@ -3,7 +3,6 @@
 use asm2464_host::bridge::Endpoint;
 
 use super::Session;
-use crate::pcap::Urb;
 use crate::virtual_unit::descriptors::STREAMS;
 use crate::virtual_unit::reply::Reply;
 use crate::virtual_unit::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
@@ -26,28 +25,25 @@ pub(super) struct Waiting {
     /// Data to the device, of which the unit has taken the first `moved` bytes; or the data received from it so far.
     data: Vec<u8>,
     pub(super) moved: usize,
-    /// The record of the traffic.
-    pub(super) urb: Option<Urb>,
 }
 
 impl Session<'_> {
     pub(super) fn bulk(&mut self, id: u64, bulk: Bulk, data: &[u8], out: &mut Outbox) {
-        let urb = self.recorder.submitted(&bulk, data);
         let endpoint = match Endpoint::from_address(bulk.endpoint) {
             Some(endpoint) if self.unit.has(endpoint) && bulk.stream <= STREAMS.into() => endpoint,
-            _ => return self.answer(id, &bulk, urb, RedirStatus::Invalid, 0, out),
+            _ => return out.bulk(id, &bulk, RedirStatus::Invalid, 0),
         };
         let is_in = bulk.endpoint & 0x80 != 0;
         let must_queue = is_in || self.waiting.iter().any(|other| key(&other.bulk) == key(&bulk));
         let (moved, status) = if must_queue { (0, None) } else { self.give(endpoint, bulk.stream, data) };
         match status {
-            Some(status) => self.answer(id, &bulk, urb, status, moved, out),
+            Some(status) => out.bulk(id, &bulk, status, moved as u32),
             // A host system without memory for a transfer answers the same.
-            None if !self.has_room_for(data) => self.answer(id, &bulk, urb, RedirStatus::IoError, moved, out),
+            None if !self.has_room_for(data) => out.bulk(id, &bulk, RedirStatus::IoError, moved as u32),
             None => {
                 let mut buffer = if is_in { Vec::new() } else { self.spare.pop().unwrap_or_default() };
                 buffer.extend_from_slice(data);
-                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved, urb });
+                self.waiting.push(Waiting { id, bulk, endpoint, data: buffer, moved });
             }
         }
     }
@@ -105,10 +101,10 @@ impl Session<'_> {
         if !out.takes_more() {
             return false;
         }
-        let Waiting { id, bulk, endpoint, urb, .. } = self.waiting[at];
+        let Waiting { id, bulk, endpoint, .. } = self.waiting[at];
         let stream = bulk.stream as u16;
         if bulk.endpoint & 0x80 != 0 {
-            let (unit, recorder) = (&mut *self.unit, &self.recorder);
+            let unit = &mut *self.unit;
             let part = &mut self.waiting[at].data;
             let answered = out.bulk_in(id, &bulk, |buffer| {
                 let (before, rest) = buffer.split_at_mut_checked(part.len())?;
@@ -123,7 +119,6 @@ impl Session<'_> {
                     }
                     Reply::Silent | Reply::Gone => return None,
                 };
-                recorder.ended(urb, status, count, &buffer[..count]);
                 Some((status, count))
             });
             if answered {
@@ -149,14 +144,8 @@ impl Session<'_> {
     }
 
     pub(super) fn conclude(&mut self, waiting: Waiting, status: RedirStatus, out: &mut Outbox) {
-        self.answer(waiting.id, &waiting.bulk, waiting.urb, status, waiting.moved, out);
+        out.bulk(waiting.id, &waiting.bulk, status, waiting.moved as u32);
         self.keep(waiting.data);
-    }
-
-    /// Answers and records a bulk packet without data to the host.
-    fn answer(&self, id: u64, bulk: &Bulk, urb: Option<Urb>, status: RedirStatus, moved: usize, out: &mut Outbox) {
-        self.recorder.ended(urb, status, moved, &[]);
-        out.bulk(id, bulk, status, moved as u32);
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {

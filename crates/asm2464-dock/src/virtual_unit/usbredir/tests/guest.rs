@@ -74,7 +74,7 @@ pub(super) struct Guest<'u> {
 impl<'u> Guest<'u> {
     /// Connects a guest. Also returns the packets that this produced.
     pub(super) fn connect(unit: &'u mut VirtualUnit) -> (Self, Vec<Packet>) {
-        let mut guest = Self { session: Session::new(unit, None), out: Outbox::default(), events: Vec::new() };
+        let mut guest = Self { session: Session::new(unit), out: Outbox::default(), events: Vec::new() };
         let answers = guest.send(&hello());
         (guest, answers)
     }

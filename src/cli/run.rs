@@ -16,7 +16,7 @@ use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
-use asm2464_chip::profile::{Profile, Timeline};
+use asm2464_chip::profile::Profile;
 use asmpatch_core::failure::AnyFailure;
 use clap::ValueEnum;
 
@@ -165,9 +165,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         observers: args.author.observers(&symbols),
         symbols,
     };
-    let timeline = recorder.observers.timeline.as_ref().map(Timeline::watch);
-    if wire.is_some() || timeline.is_some() || args.events.iter().any(|kind| *kind != EventKind::Calls) {
-        driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire, timeline))));
+    if wire.is_some() || args.events.iter().any(|kind| *kind != EventKind::Calls) {
+        driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire))));
     }
     let is_observed = recorder.is_needed();
     let eyes = Rc::new(RefCell::new(recorder));

@@ -42,9 +42,7 @@ fn the_commands_of_the_page_for_firmware_authors_do_what_it_shows() {
     let folded = fs::read_to_string(work.join("sample.folded")).unwrap();
     let line = folded.lines().find(|line| line.contains("crc_xdata;crc_byte")).unwrap();
     assert!(fs::read_to_string(&page).unwrap().contains(line), "the page does not show {line:?}");
-    // The files hold what a viewer and genhtml need.
-    let timeline: serde_json::Value = serde_json::from_slice(&fs::read(work.join("sample.json")).unwrap()).unwrap();
-    assert!(timeline["traceEvents"].as_array().unwrap().iter().any(|event| event["name"] == "vendor 0xa0"));
+    // The file holds what genhtml needs.
     let coverage = fs::read_to_string(work.join("sample.info")).unwrap();
     let covered = |line: &str| coverage.lines().any(|found| found.starts_with(line));
     assert!(covered("SF:sample.c") && covered("FNDA:256,crc_byte") && covered("FNDA:0,tlp_send"), "{coverage}");

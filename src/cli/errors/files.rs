@@ -201,7 +201,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "send control requests with `--control`: `--control \"c0 e4 00 70 00 00 04 00\"` reads four bytes of XDATA at \
          0x7000";
     "asmpatch::run::no_uas", Usage, "leave out --transport, or use `--transport bot`";
-    "asmpatch::run::same_output", Usage, "give --profile, --timeline and --coverage a file each";
+    "asmpatch::run::same_output", Usage, "give --profile and --coverage a file each";
     "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
     "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";
     "asmpatch::symbols::unknown_form", BadInput, "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";

@@ -1,11 +1,10 @@
-//! Options of `run` for firmware authors: names, a profile, a timeline, coverage.
+//! Options of `run` for firmware authors: names, a profile, coverage.
 
 use std::path::{Path, PathBuf};
 
 use asm2464::firmware::Image;
-use asm2464_chip::chip::CLOCK_MHZ;
 use asm2464_chip::mcu::{Observer, Step};
-use asm2464_chip::profile::{Coverage, Profile, Timeline};
+use asm2464_chip::profile::{Coverage, Profile};
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_files::atomic;
 use thiserror::Error;
@@ -25,10 +24,6 @@ pub struct AuthorArgs {
     /// cycles.
     #[arg(long, value_name = "FILE")]
     profile: Option<PathBuf>,
-
-    /// Write a timeline into this file: trace-event JSON, which Perfetto and chrome://tracing open.
-    #[arg(long, value_name = "FILE")]
-    timeline: Option<PathBuf>,
 
     /// Write line coverage into this file: an lcov tracefile. Needs a --symbols with lines.
     #[arg(long, value_name = "FILE", requires = "symbols")]
@@ -59,21 +54,19 @@ asm2464::coded!(SameOutput => "asmpatch::run::same_output");
 #[derive(Debug, Default)]
 pub(super) struct Observers {
     pub(super) profile: Option<Profile>,
-    pub(super) timeline: Option<Timeline>,
     coverage: Option<Coverage>,
 }
 
 impl Observers {
     /// Whether any measurement was requested.
     pub(super) fn is_any(&self) -> bool {
-        self.profile.is_some() || self.timeline.is_some() || self.coverage.is_some()
+        self.profile.is_some() || self.coverage.is_some()
     }
 }
 
 impl Observer for Observers {
     fn before(&mut self, step: &Step<'_>) {
         self.profile.iter_mut().for_each(|profile| profile.before(step));
-        self.timeline.iter_mut().for_each(|timeline| timeline.before(step));
         self.coverage.iter_mut().for_each(|coverage| coverage.before(step));
     }
 }
@@ -81,7 +74,7 @@ impl Observer for Observers {
 impl AuthorArgs {
     /// Reads the symbols, and checks that every result can be written.
     pub(super) fn symbols(&self, image_path: &Path, image: &Image) -> Result<LoadedSymbols, AnyFailure> {
-        let outputs: Vec<&PathBuf> = [&self.profile, &self.timeline, &self.coverage].into_iter().flatten().collect();
+        let outputs: Vec<&PathBuf> = [&self.profile, &self.coverage].into_iter().flatten().collect();
         for (index, path) in outputs.iter().enumerate() {
             if outputs[..index].contains(path) {
                 return Err(SameOutput { path: (*path).clone() }.into());
@@ -101,24 +94,19 @@ impl AuthorArgs {
     pub(super) fn observers(&self, names: &LoadedSymbols) -> Observers {
         Observers {
             profile: self.profile.is_some().then(|| Profile::new(names.names.clone())),
-            timeline: self.timeline.is_some().then(Timeline::default),
             coverage: self.coverage.is_some().then(Coverage::default),
         }
     }
 
     /// Writes the results. Returns the files' names.
-    pub(super) fn write(&self, names: &LoadedSymbols, observers: &mut Observers) -> Result<Vec<String>, AnyFailure> {
+    pub(super) fn write(&self, names: &LoadedSymbols, observers: &Observers) -> Result<Vec<String>, AnyFailure> {
         let profile = observers.profile.as_ref().map(Profile::folded);
-        let timeline = observers.timeline.as_mut().map(|timeline| timeline.finish(CLOCK_MHZ));
         let coverage = observers.coverage.as_ref().map(|coverage| coverage.lcov(&names.names, &names.folder));
-        let results = [(&self.profile, profile), (&self.timeline, timeline), (&self.coverage, coverage)];
+        let results = [(&self.profile, profile), (&self.coverage, coverage)];
         let files: Vec<(&Path, Vec<u8>)> =
             results.into_iter().filter_map(|(path, text)| Some((path.as_deref()?, text?.into_bytes()))).collect();
         let files: Vec<(&Path, &[u8])> = files.iter().map(|(path, bytes)| (*path, bytes.as_slice())).collect();
         atomic::write_all(&files)?;
-        if let Some(dropped) = observers.timeline.as_ref().map(Timeline::dropped).filter(|dropped| *dropped > 0) {
-            errln!("asmpatch: the timeline lacks its last {dropped} events: it has room for 200,000");
-        }
         Ok(files.iter().map(|(path, _)| path.display().to_string()).collect())
     }
 }

@@ -1,11 +1,10 @@
 //! Prints what happens on the chip as it happens, one line per event.
 
 use asm2464::digest::to_hex;
-use asm2464::firmware::{CodeAddress, FlashAddress};
+use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{DmaEvent, UsbEvent, Watch, register_name};
+use asm2464_chip::chip::{UsbEvent, Watch, register_name};
 use asm2464_chip::mcu::{AccessKind, Step, Trace, assembly};
-use asm2464_chip::profile::TimelineWatch;
 use asm2464_dock::pcap::{Device, End};
 
 use super::author::Observers;
@@ -28,14 +27,13 @@ pub(super) struct Events {
     wire: Option<Device>,
     /// The running control transfer: its setup packet, and the data of a write.
     control: Option<([u8; 8], Vec<u8>)>,
-    timeline: Option<TimelineWatch>,
 }
 
 impl Events {
-    pub(super) fn new(kinds: &[EventKind], wire: Option<Device>, timeline: Option<TimelineWatch>) -> Self {
+    pub(super) fn new(kinds: &[EventKind], wire: Option<Device>) -> Self {
         let has = |kind| kinds.contains(&kind);
         let (usb, registers, uart) = (has(EventKind::Usb), has(EventKind::Registers), has(EventKind::Uart));
-        Self { usb, registers, uart, line: Vec::new(), wire, control: None, timeline }
+        Self { usb, registers, uart, line: Vec::new(), wire, control: None }
     }
 
     fn record(&mut self, event: UsbEvent<'_>) {
@@ -75,7 +73,6 @@ impl Watch for Events {
 
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
         self.record(event);
-        self.timeline.iter().for_each(|timeline| timeline.usb(event));
         if !self.usb {
             return;
         }
@@ -89,14 +86,6 @@ impl Watch for Events {
                 errln!("usb  {now:>10}  {endpoint:02X} stream {stream}, {} bytes  {}", packet.len(), hex(packet));
             }
         }
-    }
-
-    fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
-        self.timeline.iter().for_each(|timeline| timeline.flash(command, at, len));
-    }
-
-    fn dma(&mut self, event: DmaEvent) {
-        self.timeline.iter().for_each(|timeline| timeline.dma(event));
     }
 
     fn uart(&mut self, byte: u8) {

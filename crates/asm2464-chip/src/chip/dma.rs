@@ -123,10 +123,6 @@ pub(super) struct DmaTransfer {
 }
 
 impl DmaTransfer {
-    fn ended(self, to_host: bool) -> DmaEvent {
-        DmaEvent::Ended { to_host, queue_slot: self.queue_slot, stream: self.stream }
-    }
-
     /// Builds the transfer of one part of a READ or WRITE, at its SRAM slot.
     pub(super) fn part(queue_slot: u8, sram_slot: u8, stream: u16, len: usize) -> Self {
         let at = usize::from(sram_slot) * SLOT_LEN;
@@ -143,33 +139,6 @@ impl DmaTransfer {
 struct Done {
     queue_slot: u8,
     sram_slot: u8,
-}
-
-/// A transfer of the DMA began or ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DmaEvent {
-    /// A transfer began: it waits for packets or for its release.
-    Started {
-        /// Direction: `true` to the host.
-        to_host: bool,
-        /// The command's queue slot.
-        queue_slot: u8,
-        /// Its stream.
-        stream: u16,
-        /// Offset in the SRAM, in bytes.
-        sram: usize,
-        /// Length in bytes.
-        len: usize,
-    },
-    /// A transfer ended: its last byte has moved, or it was dropped.
-    Ended {
-        /// Direction: `true` to the host.
-        to_host: bool,
-        /// The command's queue slot.
-        queue_slot: u8,
-        /// Its stream.
-        stream: u16,
-    },
 }
 
 /// An event for the firmware.
@@ -194,8 +163,6 @@ pub(super) struct Dma {
     used: u32,
     /// Bytes moved.
     moved: u64,
-    /// Transfers that began or ended since the last call of `take_news`.
-    news: Vec<DmaEvent>,
 }
 
 impl Dma {
@@ -205,16 +172,7 @@ impl Dma {
 
     /// Forgets every transfer and event.
     pub(super) fn start_over(&mut self) {
-        let mut news = std::mem::take(&mut self.news);
-        for (list, to_host) in [(&self.from_host, false), (&self.to_host, true)] {
-            news.extend(list.iter().map(|transfer| transfer.ended(to_host)));
-        }
-        *self = Self { used: self.used, moved: self.moved, news, ..Self::default() };
-    }
-
-    /// Takes the transfers that began or ended since the last call.
-    pub(super) fn take_news(&mut self) -> std::vec::Drain<'_, DmaEvent> {
-        self.news.drain(..)
+        *self = Self { used: self.used, moved: self.moved, ..Self::default() };
     }
 
     /// Bytes moved so far.
@@ -334,13 +292,14 @@ impl Dma {
 
     /// Ends the transfers in progress, without an event for the firmware. Returns `true` if there were any.
     fn end(&mut self, from_host: bool, to_host: bool) -> bool {
-        let before = self.news.len();
-        for (list, is_to_host, ends) in [(&mut self.from_host, false, from_host), (&mut self.to_host, true, to_host)] {
+        let mut was_any = false;
+        for (list, ends) in [(&mut self.from_host, from_host), (&mut self.to_host, to_host)] {
             if ends {
-                self.news.extend(list.drain(..).map(|transfer| transfer.ended(is_to_host)));
+                was_any |= !list.is_empty();
+                list.clear();
             }
         }
-        self.news.len() != before
+        was_any
     }
 
     /// Starts a transfer behind those in progress.
@@ -350,8 +309,6 @@ impl Dma {
             list.remove(0);
         }
         list.push(transfer);
-        let DmaTransfer { queue_slot, stream, at: sram, left: len, .. } = transfer;
-        self.news.push(DmaEvent::Started { to_host: !is_from_host, queue_slot, stream, sram, len });
     }
 
     /// The first SRAM slot that is free.
@@ -378,7 +335,6 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.from_host.remove(index);
-            self.news.push(ended.ended(false));
             self.later(now, if ended.is_drain { Notice::Drained } else { Notice::Out(ended.done()) });
         }
     }
@@ -404,7 +360,6 @@ impl Dma {
         transfer.left -= len;
         if transfer.left == 0 {
             let ended = self.to_host.remove(index);
-            self.news.push(ended.ended(true));
             self.later(now, Notice::In(ended.done()));
         }
         Some(packet)

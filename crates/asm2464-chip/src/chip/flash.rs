@@ -187,14 +187,11 @@ impl<F: SpiFlash> FlashController<F> {
         }
     }
 
-    /// Returns the command in the registers, with address and length, if a write to `addr` starts it.
-    pub(super) fn started(addr: u16, value: u8, memory: &XdataMemory) -> Option<(u8, FlashAddress, usize)> {
-        (addr == START && value & 0x01 != 0).then(|| asked(memory))
-    }
-
     fn command(&mut self, memory: &mut XdataMemory) {
         let byte = |at: u16| memory.main()[usize::from(at)];
-        let (command, FlashAddress(address), length) = asked(memory);
+        let command = byte(COMMAND);
+        let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
+        let length = usize::from(u16::from_be_bytes([byte(LENGTH), byte(LENGTH + 1)])).min(BUFFER_LEN);
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
@@ -280,14 +277,6 @@ impl<F: SpiFlash> FlashController<F> {
         self.write_enabled = false;
         self.is_gone |= result.is_err();
     }
-}
-
-/// Reads command, address and length from the registers.
-fn asked(memory: &XdataMemory) -> (u8, FlashAddress, usize) {
-    let byte = |at: u16| memory.main()[usize::from(at)];
-    let address = u32::from_be_bytes([0, byte(ADDRESS_HIGH), byte(ADDRESS_LOW + 1), byte(ADDRESS_LOW)]);
-    let length = usize::from(u16::from_be_bytes([byte(LENGTH), byte(LENGTH + 1)])).min(BUFFER_LEN);
-    (byte(COMMAND), FlashAddress(address), length)
 }
 
 /// Copies bytes into a buffer that the CPU sees.

@@ -85,7 +85,6 @@ impl<F: SpiFlash> Chip<F> {
             }
             DATA_OUT if peripherals.dma.wants_out(wanted) => {
                 peripherals.dma.out_came(wanted, packet, &mut peripherals.sram, now);
-                peripherals.show_dma();
             }
             DATA_OUT if peripherals.bulk.wants_out(wanted, memory) => {
                 peripherals.flash.receive(packet, peripherals.link.speed(), memory);
@@ -127,7 +126,6 @@ impl<F: SpiFlash> Chip<F> {
             _ => None,
         };
         let Some(packet) = packet else { return PacketIn::Nak };
-        peripherals.show_dma();
         peripherals.show(UsbEvent::Bulk { endpoint, stream, packet: &packet });
         self.changed();
         PacketIn::Packet(packet)

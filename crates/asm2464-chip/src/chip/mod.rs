@@ -62,7 +62,6 @@ mod work;
 mod xdata;
 
 pub use core::{Chip, Outcome};
-pub use dma::DmaEvent;
 pub use driver::{
     Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
 };
@@ -79,7 +78,7 @@ pub use proof_budget::ProofBudget;
 pub use register::Register;
 pub use reset::{Board, PartRevision};
 pub use rom::image_in;
-pub use timing::{CLOCK_MHZ, cycles as instruction_cycles, skipped_cycles};
+pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;

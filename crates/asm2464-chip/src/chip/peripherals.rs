@@ -224,10 +224,7 @@ impl<F: SpiFlash> Peripherals<F> {
                 did
             }
             Block::Uart => self.uart_out(addr, value),
-            Block::Flash => {
-                self.show_flash(addr, value, memory);
-                self.flash.write(addr, value, memory)
-            }
+            Block::Flash => self.flash.write(addr, value, memory),
             Block::Ep0 => {
                 let did = self.ep0.write(addr, value, speed, memory);
                 self.attention |= self.ep0.has_reply();
@@ -298,7 +295,6 @@ impl<F: SpiFlash> Peripherals<F> {
         if effect == Effect::StartOver {
             self.uas.start_over();
             self.dma.start_over();
-            self.show_dma();
         }
         // A status and room for a CBW are news for the host. An acknowledgement is not.
         let acknowledges = matches!(addr, msc::SENT..=0x909E | msc::CBW_CAME);
@@ -375,26 +371,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
         let did = self.dma.write(addr, value, memory, self.now);
         self.attention |= did;
-        self.show_dma();
         did
-    }
-
-    /// Shows the watch a command that the flash is about to get.
-    fn show_flash(&mut self, addr: u16, value: u8, memory: &XdataMemory) {
-        if let Some(watch) = &mut self.watch
-            && let Some((command, at, len)) = FlashController::<F>::started(addr, value, memory)
-        {
-            watch.flash(command, at, len);
-        }
-    }
-
-    /// Shows the watch what the DMA has begun and ended.
-    pub(super) fn show_dma(&mut self) {
-        for event in self.dma.take_news() {
-            if let Some(watch) = &mut self.watch {
-                watch.dma(event);
-            }
-        }
     }
 
     /// Shows the watch what crossed the wire.

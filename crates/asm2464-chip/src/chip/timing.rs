@@ -32,13 +32,6 @@ pub fn cycles(opcode: u8) -> u64 {
     u64::from(CYCLES[usize::from(opcode)])
 }
 
-/// Clock cycles that pass while instructions are skipped: time is then the timers', which count 50 ns in 2.5 instructions
-/// (timers.rs).
-pub fn skipped_cycles(instructions: u64) -> u64 {
-    const NS: u64 = 20;
-    instructions.saturating_mul(NS * CLOCK_MHZ as u64) / 1_000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

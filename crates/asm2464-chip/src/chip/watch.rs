@@ -1,9 +1,7 @@
 //! Watching the chip: its registers, its wire, its serial port.
 
-use asm2464::firmware::FlashAddress;
 use asm2464::scsi::XdataAddress;
 
-use super::dma::DmaEvent;
 use super::usb::UsbEvent;
 use crate::mcu::AccessKind;
 
@@ -18,16 +16,6 @@ pub trait Watch: Send {
     /// Something crossed the wire at a simulated time, in instructions.
     fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
         let _ = (now, event);
-    }
-
-    /// The flash got a command. Address and length are those in the registers, even if the command has none.
-    fn flash(&mut self, command: u8, at: FlashAddress, len: usize) {
-        let _ = (command, at, len);
-    }
-
-    /// The SRAM's DMA began or ended a transfer.
-    fn dma(&mut self, event: DmaEvent) {
-        let _ = event;
     }
 
     /// The firmware sent a byte on its serial port.

@@ -71,11 +71,6 @@ impl CallStack {
         &self.frames
     }
 
-    /// Returns the index of the running interrupt handler's frame.
-    pub fn interrupt(&self) -> Option<usize> {
-        self.frames.iter().position(|frame| frame.is_interrupt)
-    }
-
     /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is
     /// a call without a return.
     ///

@@ -2,8 +2,6 @@
 
 mod effects;
 
-use std::time::{Duration, Instant};
-
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
@@ -44,8 +42,7 @@ enum XdataCommand {
 ///
 /// A read of a register can have effects of its own, such as the end of an event.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json\n  \
-asmpatch xdata read 0xc450 --watch 30")]
+#[command(after_help = "Examples:\n  asmpatch xdata read PCIE_LINK_STATE\n  asmpatch xdata read 0x9000 256 --json")]
 struct ReadArgs {
     /// Address, such as 0xC450, or a register's name in docs/chip.md.
     #[arg(value_parser = parse_address)]
@@ -54,10 +51,6 @@ struct ReadArgs {
     /// Number of bytes, such as 64 or 0x40; they end with the page.
     #[arg(default_value = "1", value_parser = parse_len)]
     len: usize,
-
-    /// Read again for this many seconds, and show each change. Ctrl-C ends it earlier.
-    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
-    watch: Option<Duration>,
 
     #[command(flatten)]
     unit: UnitArgs,
@@ -111,10 +104,6 @@ const WRITE_MAX: usize = 256;
 const PIECE: usize = 64;
 /// Up to so many bytes are shown one a line, with their names.
 const LINES: usize = 16;
-/// The most changes that a watch remembers for JSON.
-const CHANGES_MAX: usize = 10_000;
-/// Time between two readings of a watch.
-const WATCH_PAUSE: Duration = Duration::from_millis(50);
 
 fn parse_number(text: &str) -> Option<usize> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
@@ -150,11 +139,6 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     bytes
         .map(Vec::into_boxed_slice)
         .ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
-}
-
-fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.0..=86_400.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected 0 to 86400 seconds".to_owned())
 }
 
 /// Reasons nothing was sent.
@@ -267,20 +251,6 @@ fn with_unit<T>(
     work(&mut access, &device)
 }
 
-/// A change of a byte that `--watch` has seen.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ChangeJson {
-    /// Seconds since the first reading.
-    seconds: f64,
-    /// Its address.
-    address: u16,
-    /// Its value before.
-    from: u8,
-    /// Its value now.
-    to: u8,
-}
-
 /// A register whose first byte was read or written.
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -301,23 +271,22 @@ pub(super) struct XdataJson<'a> {
     address: u16,
     /// Whether it is in the other page (0x51).
     other_page: bool,
-    /// The bytes in hexadecimal: as first read, or as written.
+    /// The bytes in hexadecimal, as read or as written.
     bytes: String,
     /// The known registers among them.
     registers: Vec<RegisterJson>,
-    /// With `--watch`: the changes, at most 10,000.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    changes: Option<Vec<ChangeJson>>,
 }
 
-impl print::Document for XdataJson<'_> {}
+impl print::Document for XdataJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 impl<'a> XdataJson<'a> {
-    fn of(device: &'a str, from: XdataAddress, bytes: &[u8], changes: Option<Vec<ChangeJson>>) -> Self {
+    fn of(device: &'a str, from: XdataAddress, bytes: &[u8]) -> Self {
         let addresses = (0..bytes.len()).map(|offset| from.plus(offset as u16));
         let registers = addresses.filter_map(|at| Some(RegisterJson { address: at.addr, name: name(at)? })).collect();
         let other_page = from.page == XdataPage::Other;
-        Self { device, address: from.addr, other_page, bytes: to_hex(bytes, ""), registers, changes }
+        Self { device, address: from.addr, other_page, bytes: to_hex(bytes, ""), registers }
     }
 }
 
@@ -335,17 +304,10 @@ fn read(args: &ReadArgs) -> Result<Exit, AnyFailure> {
     with_unit(&args.unit, false, |unit, device| {
         let mut bytes = vec![0; args.len];
         unit.read(from, &mut bytes)?;
-        if !args.unit.json {
-            show(from, &bytes);
-        }
-        let changes = match args.watch {
-            Some(lasts) => Some(watch(unit, from, &bytes, lasts, args.unit.json)?),
-            None => None,
-        };
         if args.unit.json {
-            print::json(&XdataJson::of(device, from, &bytes, changes));
-        } else if changes.is_some_and(|changes| changes.is_empty()) {
-            outln!("no byte has changed");
+            print::json(&XdataJson::of(device, from, &bytes));
+        } else {
+            show(from, &bytes);
         }
         Ok(())
     })?;
@@ -360,39 +322,6 @@ fn show(from: XdataAddress, bytes: &[u8]) {
         let at = from.plus(offset);
         outln!("{:#06x}  {byte:02x}{}", at.addr, named(at));
     }
-}
-
-/// Reads again and again, and reports each byte that changes. Ctrl-C ends it without an error.
-fn watch(
-    unit: &mut Access,
-    from: XdataAddress,
-    first: &[u8],
-    lasts: Duration,
-    is_quiet: bool,
-) -> Result<Vec<ChangeJson>, AnyFailure> {
-    let interrupt = interrupt::install();
-    let began = Instant::now();
-    let (mut before, mut changes) = (first.to_vec(), Vec::new());
-    let mut now = before.clone();
-    while began.elapsed() < lasts && !interrupt.is_requested() {
-        std::thread::sleep(WATCH_PAUSE.min(lasts.saturating_sub(began.elapsed())));
-        match unit.read(from, &mut now) {
-            Err(_) if interrupt.is_requested() => break,
-            outcome => outcome?,
-        }
-        let seconds = began.elapsed().as_secs_f64();
-        for (offset, (was, is)) in (0..=u16::MAX).zip(before.iter().zip(&now)).filter(|(_, (was, is))| was != is) {
-            let at = from.plus(offset);
-            if !is_quiet {
-                outln!("{seconds:8.2} s  {:#06x}  {was:02x} -> {is:02x}{}", at.addr, named(at));
-            }
-            if changes.len() < CHANGES_MAX {
-                changes.push(ChangeJson { seconds, address: at.addr, from: *was, to: *is });
-            }
-        }
-        before.copy_from_slice(&now);
-    }
-    Ok(changes)
 }
 
 /// Whether a unit left the bus.
@@ -425,7 +354,7 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
             outcome => outcome.map(|()| false)?,
         };
         if args.unit.json {
-            print::json(&XdataJson::of(device, from, bytes, None));
+            print::json(&XdataJson::of(device, from, bytes));
         } else {
             let bytes = if let [_] = bytes { "1 byte".to_owned() } else { format!("{} bytes", bytes.len()) };
             outln!("{}: {bytes} written at {:#06x}{}", device.shown(), from.addr, named(from));
@@ -450,11 +379,9 @@ mod tests {
     }
 
     #[test]
-    fn lengths_bytes_and_times_are_bounded() {
+    fn lengths_and_bytes_are_bounded() {
         assert!(parse_len("0").is_err() && parse_len("0x10001").is_err() && parse_len("0x10000").is_ok());
         assert!(parse_bytes("").is_err() && parse_bytes("0").is_err() && parse_bytes(&"00".repeat(257)).is_err());
         assert_eq!(parse_bytes("5aFF"), Ok([0x5A, 0xFF].into()));
-        assert!(parse_seconds("nan").is_err() && parse_seconds("-1").is_err() && parse_seconds("1e9").is_err());
-        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
     }
 }

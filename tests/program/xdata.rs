@@ -5,15 +5,14 @@ use std::process::Command;
 use crate::schemas;
 
 #[test]
-fn a_whole_page_is_read_and_watched() {
+fn a_whole_page_is_read() {
     let home = tempfile::tempdir().unwrap();
-    let words = ["xdata", "read", "0", "0x10000", "--watch", "0.1", "--json", "--device", "virtual:unit"];
+    let words = ["xdata", "read", "0", "0x10000", "--json", "--device", "virtual:unit"];
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
     let output = command.current_dir(home.path()).args(words).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let read = schemas::parse(&words, &output.stdout);
     assert_eq!(read["bytes"].as_str().map(str::len), Some(2 * 0x1_0000));
-    assert!(read["changes"].is_array());
 }
 
 #[test]

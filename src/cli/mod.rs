@@ -27,6 +27,7 @@ mod harmless;
 mod help;
 mod info;
 mod input;
+pub mod interrupt;
 mod known;
 mod list;
 mod log;
@@ -57,7 +58,7 @@ mod xdata;
 
 use std::process::ExitCode;
 
-use asmpatch_core::failure::AnyFailure;
+use crate::failure::AnyFailure;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::context::Context;

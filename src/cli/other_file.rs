@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::flash::backup_folder;
+use crate::patch::Receipt;
+use crate::shell;
 use asm2464::Coded;
 use asm2464_chip::code::{CodeFormat, TextKind};
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::patch::Receipt;
-use asmpatch_core::shell;
 use derive_more::Display;
 use thiserror::Error;
 

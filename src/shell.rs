@@ -10,14 +10,15 @@ pub fn word(word: impl AsRef<OsStr>) -> String {
     if cfg!(windows) { windows_word(word.as_ref()) } else { posix_word(word.as_ref()) }
 }
 
-/// Quotes a word for a POSIX shell. Unprintable characters go into `$'...'` (POSIX.1-2024, 2.2.4; bash, zsh and ksh
-/// have long had it).
+/// Quotes a word for a POSIX shell. `printf` writes unprintable characters, which not every shell can quote.
 fn posix_word(word: &OsStr) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
     match word.to_str() {
         Some(text) if !text.is_empty() && text.chars().all(plain) => text.to_owned(),
         Some(text) if !text.chars().any(is_harmful) => format!("'{}'", text.replace('\'', r"'\''")),
-        _ => dollar_quoted(word),
+        // Shells remove the line breaks at the end of what a command prints. Only POSIX.1-2024 (2.2.4) can quote them.
+        _ if word.as_encoded_bytes().ends_with(b"\n") => format!("$'{}'", escaped(word)),
+        _ => format!("\"$(printf -- '{}')\"", escaped(word)),
     }
 }
 
@@ -50,17 +51,17 @@ pub fn argument(path: &Path) -> OsString {
     }
 }
 
-fn dollar_quoted(word: &OsStr) -> String {
+/// Replaces what is not plain in a word by `\ddd`, as the format of `printf` and `$'...'` take it.
+fn escaped(word: &OsStr) -> String {
     // Three octal digits: unlike hexadecimal ones, they end where they should in every shell.
     let octal = |bytes: &[u8]| bytes.iter().map(|byte| format!("\\{byte:03o}")).collect::<String>();
-    let quoted = word.as_encoded_bytes().utf8_chunks().map(|chunk| {
-        let valid = replaced(chunk.valid(), |c| match c {
-            '\'' | '\\' => Some(format!("\\{c}")),
-            c => is_harmful(c).then(|| octal(c.encode_utf8(&mut [0; 4]).as_bytes())),
-        });
+    // A percent sign begins a conversion of `printf`, and an exclamation mark a command of the shell's history.
+    let is_special = |c: char| "'\\%!".contains(c) || is_harmful(c);
+    let escaped = word.as_encoded_bytes().utf8_chunks().map(|chunk| {
+        let valid = replaced(chunk.valid(), |c| is_special(c).then(|| octal(c.encode_utf8(&mut [0; 4]).as_bytes())));
         valid + &octal(chunk.invalid())
     });
-    format!("$'{}'", quoted.collect::<String>())
+    escaped.collect()
 }
 
 #[cfg(test)]
@@ -93,26 +94,43 @@ mod tests {
 
     #[cfg(unix)]
     #[test]
-    fn any_file_name_reaches_a_command_through_a_shell_as_it_is() {
+    fn any_file_name_reaches_a_command_through_any_posix_shell_as_it_is() {
         use std::os::unix::ffi::OsStrExt;
-        let Some(bash) = ["/bin/bash", "/usr/bin/bash"].into_iter().find(|path| Path::new(path).exists()) else {
-            return;
-        };
+        let is_there = |shell: &&&str| Path::new(shell).exists();
+        let shells = ["/bin/sh", "/bin/dash", "/bin/bash", "/bin/zsh", "/bin/ksh"];
         for name in [
             &b"plain.bin"[..],
             b"-x",
             b"a b\tc",
             b"it's \"quoted\" $HOME `id` \\n",
-            b"line\nend\n",
+            b"line\nend",
+            b"--dir=\n100%s %% \\t!x",
             b"\xFF1\xFE'\\",
             "x\u{202E}1 \u{7f}2".as_bytes(),
             b"!;&|<>*?[]{}~#",
         ] {
             let name = OsStr::from_bytes(name);
-            let script = format!("printf %s {}", path(Path::new(name)));
-            let out = std::process::Command::new(bash).arg("-c").arg(&script).output().unwrap();
-            assert_eq!(out.stdout, argument(Path::new(name)).as_bytes(), "{script}");
-            assert!(!script.chars().any(is_harmful), "{script:?}");
+            for (script, expected) in
+                [(path(Path::new(name)), argument(Path::new(name))), (word(name), name.to_owned())]
+            {
+                assert!(!script.chars().any(is_harmful) && !script.contains("$'"), "{script:?}");
+                for shell in shells.iter().filter(is_there) {
+                    let script = format!("set -- {script}; printf '%s' \"$1\"");
+                    let out = std::process::Command::new(shell).arg("-c").arg(&script).output().unwrap();
+                    let said = String::from_utf8_lossy(&out.stderr);
+                    assert_eq!(out.stdout, expected.as_bytes(), "{shell}: {script}: {said}");
+                }
+            }
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_line_break_at_the_end_of_a_name_needs_a_newer_shell() {
+        let script = posix_word(OsStr::new("end\n"));
+        for shell in ["/bin/bash", "/bin/zsh"].into_iter().filter(|shell| Path::new(shell).exists()) {
+            let out = std::process::Command::new(shell).arg("-c").arg(format!("printf %s {script}")).output().unwrap();
+            assert_eq!(out.stdout, b"end\n", "{script}");
         }
     }
 }

@@ -135,8 +135,9 @@ fn with_escaped_names(command: Command) -> Command {
     command.mut_args(escaped).mut_subcommands(with_escaped_names)
 }
 
-/// The shell command that prints the connected units' ports.
-const UNITS: &str = r#"asmpatch list --json 2>/dev/null | sed -n 's/^ *"device": "\(.*\)",*$/\1/p'"#;
+/// The shell command that prints the connected units' ports, also those that ASMPATCH_DEVICE doesn't name.
+const UNITS: &str =
+    r#"env -u ASMPATCH_DEVICE asmpatch list --json 2>/dev/null | sed -n 's/^ *"device": "\(.*\)",*$/\1/p'"#;
 
 /// Makes a script offer the connected units for `--device`, if the shell can: clap's scripts offer files. `virtual` takes
 /// no connected unit.

@@ -8,7 +8,7 @@ use crate::unit::OpenError;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::interrupt::Interrupted;
-use asm2464_host::usb::sysfs::TunnelledDevice;
+use asm2464_host::usb::sysfs::{TunnelledDevice, TunnelledDock, Tunnels};
 use clap::ColorChoice;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
@@ -55,21 +55,25 @@ pub struct ErrorJson {
     /// shows no USB device. Missing otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnelled: Vec<TunnelledDevice>,
+    /// If no unit is connected: the docks that the host sees on PCIe, over USB4. Missing otherwise.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tunnelled_docks: Vec<TunnelledDock>,
 }
 
 impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
     pub fn of(error: &(dyn Coded + 'static)) -> Self {
-        let tunnelled = match (error as &dyn Error).downcast_ref() {
-            Some(OpenError::Tunnelled(devices)) => devices.clone(),
-            _ => Vec::new(),
+        let tunnels = match (error as &dyn Error).downcast_ref() {
+            Some(OpenError::Tunnelled(tunnels)) => tunnels.clone(),
+            _ => Tunnels::default(),
         };
         Self {
             code: error.code().to_owned(),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
             help: Some(errors::help(error)),
             device: None,
-            tunnelled,
+            tunnelled: tunnels.devices,
+            tunnelled_docks: tunnels.docks,
         }
     }
 
@@ -158,7 +162,7 @@ mod tests {
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
         let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false };
         let json = |error: &OpenError| serde_json::to_value(ErrorJson::of(error)).unwrap();
-        let found = json(&OpenError::Tunnelled(vec![device]));
+        let found = json(&OpenError::Tunnelled(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],
             serde_json::json!([{ "name": "0-1", "what": "ASMedia UT3G", "is_authorized": false }])

@@ -18,7 +18,7 @@ use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
-use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
+use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
@@ -100,6 +100,9 @@ pub(super) struct DoctorJson<'a> {
     /// and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     tunnelled: &'a [TunnelledDevice],
+    /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    tunnelled_docks: &'a [TunnelledDock],
 }
 
 impl print::Document for DoctorJson<'_> {
@@ -137,10 +140,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
-    let tunnelled = if seen.unit.is_virtual() { Vec::new() } else { Sysfs::system().tunnelled() };
+    let tunnels = if seen.unit.is_virtual() { Tunnels::default() } else { Sysfs::system().tunnels() };
     if !args.json {
         show(&seen.unit, &diagnosis);
-        tunnelled_note(tunnelled.clone()).iter().for_each(|note| outln!("{note}"));
+        tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
     let (findings, trouble) = if args.experiments {
         experiments::run(args, &seen, recording.capture(), interrupt)?
@@ -152,8 +155,18 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
         let part_revision = seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied());
         let flash_part = seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied());
-        let (recovery, experiments, tunnelled) = (&*recovery, &*findings, &*tunnelled);
-        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, experiments, tunnelled });
+        let (recovery, experiments) = (&*recovery, &*findings);
+        let (tunnelled, tunnelled_docks) = (&*tunnels.devices, &*tunnels.docks);
+        print::json(&DoctorJson {
+            unit,
+            diagnosis,
+            part_revision,
+            flash_part,
+            recovery,
+            experiments,
+            tunnelled,
+            tunnelled_docks,
+        });
     } else {
         experiments::show(&findings);
     }

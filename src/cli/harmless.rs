@@ -1,5 +1,6 @@
 //! A failure that is safe to show: text from outside can't break its messages into several lines.
 
+use std::collections::HashSet;
 use std::error::Error;
 use std::{fmt, iter};
 
@@ -17,6 +18,7 @@ pub struct Harmless<'a> {
     original: &'a dyn Coded,
     text: Option<NamedSource<String>>,
     message: String,
+    help: Option<String>,
     source: Option<Box<Cause>>,
     related: Vec<Harmless<'a>>,
 }
@@ -32,13 +34,18 @@ struct Cause {
 const MAX_CAUSES: usize = 32;
 
 impl<'a> Harmless<'a> {
-    /// Copies an error and escapes everything in it that is shown.
+    /// Copies an error and escapes everything in it that is shown. The same help is shown once.
     pub fn new(original: &'a dyn Coded) -> Self {
-        let related = original.related().into_iter().map(Self::new).collect();
+        let help = Some(escape::lines(&errors::help(original)));
+        let mut related: Vec<Self> = original.related().into_iter().map(Self::new).collect();
+        let mut told = HashSet::from([help.clone()]);
+        for error in &mut related {
+            error.help = error.help.take().filter(|help| told.insert(Some(help.clone())));
+        }
         let text = original.quote().map(|Quote { name, text, .. }| NamedSource::new(name, text.to_owned()));
         let causes: Vec<String> = causes(original).take(MAX_CAUSES).map(one_line).collect();
         let source = causes.into_iter().rfold(None, |source, message| Some(Box::new(Cause { message, source })));
-        Self { original, text, message: one_line(original), source, related }
+        Self { original, text, message: one_line(original), help, source, related }
     }
 }
 
@@ -57,7 +64,7 @@ impl Diagnostic for Harmless<'_> {
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        Some(Box::new(escape::lines(&errors::help(self.original))))
+        self.help.as_ref().map(|help| Box::new(help) as _)
     }
 
     fn source_code(&self) -> Option<&dyn SourceCode> {
@@ -128,6 +135,8 @@ mod tests {
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");
         }
-        assert!(text.contains("name the file in it") && text.contains("asmpatch::file::folder"), "{text}");
+        assert!(text.contains("asmpatch::file::folder"), "{text}");
+        // The related error has the same help.
+        assert_eq!(text.matches("name the file in it").count(), 1, "{text}");
     }
 }

@@ -61,7 +61,7 @@ fn with_headings(command: Command) -> Command {
 
 fn with_heading(arg: Arg) -> Arg {
     let heading = match arg.get_id().as_str() {
-        "device" | "devices" | "transport" | "usb_ids" | "device_dirs" | "pcap" => Some("Device"),
+        "device" | "transport" | "usb_ids" | "device_dirs" | "pcap" => Some("Device"),
         "force" | "unproven" | "clone_identity" | "other_line" | "no_backup" | "unchecked_disks" => Some("Overrides"),
         // The heading of a group of options reaches to those after it.
         _ if arg.get_help_heading() == Some("Device") => None,

@@ -13,10 +13,13 @@ use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464_dock::files::file;
 use thiserror::Error;
 
+use super::other_file::{OtherFile, OtherKind};
 use super::output;
 
 /// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
+/// How much of a file that is too long for an image is read to recognise it, in bytes.
+const START: usize = 1 << 12;
 
 /// Reasons a file can't be read.
 #[derive(Debug, Error)]
@@ -165,6 +168,26 @@ pub fn read_own_text(path: &Path) -> Result<String, InputError> {
     file::read_regular_text(path, MAX_TEXT).map_err(|source| InputError::Read { path: path.to_owned(), source })
 }
 
+/// Reads the file of an image. Its container may be damaged, but what is recognised as something else is refused.
+///
+/// # Errors
+/// [`InputError`], and [`OtherFile`].
+pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
+    let read = read(path, MAX_FILE_LEN);
+    let kind = match &read {
+        Ok(bytes) if Image::parse(bytes).is_err() => OtherKind::of_file(bytes),
+        Err(InputError::Oversized { .. }) => {
+            file::read_start(path, START).ok().and_then(|start| OtherKind::of_file(&start))
+        }
+        Err(InputError::Folder { .. }) => OtherKind::of_folder(path),
+        _ => None,
+    };
+    match kind {
+        Some(kind) => Err(OtherFile { path: path.to_owned(), kind }.into()),
+        None => Ok(read?),
+    }
+}
+
 /// A firmware image that the user named.
 #[derive(Debug)]
 pub struct ImageFile {
@@ -180,9 +203,9 @@ impl ImageFile {
     /// Reads an image and checks its container.
     ///
     /// # Errors
-    /// [`InputError`], and [`ImageError`] with the file's name.
+    /// As for [`read_image`], and [`ImageError`] with the file's name.
     pub fn read(path: &Path) -> Result<Self, AnyFailure> {
-        let bytes = read(path, MAX_FILE_LEN)?;
+        let bytes = read_image(path)?;
         let image = Image::parse(&bytes).map_err(InFile::<ImageError>::named(path))?;
         Ok(Self { len: bytes.len(), image, sha256: Sha256Digest::of(&bytes) })
     }

@@ -1,5 +1,6 @@
 //! The `asmpatch list` command: lists every unit on the system.
 
+use std::env;
 use std::sync::Arc;
 
 use crate::devices::{Devices, KnownDevice};
@@ -15,7 +16,7 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
-use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
+use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
 use super::by_hand::{self, OTHER_PORT};
@@ -41,13 +42,13 @@ pub struct Args {
     probe: bool,
 
     /// List the known USB IDs of ASM2464PD units instead, and what is known of each.
-    #[arg(long, conflicts_with_all = ["probe", "devices", "pcap"])]
+    #[arg(long, conflicts_with_all = ["probe", "pcap"])]
     known: bool,
 
     /// Show only this unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record. The last
     /// two are listed only if you name them. May be given more than once.
-    #[arg(long = "device", value_name = UNIT_OR_RECORD)]
-    devices: Vec<Selector>,
+    #[arg(long, value_name = UNIT_OR_RECORD, env = "ASMPATCH_DEVICE")]
+    device: Vec<Selector>,
 
     #[command(flatten)]
     ids: KnownUnits,
@@ -91,6 +92,8 @@ pub(super) struct ListJson<'a> {
     /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device; none
     /// if --device names units.
     tunnelled: &'a [TunnelledDevice],
+    /// The docks that the host sees on PCIe, over USB4, where they show no USB device; none if --device names units.
+    tunnelled_docks: &'a [TunnelledDock],
 }
 
 impl print::Document for ListJson<'_> {
@@ -120,16 +123,17 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let rows = rows(args)?;
-    let tunnelled = if args.devices.is_empty() { Sysfs::system().tunnelled() } else { Vec::new() };
+    let tunnels = if args.device.is_empty() { Sysfs::system().tunnels() } else { Tunnels::default() };
     if args.json {
-        print::json(&ListJson { units: &rows, tunnelled: &tunnelled });
+        print::json(&ListJson { units: &rows, tunnelled: &tunnels.devices, tunnelled_docks: &tunnels.docks });
     } else if rows.is_empty() {
         let error = OpenError::none();
         outln!("{error}");
         outln!("  next: {}", help(&error));
+        hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
-        tunnelled_note(tunnelled).iter().for_each(|note| outln!("{note}"));
+        tunnelled_note(tunnels).iter().for_each(|note| outln!("{note}"));
     }
     Ok(Exit::Done)
 }
@@ -137,7 +141,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
-    let units = if args.devices.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.devices)? };
+    let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
@@ -270,11 +274,19 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
     }
 }
 
-/// What to say, beside units, of the devices that are connected over USB4 or Thunderbolt: one of them may be another dock.
-pub(super) fn tunnelled_note(devices: Vec<TunnelledDevice>) -> Option<String> {
-    let names = devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let error = OpenError::Tunnelled(devices);
+/// What to say, beside units, of what is connected over USB4 or Thunderbolt: it may be another dock.
+pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
+    let names = tunnels.to_string();
+    let error = OpenError::Tunnelled(tunnels);
     (!names.is_empty()).then(|| format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error)))
+}
+
+/// What to say of docks that this operating system doesn't let asmpatch see.
+fn hidden_docks(os: &str) -> Option<&'static str> {
+    (os == "macos").then_some(
+        "on a Mac's USB4 or Thunderbolt port, a dock with stock firmware is no USB device, and asmpatch can't see it; \
+         the GPU runtime's own app is the GPU's driver there. Connect the dock through a USB 3 cable or hub to flash it",
+    )
 }
 
 /// Prints a unit in a few lines: a table with everything would be wider than a terminal.
@@ -378,14 +390,34 @@ mod tests {
     fn docks_that_tunnel_are_named_beside_units_with_the_ways_out() {
         let root = tempfile::tempdir().unwrap();
         let sysfs = Sysfs::at(root.path(), "/nowhere", "/nowhere");
-        assert_eq!(tunnelled_note(sysfs.tunnelled()), None);
+        assert_eq!(tunnelled_note(sysfs.tunnels()), None);
         let device = root.path().join("bus/thunderbolt/devices/0-1");
         std::fs::create_dir_all(&device).unwrap();
         std::fs::write(device.join("vendor_name"), "ASMedia\n").unwrap();
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
-        let note = tunnelled_note(sysfs.tunnelled()).unwrap();
+        let note = tunnelled_note(sysfs.tunnels()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
         assert!(note.contains("USB 3 port, cable or hub") && note.contains("docs/recovery.md"), "{note}");
+    }
+
+    #[test]
+    fn a_dock_that_only_pcie_shows_is_named_beside_units() {
+        let root = tempfile::tempdir().unwrap();
+        let device = root.path().join("bus/pci/devices/0000:03:00.0");
+        std::fs::create_dir_all(&device).unwrap();
+        for (file, text) in [("vendor", "0x1b21\n"), ("device", "0x2463\n"), ("class", "0x060400\n")] {
+            std::fs::write(device.join(file), text).unwrap();
+        }
+        let note = tunnelled_note(Sysfs::at(root.path(), "/nowhere", "/nowhere").tunnels()).unwrap();
+        assert!(note.contains("0000:03:00.0 (a dock's PCIe switch 1B21:2463, no GPU behind it)"), "{note}");
+        assert!(note.contains("its own power"), "{note}");
+    }
+
+    #[test]
+    fn a_mac_is_told_that_a_dock_on_usb4_is_no_usb_device() {
+        let note = hidden_docks("macos").unwrap();
+        assert!(note.contains("no USB device") && note.contains("USB 3 cable or hub"), "{note}");
+        assert_eq!(hidden_docks("linux"), None);
     }
 
     #[test]

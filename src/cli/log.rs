@@ -1,4 +1,4 @@
-//! `-v`, `-vv` and `--log-file`: writes the library's `tracing` events to stderr or a file.
+//! `-v`, `-vv` and `--log-file`: writes the library's `tracing` events to stderr or a file. Warnings need no option.
 //!
 //! A thread writes the lines. The threads that work with units only queue them: a full file, or a terminal that takes
 //! no text, costs lines and never delays a unit.
@@ -63,16 +63,20 @@ impl LogArgs {
         self.verbose > 0
     }
 
-    /// Starts the log if one is requested.
+    const fn level(&self) -> LevelFilter {
+        match (self.verbose, &self.log_file) {
+            (0, None) => LevelFilter::WARN,
+            (1, _) => LevelFilter::INFO,
+            _ => LevelFilter::DEBUG,
+        }
+    }
+
+    /// Starts the log.
     ///
     /// # Errors
     /// [`LogError`].
     pub fn start(&self) -> Result<Option<Log>, LogError> {
-        let level = match (self.verbose, &self.log_file) {
-            (0, None) => return Ok(None),
-            (1, _) => LevelFilter::INFO,
-            _ => LevelFilter::DEBUG,
-        };
+        let level = self.level();
         let sink = match &self.log_file {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
@@ -156,7 +160,7 @@ impl Subscriber for LineSubscriber {
             // Writing into a String can't fail.
             let _ = write!(line, "{} ", humantime::format_rfc3339_millis(SystemTime::now()));
         }
-        let level = if *event.metadata().level() <= LevelFilter::INFO { "info" } else { "debug" };
+        let level = event.metadata().level().as_str().to_lowercase();
         let _ = write!(line, "{level}: ");
         UNIT.with_borrow(|unit| {
             if let Some(unit) = unit {
@@ -196,12 +200,22 @@ mod tests {
         tracing::subscriber::with_default(lines, || {
             about(Some("virtual:a\nb"));
             tracing::info!("{}", "x\ninfo: forged\x1b[2J");
+            tracing::warn!("no lock");
             tracing::info!(target: "other_crate", "not ours");
             tracing::debug!("of -vv");
         });
         queue.finish(|_, _| {});
         file.rewind().unwrap();
-        assert_eq!(io::read_to_string(file).unwrap(), "info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\n");
+        assert_eq!(
+            io::read_to_string(file).unwrap(),
+            "info: virtual:a\\nb: x\\ninfo: forged\\u{1b}[2J\nwarn: virtual:a\\nb: no lock\n"
+        );
+    }
+
+    #[test]
+    fn a_warning_needs_no_option() {
+        let args = LogArgs { verbose: 0, log_file: None };
+        assert!(args.level() >= LevelFilter::WARN && args.level() < LevelFilter::INFO);
     }
 
     #[cfg(target_os = "linux")]

@@ -34,6 +34,7 @@ mod log;
 mod make_patch;
 mod man;
 mod names;
+mod other_file;
 mod output;
 mod patch;
 mod pcap;

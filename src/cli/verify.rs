@@ -13,7 +13,7 @@ use crate::unit::Selector;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
+use asm2464::firmware::{FileOffset, FirmwareVersion, Image};
 use asm2464_chip::practice;
 use serde::Serialize;
 
@@ -213,7 +213,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Reads a file. An empty file is an input error like a missing one: there is nothing to verify.
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
-    let bytes = input::read(path, MAX_FILE_LEN)?;
+    let bytes = input::read_image(path)?;
     if bytes.is_empty() {
         return Err(input::InFile { path: path.to_owned(), cause: asm2464::firmware::ImageError::Empty }.into());
     }

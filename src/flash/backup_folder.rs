@@ -28,7 +28,8 @@ use super::backup::{BackedUpUnit, Backup, firmware_file};
 use super::blocks::BlockBytes;
 use super::fitting::FiledBackup;
 
-const MANIFEST: &str = "backup.toml";
+/// The file that lists what is in a backup.
+pub const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
 const FIRMWARE: &str = "firmware.bin";
 const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
@@ -94,8 +95,8 @@ pub struct Saved {
 
 /// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
 ///
-/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. Of
-/// several units with the same content that are saved at once, one makes the folder and the others find it.
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. It is for
+/// its owner alone. Of several units with the same content that are saved at once, one makes the folder and the others find it.
 ///
 /// # Errors
 /// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
@@ -121,7 +122,6 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let path = partial.path().join(MANIFEST);
     write_synced(&path, manifest.to_string().as_bytes())?;
     sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
-    open_to_all_as_usual(partial.path())?;
     match partial.persist(folder) {
         Ok(()) => {}
         // Another unit or process has made the folder since.
@@ -290,32 +290,16 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
-    File::create_new(path)
+    let mut options = File::options();
+    file::private(options.write(true).create_new(true));
+    options
+        .open(path)
         .and_then(|mut file| {
             file::owner_may(&file, 0o600)?;
             file.write_all(bytes)?;
             file.sync_all()
         })
         .map_err(io_error("write", path))
-}
-
-/// Gives the folder the permissions that the umask allows. A temporary folder would be readable only by its owner.
-#[cfg(unix)]
-fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
-    use std::os::unix::fs::PermissionsExt;
-    let probe = path.join(".umask");
-    let mode = fs::create_dir(&probe)
-        .and_then(|()| fs::metadata(&probe))
-        .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
-        .map_err(io_error("create a folder in", path))?;
-    // The owner may always read it: an unreadable backup is useless.
-    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
-        .map_err(io_error("set the permissions of", path))
-}
-
-#[cfg(not(unix))]
-fn open_to_all_as_usual(_path: &Path) -> Result<(), BackupFolderError> {
-    Ok(())
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {

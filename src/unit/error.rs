@@ -3,7 +3,7 @@
 use asm2464_dock::record::ReplayError;
 use asm2464_dock::virtual_unit;
 use asm2464_host::bridge::{Location, UnitInfo};
-use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
+use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
 use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
@@ -17,9 +17,9 @@ pub enum OpenError {
     /// No unit is connected.
     #[error("no ASM2464PD unit is connected")]
     None,
-    /// No unit is connected over USB, but these devices are over USB4 or Thunderbolt.
-    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {}", named(.0))]
-    Tunnelled(Vec<TunnelledDevice>),
+    /// No unit is connected over USB, but these are over USB4 or Thunderbolt.
+    #[error("no ASM2464PD unit is connected over USB, but over USB4 or Thunderbolt: {_0}")]
+    Tunnelled(Tunnels),
     /// Several units are connected, and none was selected.
     #[error("{} units are connected: {}", found.len(), listed(found))]
     Several {
@@ -120,24 +120,39 @@ asm2464::coded!(OpenError {
 });
 
 impl OpenError {
-    /// The error if no unit is connected. Looks at the system's USB4 and Thunderbolt devices.
+    /// The error if no unit is connected. Looks at the system's USB4, Thunderbolt and PCIe.
     pub fn none() -> Self {
-        let tunnelled = Sysfs::system().tunnelled();
-        if tunnelled.is_empty() { Self::None } else { Self::Tunnelled(tunnelled) }
+        let tunnels = Sysfs::system().tunnels();
+        if tunnels.is_empty() { Self::None } else { Self::Tunnelled(tunnels) }
+    }
+
+    /// The error if the buses can't be searched for this unit. A mistyped unit in software is no matter of USB.
+    pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
+        let mistyped = selector.filter(|selector| {
+            let selector = selector.to_string();
+            suggest::nearest(&selector, in_software(&selector).iter().map(String::as_str)).is_some()
+        });
+        match mistyped {
+            Some(selector) => Self::NoMatch { selector: selector.clone(), found: Vec::new() },
+            None => Self::Usb(error),
+        }
     }
 }
 
-fn named(devices: &[TunnelledDevice]) -> String {
-    devices.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-/// The question whether a connected unit's port or serial number, or a virtual unit, was meant.
+/// The question whether a connected unit's port or serial number, a virtual unit or a record was meant.
 fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
     let selector = selector.to_string();
     let connected = found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten();
-    let in_folder = selector.split_once(':').map(|(_, folder)| format!("virtual:{folder}"));
-    let names: Vec<String> = connected.chain(in_folder).collect();
+    let names: Vec<String> = connected.chain(in_software(&selector)).collect();
     suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
+}
+
+/// The names of a virtual unit and of a record that may be mistyped in this one.
+fn in_software(selector: &str) -> Vec<String> {
+    match selector.split_once(':') {
+        Some((_, place)) => vec![format!("virtual:{place}"), format!("replay:{place}")],
+        None => vec!["virtual".to_owned()],
+    }
 }
 
 fn listed(found: &[UnitInfo]) -> String {
@@ -153,6 +168,20 @@ mod tests {
         let message =
             |text: &str| OpenError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
+        assert!(message("reply:unit.json").contains("did you mean `replay:unit.json`?"));
+        assert!(message("virtul").contains("did you mean `virtual`?"));
         assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
+    }
+
+    #[test]
+    fn a_mistyped_virtual_unit_is_recognised_where_usb_cant_be_used() {
+        let told = |text: &str| {
+            let error = UsbError::Gone { port: "3-1".parse().unwrap() };
+            OpenError::unsearched(error, Some(&text.parse().unwrap())).to_string()
+        };
+        assert!(told("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", told("virtul:m1"));
+        for other in ["3-1", "00:1B:21", "LAB-07"] {
+            assert_eq!(told(other), "the unit at 3-1 was unplugged");
+        }
     }
 }

@@ -162,7 +162,7 @@ pub fn choose(
             Chosen { info: port.info().clone(), has_twin: false, port: ChosenPort::Replay(port) }
         }
         _ => {
-            let all = usb::discover(&known.known_units())?;
+            let all = discovered(known, selector)?;
             let infos: Vec<UnitInfo> = all.iter().map(|found| found.info.clone()).collect();
             let found = watched(chosen(all, selector)?, watch(capture));
             let has_twin = infos.iter().filter(|other| is_same(other, &found.info)).count() > 1;
@@ -227,7 +227,7 @@ pub fn examined_port(
         Some(Selector::Virtual(dir)) => Box::new(virtual_unit::port(dir.clone(), watch)?),
         Some(Selector::Replay(file)) => Box::new(replay_port(file, watch)?),
         _ => {
-            let found = chosen(usb::discover(&known.known_units())?, selector)?;
+            let found = chosen(discovered(known, selector)?, selector)?;
             Box::new(UsbPort::of(&watched(found, watch)))
         }
     })
@@ -299,6 +299,11 @@ fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'
         _ => None,
     };
     at_its_port.or(moved).map(|(index, _)| *index)
+}
+
+/// The units on the buses, among which is the selected one.
+fn discovered(known: &Arc<Devices>, selector: Option<&Selector>) -> Result<Vec<Found>, OpenError> {
+    usb::discover(&known.known_units()).map_err(|error| OpenError::unsearched(error, selector))
 }
 
 fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenError> {

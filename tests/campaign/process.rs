@@ -81,9 +81,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
         script.push("setsid -c ");
     }
     script.push(line);
-    // Names that are not text are printed in $'...', which not every sh supports.
-    let is_new_posix = script.as_bytes().windows(2).any(|pair| pair == b"$'");
-    let mut command = Command::new(if is_new_posix { "bash" } else { "sh" });
+    let mut command = Command::new("sh");
     command.arg("-c").arg(script).current_dir(folder).env_clear();
     command.env("PATH", format!("{}:/usr/bin:/bin", bin.display()));
     for (name, place) in [("HOME", "home"), ("XDG_DATA_HOME", "data"), ("XDG_CACHE_HOME", "cache"), ("TMPDIR", "tmp")] {

@@ -287,6 +287,24 @@ fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_
 }
 
 #[test]
+fn captures_logs_and_backups_are_for_their_owner_alone() {
+    let folder = workspace();
+    let script = format!(
+        "umask 0022; '{PROGRAM}' backup --device virtual:unit -o units/before --pcap unit.pcapng --log-file unit.log"
+    );
+    let mut command = Command::new("sh");
+    let output = command.args(["-c", &script]).current_dir(folder.path()).env("ASMPATCH_CONFIG", "").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let backup = folder.path().join("units/before");
+    assert_eq!(mode(&backup), 0o700);
+    let files = fs::read_dir(&backup).unwrap().map(|entry| entry.unwrap().path());
+    for path in files.chain(["unit.pcapng", "unit.log"].map(|name| folder.path().join(name))) {
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
+}
+
+#[test]
 fn a_folder_whose_name_is_not_utf_8_costs_no_json() {
     let folder = workspace();
     assert!(asmpatch(folder.path(), &["patch", "practice.bin", "-o", "patched.bin"]).status.success());

@@ -1,6 +1,7 @@
 //! The README's "Try it without a dock", as somebody at a terminal of 80 columns goes through it: each command as it is
 //! there, and after the power failed in the middle of a write only commands that asmpatch has printed.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
@@ -40,10 +41,10 @@ fn at_terminal(folder: &Path, line: &str) -> Seen {
     Seen { status, lines: on_screen(&text) }
 }
 
-/// The commands of the README's section, block by block.
-fn readme() -> Vec<Vec<String>> {
+/// The commands of the README from this heading to the next, block by block.
+fn readme(heading: &str) -> Vec<Vec<String>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let section = text.split_once("## Try it without a dock\n").unwrap().1.split("\n## ").next().unwrap();
+    let section = text.split_once(&format!("\n## {heading}\n")).unwrap().1.split("\n## ").next().unwrap();
     let blocks = section.split("```console\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.map(|block| block.lines().filter_map(|line| line.strip_prefix("$ ")).map(str::to_owned).collect()).collect()
 }
@@ -61,7 +62,7 @@ fn identity(folder: &Path) -> (UsbId, String, Vec<u8>) {
 /// identity from before, and the screen of that write.
 fn interrupted() -> (tempfile::TempDir, (UsbId, String, Vec<u8>), Seen) {
     let home = tempfile::tempdir().unwrap();
-    let [flash, fault] = <[Vec<String>; 2]>::try_from(readme()).unwrap();
+    let [flash, fault] = <[Vec<String>; 2]>::try_from(readme("Try it without a dock")).unwrap();
     for line in &flash {
         let seen = at_terminal(home.path(), line);
         assert_eq!(seen.status, Some(0), "{line}: {}", seen.text());
@@ -77,6 +78,19 @@ fn interrupted() -> (tempfile::TempDir, (UsbId, String, Vec<u8>), Seen) {
     assert_eq!(stopped.status, Some(4), "{}", stopped.text());
     assert_eq!(at_terminal(home.path(), &repair).status, Some(0));
     (home, before, stopped)
+}
+
+#[test]
+fn no_journey_of_the_readme_fails_because_an_earlier_one_wrote_its_files() {
+    let journeys = ["Try it without a dock", "Flash the open firmware", "Flash the patched vendor firmware"];
+    let commands = journeys.into_iter().flat_map(readme).flatten();
+    let mut written = BTreeSet::new();
+    for command in commands {
+        if let Some((_, output)) = command.split_once(" -o ") {
+            assert!(written.insert(output.to_owned()), "{command}: asmpatch::file::exists");
+        }
+    }
+    assert!(written.len() >= 4, "{written:?}");
 }
 
 #[test]

@@ -121,6 +121,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";
     "asmpatch::image::empty", BadInput, "the file was probably never written; fetch it again with `asmpatch download`";
+    "asmpatch::image::is_archive", BadInput,
+        "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out";
+    "asmpatch::image::is_backup", BadInput, "`asmpatch restore DIR` writes it to the unit again";
+    "asmpatch::image::is_code", BadInput, "`asmpatch wrap FILE -o IMAGE` makes an image of it";
+    "asmpatch::image::is_receipt", BadInput, "name the image that it is about: the same name without `.toml`";
+    "asmpatch::image::is_text", BadInput,
+        "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
     "asmpatch::image::length", BadInput,
         "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that it is an \
          ASM2464PD image";

@@ -120,9 +120,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "`doctor`, `list`, `pcie` and `xdata` read a record; name a unit to change or to measure one";
     "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled", Device,
-        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device. Connect it through a USB \
-         3 port, cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \
-         \"The unit is not listed\"";
+        "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
+         device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \
+         cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \"The unit \
+         is not listed\"";
     "asmpatch::device::unchecked_disk", Refused,
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
@@ -171,7 +172,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
          the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
     "asmpatch::flash::several", Refused,
-        "name one with `--device`. `asmpatch flash --all` writes several at once. Nothing was written";
+        "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,
         "no command would find the unit under that ID: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";

@@ -56,14 +56,14 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
-    /// Write all connected units at once, or all that you name with --device, which may then be given more than once.
-    /// A refused unit doesn't stop the others.
+    /// Write all connected units at once. --device more than once names several. A refused unit doesn't stop the
+    /// others.
     #[arg(long)]
     all: bool,
 
-    /// With --all: write none unless all can be written. All are opened, checked and backed up before the first is
-    /// written. A unit that fails while it is written doesn't undo the others.
-    #[arg(long, requires = "all")]
+    /// Write none unless all can be written. All are opened, checked and backed up before the first is written. A unit
+    /// that fails while it is written doesn't undo the others.
+    #[arg(long)]
     all_or_none: bool,
 
     /// Take the configuration blocks from a backup instead of the unit: a unit in its boot loader can't provide them.
@@ -166,7 +166,9 @@ impl WritingArgs {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let source = source::ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
-    let choice = Choice { all: args.all, all_or_none: args.all_or_none };
+    // A serial number is one unit's.
+    let several = args.all || args.serial.is_none();
+    let choice = Choice { all: args.all, several, all_or_none: args.all_or_none };
     let report = boot::check_within(&source.image, &proof::budget(context))?;
     source.check_kind(&args.file, &report)?;
     let session = WritingSession::open(&args.writing, choice, context)?;

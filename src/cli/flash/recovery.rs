@@ -437,7 +437,8 @@ mod tests {
         };
         assert_eq!(
             commands(Left::Incomplete, &origin, Some("b c"))[0],
-            "asmpatch flash ./--all --receipt $'r\\377\\'.toml' --serial=-1 --config-from $'./-dir\\012rm -r x' \
+            "asmpatch flash ./--all --receipt \"$(printf -- 'r\\377\\047.toml')\" --serial=-1 \
+             --config-from \"$(printf -- './-dir\\012rm -r x')\" \
              --device 1-2.3 --no-backup"
         );
     }

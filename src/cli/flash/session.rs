@@ -39,8 +39,10 @@ use crate::cli::pcap::Recording;
 /// Which of the selected units to write.
 #[derive(Clone, Copy, Default)]
 pub struct Choice {
-    /// Write every unit.
+    /// Write every unit if none is named.
     pub all: bool,
+    /// Write every unit that is named.
+    pub several: bool,
     /// Write no unit unless all can be written.
     pub all_or_none: bool,
 }
@@ -62,7 +64,7 @@ pub struct WritingSession<'a> {
 }
 
 impl<'a> WritingSession<'a> {
-    /// Finds the units: the named one, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
+    /// Finds the units: those that are named, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
     ///
     /// # Errors
     /// Fails if no unit is found, if several are found and none is selected, or if there is no place for backups.
@@ -73,17 +75,17 @@ impl<'a> WritingSession<'a> {
         let capture = recording.capture();
         let backup_into = (!args.no_backup).then(|| args.backup_place.folder()).transpose()?;
         let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
-        let mut ports: Vec<NamedPort> = match (args.device.as_slice(), choice.all) {
-            ([], true) => unit::ports(&devices, capture)?.into_iter().map(there).collect(),
-            ([] | [_], _) => vec![there(unit::port(&devices, args.device.first(), capture)?)],
-            (named, true) => {
+        let mut ports: Vec<NamedPort> = match args.device.as_slice() {
+            [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(there).collect(),
+            [] | [_] => vec![there(unit::port(&devices, args.device.first(), capture)?)],
+            named if choice.several => {
                 let find = |selector| match unit::port(&devices, Some(selector), capture) {
                     Ok(port) => there(port),
                     Err(error) => (selector.to_string(), Err(error.into())),
                 };
                 named.iter().map(find).collect()
             }
-            (named, false) => {
+            named => {
                 return Err(Refusal::SeveralUnits(named.iter().map(ToString::to_string).collect()).into());
             }
         };

@@ -23,6 +23,9 @@ pub enum TextKind {
     /// HTML.
     #[display("a web page")]
     WebPage,
+    /// JSON, such as the output of `--json`.
+    #[display("JSON")]
+    Json,
     /// C.
     #[display("C source")]
     C,
@@ -51,6 +54,8 @@ impl TextKind {
         let lower = text.to_lowercase();
         if lower.contains("<!doctype html") || lower.contains("<html") {
             Self::WebPage
+        } else if text.trim_start().starts_with('{') {
+            Self::Json
         } else if lines.clone().next().is_some_and(|line| is_record(line, 'S')) {
             Self::SRecords
         } else if lines.clone().any(|line| is_record(line, ':')) {
@@ -80,6 +85,7 @@ mod tests {
             (b"S00600004844521B\nS1060000020400F3\nS9030000FC\n", TextKind::SRecords),
             (b"02 04 00 7f 05 22 90 00\n12 e0 00\n", TextKind::HexDump),
             (b"<!DOCTYPE html><title>404</title>", TextKind::WebPage),
+            (b"{\n  \"schema\": 2\n}\n", TextKind::Json),
             (b"#include <mcs51/8051.h>\nvoid main(void) {}\n", TextKind::C),
             (b"an image goes here, some day", TextKind::Other),
         ] {

@@ -44,12 +44,26 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
 /// # Errors
 /// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
 pub fn read_regular(path: &Path, max: usize) -> io::Result<Vec<u8>> {
+    take(open_regular(path)?, max)
+}
+
+/// Reads at most the first `most` bytes of a regular file.
+///
+/// # Errors
+/// The system's error; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
+pub fn read_start(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_regular(path)?.take(most as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn open_regular(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true);
     careful(&mut options, true);
     let file = options.open(path)?;
     refuse_irregular(&file)?;
-    take(file, max)
+    Ok(file)
 }
 
 /// Reads a file like [`read_regular`] and returns its text.
@@ -73,21 +87,23 @@ fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
     if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
 }
 
-/// Opens one of asmpatch's own files for reading and writing, and creates it if it is missing. The owner can read and
-/// write it, whatever the umask. Does not truncate it.
+/// Opens one of asmpatch's own files for reading and writing, and creates it if it is missing: for its owner alone, who
+/// can read and write it whatever the umask. Does not truncate it.
 ///
 /// # Errors
 /// The system's error; also fails if it is a link, a device, a pipe or a folder.
 pub fn open_own(path: &Path) -> io::Result<File> {
-    own(path, |options, path| options.open(path))
+    let mut options = OpenOptions::new();
+    private(&mut options);
+    own(path, options, |options, path| options.open(path))
 }
 
-/// Opens a file like [`open_own`] and holds it like [`hold`].
+/// Opens a file like [`open_own`] and holds it like [`hold`]. Others may read a new one if the umask allows it.
 ///
 /// # Errors
 /// As for both.
 pub fn hold_own(path: &Path) -> io::Result<File> {
-    own(path, hold)
+    own(path, OpenOptions::new(), hold)
 }
 
 /// Opens and holds a file like [`hold_own`], and waits while somebody else holds it.
@@ -108,8 +124,7 @@ pub fn await_own(path: &Path, interrupt: Interrupt<'_>) -> io::Result<File> {
     }
 }
 
-fn own(path: &Path, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Result<File> {
-    let mut options = OpenOptions::new();
+fn own(path: &Path, mut options: OpenOptions, open: fn(&OpenOptions, &Path) -> io::Result<File>) -> io::Result<File> {
     options.read(true).write(true);
     let made = open(options.clone().create_new(true), path);
     let file = match made {
@@ -225,6 +240,17 @@ pub fn careful(options: &mut OpenOptions, follows: bool) {
 // Here the file's type is checked before it is opened.
 #[cfg(not(unix))]
 pub fn careful(_options: &mut OpenOptions, _follows: bool) {}
+
+/// Makes a new file one that only its owner can read: it may have a unit's serial number.
+#[cfg(unix)]
+pub fn private(options: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt;
+    options.mode(0o600);
+}
+
+// Here a new file has the rights of its folder.
+#[cfg(not(unix))]
+pub fn private(_options: &mut OpenOptions) {}
 
 /// Adds these bits to the mode of a new file.
 ///

@@ -184,6 +184,7 @@ fn open(path: &Path) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(false);
     // Refuse a named pipe without a reader instead of waiting for one.
     file::careful(&mut options, false);
+    file::private(&mut options);
     file::hold(&options, path)
 }
 

@@ -47,7 +47,7 @@ impl Device {
     pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         match Self::try_open(found, alternate) {
             // The kernel's driver of a unit that was just plugged in may come between the look for it and the claim.
-            Err(UsbError::Busy { users, .. }) if users.is_empty() => Self::try_open(found, alternate),
+            Err(UsbError::Busy { users, lock: None, .. }) if users.is_empty() => Self::try_open(found, alternate),
             other => other,
         }
     }
@@ -59,7 +59,7 @@ impl Device {
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let failed = |what| {
             move |source| match UsbError::of(what, port, source) {
-                UsbError::Busy { port, .. } => UsbError::Busy { users: found.users(), port },
+                UsbError::Busy { port, lock, .. } => UsbError::Busy { users: found.users(), port, lock },
                 other => other,
             }
         };

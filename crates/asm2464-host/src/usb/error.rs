@@ -1,5 +1,7 @@
 //! Errors between this process and a USB device, before any command is sent.
 
+use std::path::PathBuf;
+
 use asm2464::firmware::BridgeState;
 use thiserror::Error;
 
@@ -29,12 +31,18 @@ pub enum UsbError {
         port: PortPath,
     },
     /// Another program holds the device.
-    #[error("the unit at {port} is in use by {}", named(users))]
+    #[error(
+        "the unit at {port} is in use by {}{}",
+        named(users),
+        lock.as_ref().map(|lock| format!(" (its lock: {})", lock.display())).unwrap_or_default()
+    )]
     Busy {
         /// The device's port.
         port: PortPath,
-        /// The processes that have the device open, if the system reports them.
+        /// The processes that have the device open or hold its lock, if the system reports them.
         users: Vec<Process>,
+        /// The lock's file, if it is the lock that another program holds.
+        lock: Option<PathBuf>,
     },
     /// The device left the bus.
     #[error("the unit at {port} was unplugged")]
@@ -113,7 +121,7 @@ impl UsbError {
         let port = port.clone();
         match source {
             rusb::Error::Access => Self::Permission { port },
-            rusb::Error::Busy => Self::Busy { port, users: Vec::new() },
+            rusb::Error::Busy => Self::Busy { port, users: Vec::new(), lock: None },
             rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
             rusb::Error::NotSupported if what == OPEN => Self::Driver { port },
             source => Self::Failed { what, port, source },

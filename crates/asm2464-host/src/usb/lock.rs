@@ -3,14 +3,14 @@
 //! The kernel lets only one program claim a unit's interface. But a unit that restarts, as in a flash, has no interface to
 //! claim for seconds, and programs open a unit several times. The lock covers that: it belongs to the port.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use tracing::info;
+use tracing::{info, warn};
 
 use super::error::UsbError;
 use super::sysfs::Sysfs;
@@ -18,6 +18,8 @@ use crate::bridge::PortPath;
 
 /// The locks that this process holds.
 static HELD: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
+/// The files of which was told that they are no locks.
+static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Number of attempts if somebody removes the file just as it is locked.
 const ATTEMPTS: u32 = 10;
 
@@ -45,7 +47,7 @@ impl UnitLock {
     }
 
     /// Takes the lock, without waiting. If the file can't be made or opened, as in a system without a writable `/tmp`,
-    /// there is no lock, and only the claim of the interface keeps others out.
+    /// there is no lock, and only the claim of the interface keeps others out. A warning says what is in its place.
     ///
     /// # Errors
     /// [`UsbError::Busy`] with the process that holds it, if the system tells.
@@ -66,14 +68,31 @@ impl UnitLock {
                 Ok(Self { file: Some(file) })
             }
             Ok(Taken::Theirs(file)) => {
-                Err(UsbError::Busy { port: port.clone(), users: Sysfs::system().lock_holders(&file) })
+                let (users, lock) = (Sysfs::system().lock_holders(&file), Some(path.to_owned()));
+                Err(UsbError::Busy { port: port.clone(), users, lock })
             }
             Err(error) => {
-                info!("{port}: no lock, because of {}: {error}", path.display());
+                match in_the_way(path, &error) {
+                    Some(what) if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned()) => {
+                        warn!("{port}: nothing keeps other programs off the unit while it restarts: {what}");
+                    }
+                    _ => info!("{port}: no lock, because of {}: {error}", path.display()),
+                }
                 Ok(Self { file: None })
             }
         }
     }
+}
+
+/// What is in the lock's place, if that is why there is no lock, and not the folder.
+fn in_the_way(path: &Path, error: &io::Error) -> Option<String> {
+    let kind = fs::symlink_metadata(path).ok()?.file_type();
+    let path = path.display();
+    Some(match kind {
+        kind if kind.is_symlink() => format!("{path} is a symbolic link"),
+        kind if kind.is_file() => format!("{path} can't be opened: {error}"),
+        _ => format!("{path} is no regular file"),
+    })
 }
 
 enum Taken {
@@ -183,6 +202,7 @@ mod tests {
         other.try_lock().unwrap();
         let error = UnitLock::take_at(&path, &port()).unwrap_err();
         assert_eq!(error.code(), "asmpatch::usb::busy");
+        assert!(error.to_string().ends_with(&format!(" (its lock: {})", path.display())), "{error}");
         #[cfg(target_os = "linux")]
         assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");
         drop(other);
@@ -199,6 +219,14 @@ mod tests {
         assert!(!folder.path().join("elsewhere").exists());
         let nowhere = path_in(&folder.path().join("missing"), &port());
         assert!(!UnitLock::take_at(&nowhere, &port()).unwrap().is_held());
+        let refused = io::ErrorKind::PermissionDenied.into();
+        let told = |path: &Path| in_the_way(path, &refused);
+        assert!(told(&path).unwrap().ends_with("asm2464-3-1.2.lock is a symbolic link"));
+        assert_eq!(told(&nowhere), None);
+        // Somebody else's, which they let nobody open.
+        fs::remove_file(&path).unwrap();
+        File::create(&path).unwrap();
+        assert!(told(&path).unwrap().ends_with("asm2464-3-1.2.lock can't be opened: permission denied"));
     }
 
     #[cfg(unix)]

@@ -264,7 +264,7 @@ mod tests {
         let at = || port.clone();
         [
             UsbError::Permission { port: at() },
-            UsbError::Busy { port: at(), users: Vec::new() },
+            UsbError::Busy { port: at(), users: Vec::new(), lock: None },
             UsbError::Gone { port: at() },
         ]
     }

@@ -6,6 +6,7 @@ mod mountinfo;
 mod peer;
 mod process;
 mod tunnelled;
+mod tunnelled_dock;
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -13,7 +14,8 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 pub use self::process::Process;
-pub use self::tunnelled::TunnelledDevice;
+pub use self::tunnelled::{TunnelledDevice, Tunnels};
+pub use self::tunnelled_dock::{TunnelledDock, TunnelledGpu};
 use super::free_disk::FreeDisk;
 use crate::bridge::PortPath;
 

@@ -34,7 +34,7 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
     }
 }
 
-/// A locked folder that is filled under a temporary name. Dropping it removes it.
+/// A locked folder, for its owner alone, that is filled under a temporary name. Dropping it removes it.
 #[derive(Debug)]
 pub struct StagedFolder {
     folder: TempDir,
@@ -60,10 +60,12 @@ impl StagedFolder {
 
     fn new(parent: &Path, kind: &str) -> io::Result<Self> {
         loop {
-            let folder = tempfile::Builder::new()
-                .prefix(&format!("{PREFIX}{kind}"))
-                .rand_bytes(RANDOM_LEN)
-                .tempdir_in(parent)?;
+            let prefix = format!("{PREFIX}{kind}");
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(&prefix).rand_bytes(RANDOM_LEN);
+            #[cfg(unix)]
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+            let folder = builder.tempdir_in(parent)?;
             // Only Unix can open folders.
             let open = || if cfg!(unix) { File::open(folder.path()).map(Some) } else { Ok(None) };
             let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {

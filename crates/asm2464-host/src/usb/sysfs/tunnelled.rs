@@ -7,7 +7,7 @@ use std::path::Path;
 
 use asm2464::escape::Escape as _;
 
-use super::{Sysfs, bounded, names};
+use super::{Sysfs, TunnelledDock, bounded, names};
 
 /// Number of devices that are listed: more than any chain of one host has.
 const MAX_DEVICES: usize = 64;
@@ -32,7 +32,35 @@ impl fmt::Display for TunnelledDevice {
     }
 }
 
+/// What the host reaches over USB4 and Thunderbolt, where a dock is no USB device.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tunnels {
+    /// The devices, any of which may be a dock.
+    pub devices: Vec<TunnelledDevice>,
+    /// The docks whose PCIe the host sees.
+    pub docks: Vec<TunnelledDock>,
+}
+
+impl Tunnels {
+    /// Whether there is nothing.
+    pub const fn is_empty(&self) -> bool {
+        self.devices.is_empty() && self.docks.is_empty()
+    }
+}
+
+impl fmt::Display for Tunnels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let devices = self.devices.iter().map(ToString::to_string);
+        f.write_str(&devices.chain(self.docks.iter().map(ToString::to_string)).collect::<Vec<_>>().join(", "))
+    }
+}
+
 impl Sysfs {
+    /// The devices that are connected over USB4 or Thunderbolt, and the docks whose PCIe the host sees.
+    pub fn tunnels(&self) -> Tunnels {
+        Tunnels { devices: self.tunnelled(), docks: self.tunnelled_docks() }
+    }
+
     /// The devices that are connected over USB4 or Thunderbolt, without the host's own routers.
     pub fn tunnelled(&self) -> Vec<TunnelledDevice> {
         let devices = self.sys.join("bus/thunderbolt/devices");

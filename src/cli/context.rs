@@ -7,7 +7,7 @@ use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::interrupt::Interrupted;
 use asm2464_host::usb::sysfs::TunnelledDevice;
-use asmpatch_core::failure::AnyFailure;
+use asmpatch_core::failure::{AnyFailure, shown_code};
 use asmpatch_core::unit::OpenError;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
@@ -67,7 +67,7 @@ impl ErrorJson {
             _ => Vec::new(),
         };
         Self {
-            code: error.code().to_owned(),
+            code: shown_code(error),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
             help: Some(errors::help(error)),
             device: None,

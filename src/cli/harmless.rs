@@ -5,6 +5,7 @@ use std::{fmt, iter};
 
 use asm2464::escape::{self, Escape as _};
 use asm2464::{Coded, Quote};
+use asmpatch_core::failure::shown_code;
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
 use super::errors;
@@ -53,7 +54,7 @@ pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 's
 
 impl Diagnostic for Harmless<'_> {
     fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        Some(Box::new(self.original.code()))
+        Some(Box::new(shown_code(self.original)))
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {

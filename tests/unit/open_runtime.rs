@@ -16,7 +16,7 @@ use asm2464_dock::tiny_gpu::TinyGpu;
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};
 use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use asm2464_host::pcie::{Bar, NoTime, Pcie, Scope, SramReadError};
+use asm2464_host::pcie::{Bar, Entry, NoTime, Pcie, Scope, SramReadError};
 
 /// Pipes on which something happens once this many transfers have come back.
 struct Cut {
@@ -200,6 +200,36 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
     }
 }
 
+/// A runtime's fence: the GPU writes it there, and the host reads and clears it here. Source: tinygrad's client `usb.py`.
+const FENCE: u64 = 0x0082_0800;
+const FENCE_IN_XDATA: XdataAddress = XdataAddress::main(0xA800);
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_fence_that_the_gpu_writes_is_seen_by_e4_and_what_e5_writes_there_by_the_gpu() {
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let (card, _) = dock.card();
+        let mut fences = [0; 32];
+        let mut writes =
+            |dock: &mut Dock, entry| card.complete(&mut Pcie::new(&mut dock.bridge, &mut NoTime), entry).unwrap();
+        writes(&mut dock, Entry { to: FENCE, bytes: [7; 16], command_at: None });
+        dock.bridge.xdata_read(FENCE_IN_XDATA, &mut fences).unwrap();
+        assert_eq!(fences, [[7; 16], [0; 16]].concat()[..]);
+
+        let clear: Vec<_> = (0..16).map(|at| (FENCE_IN_XDATA.plus(at), 0)).collect();
+        dock.bridge.xdata_exchange(&clear, FENCE_IN_XDATA, &mut fences).unwrap();
+        assert_eq!(fences, [0; 32]);
+        // The card reads the fence until it is not 0, and then writes beside it.
+        writes(&mut dock, Entry { to: FENCE + 16, bytes: [9; 16], command_at: Some(FENCE) });
+        dock.bridge.xdata_read(FENCE_IN_XDATA, &mut fences).unwrap();
+        assert_eq!(fences, [0; 32]);
+        dock.bridge.xdata_write(FENCE_IN_XDATA, 0x5A).unwrap();
+        dock.bridge.xdata_read(FENCE_IN_XDATA, &mut fences).unwrap();
+        assert_eq!((fences[0], &fences[16..24]), (0x5A, &[9; 8][..]));
+    }
+}
+
 /// What a runtime asks of a unit.
 type Call = (&'static str, fn(&mut OpenBridge, &TinyGpu, Bar) -> Result<(), SramReadError>);
 
@@ -244,7 +274,7 @@ fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
             let is_gone = !dock.unit.lock().is_attached();
             if let Err(error) = outcome {
                 // A call that had waited for its deadline would say so.
-                assert_eq!(error.code(), "asmpatch::control::disconnected", "{name}, {transfers}: {error}");
+                assert_eq!(error.code(), "asm2464::control::disconnected", "{name}, {transfers}: {error}");
                 ended += 1;
             }
             assert!(!is_gone || dock.bridge.link_state().is_err(), "{name}, {transfers}: the next call");
@@ -302,7 +332,7 @@ fn where_no_device_answers_a_single_read_says_so_and_a_stream_reads_ff() {
         let mut dock = Dock::plain(&image, CARD);
         let _ = dock.card();
         let error = dock.bridge.dword(&Tlp::memory_read(NOBODY)).unwrap_err();
-        assert_eq!(error.code(), "asmpatch::pcie::unsupported");
+        assert_eq!(error.code(), "asm2464::pcie::unsupported");
         let mut found = [0x5A; 64];
         dock.bridge.stream_read(NOBODY, &mut found).unwrap();
         assert_eq!(found, [0xFF; 64]);

@@ -8,6 +8,7 @@ use std::env;
 use std::ffi::OsString;
 
 use asm2464::Coded;
+use asmpatch_core::failure::shown_code;
 use asmpatch_core::shell;
 
 use super::by_hand;
@@ -65,8 +66,8 @@ const BUG: ErrorEntry = ErrorEntry {
 };
 
 fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
-    let code = error.code();
-    let known = entry(code);
+    let code = shown_code(error);
+    let known = entry(&code);
     debug_assert!(known.is_some(), "no entry for the code {code:?} of {error}");
     known.unwrap_or(&BUG)
 }

@@ -3,6 +3,18 @@
 use std::collections::BTreeSet;
 
 use asm2464::firmware::UsbId;
+use serde::Deserialize;
+
+/// Names a file of known docks, and embeds its text.
+macro_rules! docks {
+    ($($path:literal),* $(,)?) => {
+        &[$(($path, include_str!(concat!("../../", $path)))),*]
+    };
+}
+
+/// The table of known docks: the name and the TOML of each file in the crate's `devices/`.
+pub const DOCKS: &[(&str, &str)] =
+    docks!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
 
 /// What the caller knows of the units that it may open. A device with another ID is never opened.
 #[derive(Debug, Clone, Default)]
@@ -13,9 +25,48 @@ pub struct KnownUnits {
     pub unchecked_disks: BTreeSet<String>,
 }
 
+/// What is read of a file of known docks.
+#[derive(Deserialize)]
+struct DockFile {
+    device: Vec<Dock>,
+}
+
+#[derive(Deserialize)]
+struct Dock {
+    id: UsbId,
+}
+
 impl KnownUnits {
     /// Knows these USB IDs, and vouches for no disk.
     pub fn of(ids: impl IntoIterator<Item = UsbId>) -> Self {
         Self { ids: ids.into_iter().collect(), unchecked_disks: BTreeSet::new() }
+    }
+
+    /// Knows every dock in [`DOCKS`].
+    pub fn shipped() -> Self {
+        Self::of(DOCKS.iter().flat_map(|(name, text)| {
+            let file: DockFile = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
+            file.device.into_iter().map(|dock| dock.id)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_shipped_units_are_every_dock_in_the_folder_and_open_firmware_of_any_age_is_among_them() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        assert_eq!(fs::read_dir(root.join("devices")).unwrap().count(), DOCKS.len());
+        for (name, text) in DOCKS {
+            assert_eq!(fs::read_to_string(root.join(name)).unwrap(), *text);
+        }
+        let shipped = KnownUnits::shipped().ids;
+        assert!(["ADD1:0001", "ADD1:0002", "3801:0001"].iter().all(|id| shipped.contains(&id.parse().unwrap())));
+        assert_eq!(shipped.len(), DOCKS.iter().map(|(_, text)| text.matches("[[device]]").count()).sum::<usize>());
     }
 }

@@ -119,19 +119,19 @@ pub enum ControlError {
 }
 
 asm2464::coded!(ControlError {
-    Timeout => "asmpatch::control::timeout",
-    BulkTimeout => "asmpatch::control::bulk_timeout",
-    Disconnected => "asmpatch::control::disconnected",
-    Stalled => "asmpatch::control::stalled",
-    Short => "asmpatch::control::short",
-    Malformed => "asmpatch::control::malformed",
-    SramBusy => "asmpatch::control::sram_busy",
-    Length => "asmpatch::control::length",
+    Timeout => "asm2464::control::timeout",
+    BulkTimeout => "asm2464::control::bulk_timeout",
+    Disconnected => "asm2464::control::disconnected",
+    Stalled => "asm2464::control::stalled",
+    Short => "asm2464::control::short",
+    Malformed => "asm2464::control::malformed",
+    SramBusy => "asm2464::control::sram_busy",
+    Length => "asm2464::control::length",
     Completion { status, .. } => status,
-    LinkDown => "asmpatch::pcie::link_down",
+    LinkDown => "asm2464::pcie::link_down",
     Interrupted(cause) => cause,
-    NotRecorded => "asmpatch::replay::not_recorded",
-    Io => "asmpatch::control::io",
+    NotRecorded => "asm2464::replay::not_recorded",
+    Io => "asm2464::control::io",
 });
 
 impl ControlError {

@@ -40,8 +40,9 @@ use super::workload::DataPhase;
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of bytes of one F0 stream. Longer ones go as several. This is a precaution: the open firmware counts
-/// dwords in 32 bits, but nobody reports a longer stream on silicon.
+/// Maximum number of bytes of one F0 stream. Longer ones go as several. On silicon one stream of 4 MiB of writes
+/// succeeds, and the unit answers nothing afterwards until it is restarted; streams of 1 MiB work. Source: tinygrad's
+/// issue 18136 and pull request 18137; its newer client has the same limit.
 const STREAM_MAX: usize = 1 << 20;
 
 /// Time limit of C0. Builds that know the request answer within milliseconds. Some that don't never answer, and every

@@ -54,15 +54,15 @@ impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
         // The layers pass the first cause's code on, whatever is wrapped around it.
         let kind = match error.code() {
-            "asmpatch::usb::disconnected" | "asmpatch::control::disconnected" => ErrorKind::Gone,
-            "asmpatch::usb::timeout" | "asmpatch::control::timeout" | "asmpatch::control::bulk_timeout" => {
+            "asm2464::usb::disconnected" | "asm2464::control::disconnected" => ErrorKind::Gone,
+            "asm2464::usb::timeout" | "asm2464::control::timeout" | "asm2464::control::bulk_timeout" => {
                 ErrorKind::NoAnswer
             }
-            "asmpatch::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
-            "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short" => {
+            "asm2464::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
+            "asm2464::bridge::short_data" | "asm2464::bridge::short_xdata" | "asm2464::control::short" => {
                 ErrorKind::Short
             }
-            "asmpatch::bridge::check_condition" | "asmpatch::control::stalled" => ErrorKind::Refused,
+            "asm2464::bridge::check_condition" | "asm2464::control::stalled" => ErrorKind::Refused,
             code => match code.split("::").nth(1) {
                 Some("sense" | "bench") => ErrorKind::Refused,
                 _ => ErrorKind::Wire,

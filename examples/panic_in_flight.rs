@@ -13,7 +13,7 @@ use std::time::Duration;
 use asm2464::TransportKind;
 use asm2464::scsi::{Command, XdataAddress};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
-use asmpatch_core::unit::{self, Selector};
+use asmpatch::unit::{self, Selector};
 
 const LEN: u8 = 255;
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let selector: Selector = port.parse()?;
     let mut unit =
-        unit::choose(&asmpatch_core::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
+        unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
     let transport = unit.bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

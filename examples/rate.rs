@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use asm2464::TransportKind;
 use asm2464::scsi::ResetMode;
 use asm2464_host::bridge::Transport;
-use asmpatch_core::unit::{self, Selector};
+use asmpatch::unit::{self, Selector};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let selector: Selector = port.parse()?;
     let mut unit =
-        unit::choose(&asmpatch_core::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
+        unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use asmpatch_core::fetch::{ManifestError, Manifests};
-use asmpatch_core::patch::{Library, LibraryError};
+use crate::fetch::{ManifestError, Manifests};
+use crate::patch::{Library, LibraryError};
 
 /// Names a data file for messages, and embeds its text.
 macro_rules! data {
@@ -41,7 +41,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use asmpatch_files::file::toml_files;
+    use asm2464_dock::files::file::toml_files;
 
     use super::*;
 

@@ -1,6 +1,7 @@
 //! Brings a unit's PCIe link up, reads its state from XDATA, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
-//! Without arguments it takes the first unit with open firmware on this machine's buses, with `virtual IMAGE` one in software.
+//! Without arguments it takes the first unit with open firmware on this machine's buses, with `virtual IMAGE` one
+//! in software.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use std::{env, error::Error, fs, time::Duration};
 

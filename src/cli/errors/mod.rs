@@ -7,9 +7,9 @@
 use std::env;
 use std::ffi::OsString;
 
+use crate::failure::shown_code;
+use crate::shell;
 use asm2464::Coded;
-use asmpatch_core::failure::shown_code;
-use asmpatch_core::shell;
 
 use super::by_hand;
 

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::failure::shown_code;
+use crate::udev_rules::RULES_PATH;
 use asm2464::Coded as _;
 use asm2464_host::usb::{DiskError, UsbError};
-use asmpatch_core::failure::shown_code;
-use asmpatch_core::udev_rules::RULES_PATH;
 
 use super::{Exit, entry_of, files, units, with_command};
 

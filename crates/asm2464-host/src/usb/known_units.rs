@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use asm2464::firmware::UsbId;
-use serde::Deserialize;
 
 /// Names a file of known docks, and embeds its text.
 macro_rules! docks {
@@ -25,29 +24,17 @@ pub struct KnownUnits {
     pub unchecked_disks: BTreeSet<String>,
 }
 
-/// What is read of a file of known docks.
-#[derive(Deserialize)]
-struct DockFile {
-    device: Vec<Dock>,
-}
-
-#[derive(Deserialize)]
-struct Dock {
-    id: UsbId,
-}
-
 impl KnownUnits {
     /// Knows these USB IDs, and vouches for no disk.
     pub fn of(ids: impl IntoIterator<Item = UsbId>) -> Self {
         Self { ids: ids.into_iter().collect(), unchecked_disks: BTreeSet::new() }
     }
 
-    /// Knows every dock in [`DOCKS`].
+    /// Knows every dock in [`DOCKS`], by the line with its ID, and vouches for no disk.
     pub fn shipped() -> Self {
-        Self::of(DOCKS.iter().flat_map(|(name, text)| {
-            let file: DockFile = toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"));
-            file.device.into_iter().map(|dock| dock.id)
-        }))
+        let lines = DOCKS.iter().flat_map(|(_, text)| text.lines());
+        let ids = lines.filter_map(|line| line.strip_prefix("id = \"")?.strip_suffix('"'));
+        Self::of(ids.filter_map(|id| id.parse().ok()))
     }
 }
 

@@ -7,10 +7,8 @@ use asm2464_host::bridge::{
     CommandEnd, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
 };
 
-use asm2464_host::bridge::open::OpenCommand;
-
 use super::{TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
-use crate::virtual_unit::{ControlAnswer, Reply, Scenario, VirtualUnit};
+use crate::virtual_unit::Reply;
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.
 fn struck(behind: &str, kind: &str) -> Result<CommandEnd, TransportErrorKind> {
@@ -76,34 +74,6 @@ fn a_phase_error_is_seen_and_recovered_from() {
         let error = struck(behind, "phase-error").unwrap_err();
         assert!(matches!(error, TransportErrorKind::PhaseError), "{error:?}");
     }
-}
-
-#[test]
-fn after_a_stream_beyond_the_limit_the_unit_answers_nothing_until_its_power_goes() {
-    const ADDRESS: u64 = 0x1000_0000;
-    let streams = [1 << 20, (1 << 20) + 4].map(|bytes| {
-        let scenario = "factory = \"open\"\nstream-limit = 1048576";
-        let mut unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"stream", None).unwrap();
-        unit.reset_by_host(0).unwrap();
-        let state = OpenCommand::XdataRead { from: XdataAddress::main(0xB450), len: 1 };
-        let mut answers = |unit: &mut VirtualUnit| unit.control(state.setup(), &[]) != Some(ControlAnswer::Silent);
-        assert!(answers(&mut unit));
-        let stream = OpenCommand::StreamWrite { address: ADDRESS, dwords: bytes / 4 };
-        let armed = unit.control(stream.setup(), &stream.data().unwrap());
-        assert!(matches!(armed, Some(ControlAnswer::Done(_))), "{armed:?}");
-        let data = vec![0x5A; bytes as usize];
-        for piece in data.chunks(0x4000) {
-            assert_eq!(unit.bulk_out(Endpoint::DataOut, 0, piece), Reply::Done(piece.len()));
-        }
-        let lives = answers(&mut unit);
-        unit.bus_reset();
-        assert_eq!(answers(&mut unit), lives, "a reset of the port");
-        unit.unplug();
-        unit.plug_in();
-        assert!(answers(&mut unit));
-        lives
-    });
-    assert_eq!(streams, [true, false]);
 }
 
 #[test]

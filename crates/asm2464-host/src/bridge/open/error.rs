@@ -69,6 +69,18 @@ pub enum ControlError {
         /// Value of 0xC450.
         status: u8,
     },
+    /// No device has taken a window of data from the SRAM.
+    #[error(
+        "no device has taken the data in the SRAM within {deadline:?}: XDATA 0xA800 reads {found:#010x}, expected {sentinel:#010x}"
+    )]
+    NotTaken {
+        /// The deadline that passed.
+        deadline: Duration,
+        /// The window's sentinel.
+        sentinel: u32,
+        /// The fence.
+        found: u32,
+    },
     /// The unit can't carry out the request. Nothing was sent.
     #[error("{request} takes {limit}, not {found}")]
     Length {
@@ -126,6 +138,7 @@ asm2464::coded!(ControlError {
     Short => "asm2464::control::short",
     Malformed => "asm2464::control::malformed",
     SramBusy => "asm2464::control::sram_busy",
+    NotTaken => "asm2464::control::not_taken",
     Length => "asm2464::control::length",
     Completion { status, .. } => status,
     LinkDown => "asm2464::pcie::link_down",

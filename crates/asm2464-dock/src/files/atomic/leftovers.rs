@@ -1,0 +1,191 @@
+//! Temporary files and folders, and the removal of those that killed runs left.
+//!
+//! Each is locked while its process lives. The next run that works in the same folder removes files that have such a
+//! name, belong to the same user and are not locked.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use tempfile::{NamedTempFile, TempDir};
+
+use crate::files::file;
+
+/// Prefix of every temporary name. Six random letters and digits follow at the end.
+const PREFIX: &str = ".asmpatch-";
+const RANDOM_LEN: usize = 6;
+/// The part between prefix and random characters in a folder's name.
+const FOLDER_KINDS: [&str; 2] = ["backup-", "demo-"];
+
+/// Creates a locked file in a folder, and removes leftovers there. The umask applies, but the owner can always use it.
+pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
+    loop {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX).rand_bytes(RANDOM_LEN);
+        // tempfile creates files with mode 0600. The user wants an ordinary file, under their umask.
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let file = builder.tempfile_in(folder)?;
+        file::owner_may(file.as_file(), 0o600)?;
+        if stays(file.as_file()) {
+            remove_in(folder, file.as_file());
+            return Ok(file);
+        }
+    }
+}
+
+/// A locked folder that is filled under a temporary name. Dropping it removes it.
+#[derive(Debug)]
+pub struct StagedFolder {
+    folder: TempDir,
+    _lock: Option<File>,
+}
+
+impl StagedFolder {
+    /// Creates a folder for a backup in `parent`, and removes leftovers there.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn for_backup(parent: &Path) -> io::Result<Self> {
+        Self::new(parent, FOLDER_KINDS[0])
+    }
+
+    /// Creates a folder for a demonstration among the system's temporary files.
+    ///
+    /// # Errors
+    /// The system's error.
+    pub fn for_demo() -> io::Result<Self> {
+        Self::new(&std::env::temp_dir(), FOLDER_KINDS[1])
+    }
+
+    fn new(parent: &Path, kind: &str) -> io::Result<Self> {
+        loop {
+            let folder = tempfile::Builder::new()
+                .prefix(&format!("{PREFIX}{kind}"))
+                .rand_bytes(RANDOM_LEN)
+                .tempdir_in(parent)?;
+            // Only Unix can open folders.
+            let open = || if cfg!(unix) { File::open(folder.path()).map(Some) } else { Ok(None) };
+            let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {
+                // Another process removed it as a leftover before it was locked.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                opened => opened?,
+            };
+            if lock.as_ref().is_none_or(stays) {
+                if let Some(lock) = &lock {
+                    remove_in(parent, lock);
+                }
+                return Ok(Self { folder, _lock: lock });
+            }
+        }
+    }
+
+    /// Returns the temporary path.
+    pub fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Renames the folder to its final name.
+    ///
+    /// # Errors
+    /// The system's error; the folder is then removed.
+    pub fn persist(self, name: &Path) -> io::Result<()> {
+        fs::rename(self.folder.path(), name)?;
+        // The folder no longer has its temporary name, so there is nothing left to remove.
+        let _ = self.folder.keep();
+        Ok(())
+    }
+}
+
+/// Locks a new file or folder. Returns `false` if another process removed it as a leftover before it was locked.
+#[cfg(unix)]
+fn stays(new: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    // On a file system without locks, no process can find it unlocked either.
+    let _ = new.lock();
+    new.metadata().map_or(true, |metadata| metadata.nlink() > 0)
+}
+
+#[cfg(not(unix))]
+fn stays(_new: &File) -> bool {
+    true
+}
+
+/// Removes the leftovers of killed runs in a folder, if they belong to the owner of `own`. Keeps what can't be removed.
+#[cfg(unix)]
+fn remove_in(folder: &Path, own: &File) {
+    use std::os::unix::fs::MetadataExt;
+
+    let (Ok(own), Ok(entries)) = (own.metadata(), fs::read_dir(folder)) else { return };
+    let mut options = File::options();
+    file::careful(options.read(true), false);
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(wants_folder) = name.to_str().and_then(is_folder_of_ours) else { continue };
+        let path = entry.path();
+        let Ok(left) = options.open(&path) else { continue };
+        let is_ours = left.metadata().is_ok_and(|found| {
+            found.uid() == own.uid()
+                && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })
+        });
+        if is_ours && left.try_lock().is_ok() {
+            let _ = if wants_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        }
+    }
+}
+
+#[cfg(not(unix))]
+fn remove_in(_folder: &Path, _own: &File) {}
+
+/// Whether a temporary name is a folder's; `None` for a name without our form.
+#[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
+fn is_folder_of_ours(name: &str) -> Option<bool> {
+    let rest = name.strip_prefix(PREFIX)?;
+    let kind = FOLDER_KINDS.iter().find_map(|kind| rest.strip_prefix(kind));
+    let random = kind.unwrap_or(rest);
+    let is_random = random.len() == RANDOM_LEN && random.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_random.then_some(kind.is_some())
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_that_are_backed_up_at_once_do_not_take_each_others_folders_for_leftovers() {
+        let parent = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let staged = StagedFolder::for_backup(parent.path()).unwrap();
+                        fs::write(staged.path().join("part-1.bin"), "kept").unwrap();
+                    }
+                });
+            }
+        });
+    }
+
+    #[test]
+    fn what_a_killed_run_left_goes_and_what_a_running_one_needs_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at(".asmpatch-aB3dE6"), "left").unwrap();
+        fs::create_dir(at(".asmpatch-backup-aB3dE6")).unwrap();
+        fs::write(at(".asmpatch-backup-aB3dE6/part-1.bin"), "left").unwrap();
+        let mine = [".asmpatch-notes.txt", ".asmpatch-", "asmpatch-aB3dE6", ".asmpatch-backup-xy", "photo.jpg"];
+        for name in mine {
+            fs::write(at(name), "the user's").unwrap();
+        }
+        std::os::unix::fs::symlink(at("photo.jpg"), at(".asmpatch-linked")).unwrap();
+        let running = new_file(folder.path()).unwrap();
+        let backup = StagedFolder::for_backup(folder.path()).unwrap();
+        let another = new_file(folder.path()).unwrap();
+        assert!(!at(".asmpatch-aB3dE6").exists() && !at(".asmpatch-backup-aB3dE6").exists());
+        assert!(running.path().exists() && backup.path().exists() && another.path().exists());
+        assert!(mine.iter().all(|name| at(name).exists()) && at(".asmpatch-linked").is_symlink());
+        drop((running, backup, another));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), mine.len() + 1);
+    }
+}

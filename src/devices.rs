@@ -1,0 +1,287 @@
+//! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run. Also the
+//! disks behind them that the user vouches for.
+//!
+//! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
+//! what runs on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use asm2464::firmware::UsbId;
+use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_host::usb::{DOCKS, KnownUnits};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest product or maker name, in characters: it is shown on one line.
+const MAX_NAME: usize = 48;
+/// The longest notes or source, in characters.
+const MAX_TEXT: usize = 500;
+
+/// An entry for one USB ID.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct KnownDevice {
+    /// VID:PID.
+    #[serde(rename(serialize = "usb_id"))]
+    pub id: UsbId,
+    /// The product, as its maker sells it.
+    pub product: String,
+    /// Who makes it.
+    pub maker: String,
+    /// What a user should know about it.
+    #[serde(default)]
+    pub notes: String,
+    /// Where these facts come from.
+    pub source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DeviceFile {
+    device: Vec<KnownDevice>,
+}
+
+/// The USB IDs that count as ASM2464PD units.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Devices {
+    /// Each entry with the name of its file.
+    known: BTreeMap<UsbId, (String, KnownDevice)>,
+    /// IDs that the user names for this run.
+    named: BTreeSet<UsbId>,
+    /// Disks that the user vouches for in this run, as in `sda`.
+    vouched_for: BTreeSet<String>,
+}
+
+/// Reasons a device file can't be used.
+#[derive(Debug, Error)]
+pub enum DevicesError {
+    /// The TOML is no device file.
+    #[error(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// Two entries have the same ID.
+    #[error("{second}: the USB ID {id} is in {first} already")]
+    Duplicate {
+        /// The ID.
+        id: UsbId,
+        /// The file that has it.
+        first: String,
+        /// The file that repeats it.
+        second: String,
+    },
+    /// A text is empty or too long for its line.
+    #[error("{origin}: {id}: `{key}` has {found} characters, expected {min} to {max}")]
+    Length {
+        /// The file.
+        origin: String,
+        /// The entry.
+        id: UsbId,
+        /// Which key.
+        key: &'static str,
+        /// Its length in characters.
+        found: usize,
+        /// The fewest characters that are allowed.
+        min: usize,
+        /// The most characters that are allowed.
+        max: usize,
+    },
+}
+
+asm2464::coded!(DevicesError {
+    Toml(cause) => cause,
+    Duplicate => "asmpatch::devices::duplicate",
+    Length => "asmpatch::devices::length",
+});
+
+impl Devices {
+    /// Loads device files: the name for messages and the text of each.
+    ///
+    /// # Errors
+    /// [`DevicesError`].
+    pub fn of(files: &[(&str, &str)]) -> Result<Self, DevicesError> {
+        let mut devices = Self::default();
+        for (origin, text) in files {
+            devices.add(origin, text)?;
+        }
+        Ok(devices)
+    }
+
+    /// Loads the shipped table of known docks.
+    ///
+    /// # Errors
+    /// None in a program that passed its tests.
+    pub fn shipped() -> Result<Self, DevicesError> {
+        Self::of(DOCKS)
+    }
+
+    /// Adds the entries of one device file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`DevicesError`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), DevicesError> {
+        let DeviceFile { device } = toml_file::parse(origin, text)?;
+        for device in device {
+            check(origin, &device)?;
+            if let Some((first, _)) = self.known.get(&device.id) {
+                let (first, second) = (first.clone(), origin.to_owned());
+                return Err(DevicesError::Duplicate { id: device.id, first, second });
+            }
+            self.known.insert(device.id, (origin.to_owned(), device));
+        }
+        Ok(())
+    }
+
+    /// Also treats devices with this ID as units.
+    pub fn name(&mut self, id: UsbId) {
+        self.named.insert(id);
+    }
+
+    /// Takes the user's word that nothing uses this disk, as in `sda`, if the system can't tell.
+    pub fn vouch_for_disk(&mut self, name: &str) {
+        self.vouched_for.insert(name.strip_prefix("/dev/").unwrap_or(name).to_owned());
+    }
+
+    /// Whether the user vouches for this disk.
+    pub fn vouches_for_disk(&self, name: &str) -> bool {
+        self.vouched_for.contains(name)
+    }
+
+    /// Whether a device with this ID counts as a unit.
+    pub fn contains(&self, id: UsbId) -> bool {
+        self.known.contains_key(&id) || self.named.contains(&id)
+    }
+
+    /// Returns the entry for this ID; `None` for an ID that only the user has named.
+    pub fn get(&self, id: UsbId) -> Option<&KnownDevice> {
+        self.known.get(&id).map(|(_, device)| device)
+    }
+
+    /// Returns every ID that counts as a unit's, in ascending order.
+    pub fn ids(&self) -> impl Iterator<Item = UsbId> {
+        let ids: BTreeSet<UsbId> = self.known.keys().chain(&self.named).copied().collect();
+        ids.into_iter()
+    }
+
+    /// Returns what discovery takes: the IDs, and the disks that the user vouches for.
+    pub fn known_units(&self) -> Arc<KnownUnits> {
+        Arc::new(KnownUnits { ids: self.ids().collect(), unchecked_disks: self.vouched_for.clone() })
+    }
+
+    /// Returns the IDs that only the user has named.
+    pub fn named(&self) -> impl Iterator<Item = UsbId> {
+        self.named.iter().filter(|id| !self.known.contains_key(id)).copied()
+    }
+
+    /// Returns the entries, by ID.
+    pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
+        self.known.values().map(|(_, device)| device)
+    }
+}
+
+fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
+    let texts = [
+        ("product", &device.product, 1, MAX_NAME),
+        ("maker", &device.maker, 1, MAX_NAME),
+        ("notes", &device.notes, 0, MAX_TEXT),
+        ("source", &device.source, 1, MAX_TEXT),
+    ];
+    for (key, text, min, max) in texts {
+        let len = text.chars().count();
+        // Blanks alone count as nothing.
+        let found = if len <= max && text.trim().is_empty() { 0 } else { len };
+        if !(min..=max).contains(&found) {
+            return Err(DevicesError::Length { origin: origin.to_owned(), id: device.id, key, found, min, max });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DOCK: &str =
+        "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
+
+    fn add(text: &str) -> Result<Devices, DevicesError> {
+        let mut devices = Devices::shipped()?;
+        devices.add("mine.toml", text).map(|()| devices)
+    }
+
+    #[test]
+    fn the_ids_that_owners_have_published_are_known_and_no_other_is() {
+        let ids: Vec<String> = Devices::shipped().unwrap().ids().map(|id| id.to_string()).collect();
+        let published = [
+            "174C:2461",
+            "174C:2462",
+            "174C:2463",
+            "174C:2464",
+            "1E91:DE79",
+            "2065:2463",
+            "3801:0001",
+            "ADD1:0001",
+            "ADD1:0002",
+        ];
+        assert_eq!(ids, published);
+        assert!(KnownUnits::shipped().ids.into_iter().eq(Devices::shipped().unwrap().ids()));
+        let devices = Devices::shipped().unwrap();
+        assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));
+        // Another ID of the same chip maker.
+        assert!(!devices.contains("174C:2466".parse().unwrap()));
+        assert_eq!(devices.get("1E91:DE79".parse().unwrap()).unwrap().product, "Express 1M2");
+    }
+
+    #[test]
+    fn a_file_of_the_users_and_a_name_for_one_run_add_ids() {
+        let mut devices = add(DOCK).unwrap();
+        let [dock, other] = ["1234:ABCD", "ABCD:1234"].map(|text| text.parse::<UsbId>().unwrap());
+        assert_eq!(devices.get(dock).unwrap().maker, "Maker");
+        assert!(!devices.contains(other));
+        devices.name(other);
+        devices.name(dock);
+        assert!(devices.contains(other) && devices.get(other).is_none());
+        assert_eq!(devices.ids().count(), Devices::shipped().unwrap().ids().count() + 2);
+    }
+
+    #[test]
+    fn a_disk_is_vouched_for_by_its_own_name_or_its_node() {
+        let mut devices = Devices::shipped().unwrap();
+        devices.vouch_for_disk("/dev/sda");
+        devices.vouch_for_disk("sdc");
+        assert_eq!(["sda", "sdb", "sdc", "sd"].map(|disk| devices.vouches_for_disk(disk)), [true, false, true, false]);
+    }
+
+    #[test]
+    fn an_entry_that_is_wrong_names_its_file_and_its_place() {
+        let long = format!("product = \"{}\"", "x".repeat(49));
+        for (text, expected) in [
+            (
+                DOCK.replace("1234:abcd", "174C:2464"),
+                "mine.toml: the USB ID 174C:2464 is in devices/asmedia.toml already",
+            ),
+            (format!("{DOCK}{DOCK}"), "mine.toml: the USB ID 1234:ABCD is in mine.toml already"),
+            (DOCK.replace("1234:abcd", "1234:abcg"), "mine.toml: \"1234:abcg\" is not a USB ID"),
+            (DOCK.replace("\"1234:abcd\"", "0x1234"), "invalid type: integer"),
+            (DOCK.replace("maker", "vendor"), "unknown field `vendor`"),
+            (DOCK.replace("source = \"its label\"", ""), "missing field `source`"),
+            (
+                DOCK.replace("\"its label\"", "\" \""),
+                "mine.toml: 1234:ABCD: `source` has 0 characters, expected 1 to 500",
+            ),
+            (DOCK.replace("product = \"Dock\"", &long), "`product` has 49 characters, expected 1 to 48"),
+            (format!("{DOCK}notes = \"{}\"", "x".repeat(501)), "`notes` has 501 characters, expected 0 to 500"),
+            (String::new(), "missing field `device`"),
+        ] {
+            let message = add(&text).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String) {
+            let _ = add(&text);
+        }
+    }
+}

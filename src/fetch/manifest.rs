@@ -1,0 +1,311 @@
+//! Firmware manifests: the known images, their sources, and the digests that identify them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN};
+use asm2464_dock::files::file;
+use asm2464_dock::files::toml_file::{self, TomlError};
+use serde::Deserialize;
+use thiserror::Error;
+
+use super::address;
+use crate::suggest::{nearest, question};
+
+/// The image that `download` fetches by default: the one that tinygrad's tools use.
+pub const DEFAULT_IMAGE: &str = "240417";
+
+/// The longest manifest that is read, in bytes.
+const MAX_MANIFEST_LEN: usize = 1 << 20;
+
+/// One known image.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The short name that commands take, such as `240417`.
+    pub id: String,
+    /// The version in the image.
+    pub version: FirmwareVersion,
+    /// The chip that the image is for.
+    pub chip: String,
+    /// The file's length in bytes.
+    pub size: u64,
+    /// The MD5, if the vendor or an older tool publishes one.
+    pub md5: Option<Md5Digest>,
+    /// The SHA-256, which decides whether bytes are this image.
+    pub sha256: Sha256Digest,
+    /// What a user should know about it.
+    pub notes: Option<String>,
+    /// Sources, in the order in which to try them.
+    #[serde(default)]
+    pub mirrors: Vec<Mirror>,
+}
+
+/// One source of an image: a zip, a bare image, or a vendor's Windows updater.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mirror {
+    /// An http or https address.
+    pub url: String,
+    /// The image's name in the zip. Without one, the member with the image's SHA-256 is taken.
+    pub member: Option<String>,
+}
+
+/// Reasons manifests can't be used.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// A folder or file can't be read.
+    #[error("cannot read manifests from {}", path.display())]
+    Read {
+        /// What could not be read.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The TOML is no manifest.
+    #[error(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// Two manifests have the same id or digest.
+    #[error("{second} repeats the {key} of {first}: {value}")]
+    Duplicate {
+        /// Which key: `id` or `sha256`.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// The manifest that has it first.
+        first: String,
+        /// The one that repeats it.
+        second: String,
+    },
+    /// No image can have this value.
+    #[error("{origin}: {key} is {found}, expected {expected}")]
+    Value {
+        /// The manifest.
+        origin: String,
+        /// Which key.
+        key: &'static str,
+        /// The value found.
+        found: String,
+        /// The allowed values.
+        expected: String,
+    },
+    /// No manifest has this id.
+    #[error("no manifest for image \"{id}\"{}; known images: {known}", question(nearest(id, known.split(", "))))]
+    UnknownImage {
+        /// What was asked for.
+        id: String,
+        /// The known ids, separated by commas.
+        known: String,
+    },
+}
+
+asm2464::coded!(ManifestError {
+    Read => "asmpatch::manifest::read",
+    Toml(cause) => cause,
+    Duplicate => "asmpatch::manifest::duplicate",
+    Value => "asmpatch::manifest::value",
+    UnknownImage => "asmpatch::manifest::unknown_image",
+});
+
+/// The known images: the embedded ones, and those in folders that the user names.
+#[derive(Debug, Clone)]
+pub struct Manifests {
+    by_id: BTreeMap<String, (String, Manifest)>,
+}
+
+impl Manifests {
+    /// Loads the `embedded` manifests, each with its name for messages, and every `.toml` file in `dirs`, sorted by name.
+    ///
+    /// # Errors
+    /// [`ManifestError`]: unreadable folders, unknown keys, bad values, and repeated ids or digests.
+    pub fn load(embedded: &[(&str, &str)], dirs: &[PathBuf]) -> Result<Self, ManifestError> {
+        let mut manifests = Self { by_id: BTreeMap::new() };
+        for (origin, text) in embedded {
+            manifests.add(origin, text)?;
+        }
+        for dir in dirs {
+            let unreadable = |path: &Path, source| ManifestError::Read { path: path.to_owned(), source };
+            for path in file::toml_files(dir).map_err(|error| unreadable(dir, error))? {
+                let text =
+                    file::read_regular_text(&path, MAX_MANIFEST_LEN).map_err(|error| unreadable(&path, error))?;
+                manifests.add(&path.display().to_string(), &text)?;
+            }
+        }
+        Ok(manifests)
+    }
+
+    /// Loads the repository's manifests, and those in `dirs`.
+    #[cfg(test)]
+    pub(crate) fn of_repository(dirs: &[PathBuf]) -> Result<Self, ManifestError> {
+        let files = crate::tests::repository("firmware-manifests");
+        let files: Vec<(&str, &str)> = files.iter().map(|(origin, text)| (&origin[..], &text[..])).collect();
+        Self::load(&files, dirs)
+    }
+
+    /// Adds one manifest. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// As for [`Manifests::load`].
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), ManifestError> {
+        let manifest: Manifest = toml_file::parse(origin, text)?;
+        manifest.check(origin)?;
+        let duplicate = |key, value, first: &str| ManifestError::Duplicate {
+            key,
+            value,
+            first: first.to_owned(),
+            second: origin.to_owned(),
+        };
+        if let Some((first, _)) = self.by_id.get(&manifest.id) {
+            return Err(duplicate("id", manifest.id, first));
+        }
+        if let Some((first, _)) = self.by_id.values().find(|(_, known)| known.sha256 == manifest.sha256) {
+            return Err(duplicate("sha256", manifest.sha256.to_string(), first));
+        }
+        self.by_id.insert(manifest.id.clone(), (origin.to_owned(), manifest));
+        Ok(())
+    }
+
+    /// Returns the image with this id.
+    ///
+    /// # Errors
+    /// [`ManifestError::UnknownImage`], which lists the known ids.
+    pub fn by_id(&self, id: &str) -> Result<&Manifest, ManifestError> {
+        self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| ManifestError::UnknownImage {
+            id: id.to_owned(),
+            known: self.by_id.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Returns the image with this SHA-256, if it is known.
+    pub fn by_sha256(&self, digest: &Sha256Digest) -> Option<&Manifest> {
+        self.iter().find(|manifest| manifest.sha256 == *digest)
+    }
+
+    /// Returns all images, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Manifest> {
+        self.by_id.values().map(|(_, manifest)| manifest)
+    }
+}
+
+impl Manifest {
+    fn check(&self, origin: &str) -> Result<(), ManifestError> {
+        let wrong = |key, found: &dyn ToString, expected: &str| {
+            Err(ManifestError::Value {
+                origin: origin.to_owned(),
+                key,
+                found: found.to_string(),
+                expected: expected.to_owned(),
+            })
+        };
+        let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(plain) {
+            return wrong("id", &format!("{:?}", self.id), "letters, digits, '.', '_' and '-', not starting with '.'");
+        }
+        if self.size == 0 || self.size > MAX_FILE_LEN as u64 {
+            return wrong("size", &self.size, &format!("1 to {MAX_FILE_LEN} bytes, what the flash can hold"));
+        }
+        for Mirror { url, .. } in &self.mirrors {
+            if !address::is_http(url) {
+                return wrong("url", &format!("{url:?}"), "an http:// or https:// address");
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(unix)]
+    use std::fs;
+
+    use super::*;
+
+    const SAMPLE: &str = r#"
+        id = "sample"
+        version = "250102.85.00.00"
+        chip = "ASM2464PD"
+        size = 1000
+        sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+        [[mirrors]]
+        url = "https://example.org/a.zip"
+    "#;
+
+    fn add(text: &str) -> Result<Manifests, ManifestError> {
+        let mut manifests = Manifests::of_repository(&[])?;
+        manifests.add("sample.toml", text).map(|()| manifests)
+    }
+
+    #[test]
+    fn the_embedded_images_are_found_by_id_and_by_digest() {
+        let manifests = Manifests::of_repository(&[]).unwrap();
+        let default = manifests.by_id(DEFAULT_IMAGE).unwrap();
+        assert_eq!(default.version.to_string(), "240417.85.00.00");
+        assert_eq!(default.size, 98_016);
+        assert_eq!(manifests.by_sha256(&default.sha256), Some(default));
+        assert_eq!(manifests.by_id("231204").unwrap().mirrors[0].member, None);
+        assert_eq!(manifests.by_sha256(&Sha256Digest([0; 32])), None);
+    }
+
+    #[test]
+    fn an_unknown_image_is_told_which_are_known() {
+        let message = Manifests::of_repository(&[]).unwrap().by_id("999999").unwrap_err().to_string();
+        assert!(message.contains("231204, 240417"), "{message}");
+    }
+
+    #[test]
+    fn a_manifest_of_the_users_adds_an_image() {
+        let manifests = add(SAMPLE).unwrap();
+        assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
+        assert_eq!(manifests.iter().count(), 3);
+    }
+
+    #[test]
+    fn unknown_keys_and_odd_hexadecimal_are_errors() {
+        for (bad, expected) in [
+            (SAMPLE.replace("chip", "chips"), "unknown field `chips`"),
+            (SAMPLE.replace("url", "uri"), "unknown field `uri`"),
+            (SAMPLE.replace("15ad\"", "15a\""), "odd number of hexadecimal digits: 63"),
+            (SAMPLE.replace("15ad\"", "15ag\""), "'g' at position 63"),
+            (SAMPLE.replace("15ad\"", "\""), "60 hexadecimal digits, expected 64"),
+            (SAMPLE.replace("250102.85.00.00", "250102.85"), "version"),
+            (SAMPLE.replace("size = 1000", "size = 0"), "size is 0"),
+            (SAMPLE.replace("size = 1000", "size = 9999999"), "size is 9999999"),
+            (SAMPLE.replace("\"sample\"", "\"../sample\""), "id is"),
+            (SAMPLE.replace("https://", "ftp://"), "url is"),
+        ] {
+            let message = add(&bad).unwrap_err().to_string();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    #[test]
+    fn ids_and_digests_that_repeat_are_errors() {
+        let same_id = SAMPLE.replace("\"sample\"", "\"240417\"");
+        assert!(matches!(add(&same_id), Err(ManifestError::Duplicate { key: "id", .. })));
+        let mut twice = add(SAMPLE).unwrap();
+        let renamed = SAMPLE.replace("\"sample\"", "\"other\"");
+        let error = twice.add("other.toml", &renamed).unwrap_err();
+        assert!(matches!(error, ManifestError::Duplicate { key: "sha256", .. }), "{error}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_manifest_without_an_end_is_refused_unread() {
+        let folder = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink("/dev/zero", folder.path().join("a.toml")).unwrap();
+        let error = Manifests::of_repository(&[folder.path().to_owned()]).unwrap_err();
+        assert!(matches!(error, ManifestError::Read { .. }), "{error}");
+        fs::remove_file(folder.path().join("a.toml")).unwrap();
+        fs::File::create(folder.path().join("b.toml")).unwrap().set_len(1 << 40).unwrap();
+        assert!(matches!(Manifests::of_repository(&[folder.path().to_owned()]), Err(ManifestError::Read { .. })));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn parsing_any_text_never_panics(text: String) {
+            let _ = add(&text);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A backup as a folder: `backup.toml` with the digests, the blocks, the firmware and the raw parts.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | `backup.toml` | the unit, the tool, and length and SHA-256 of each file below |
+//! | `config-0.bin`, `config-1.bin` | the configuration blocks, 128 bytes each |
+//! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
+//! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
+
+pub(super) mod error;
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use asm2464::digest::Sha256Digest;
+use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
+use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
+use asm2464_dock::files::file;
+use asm2464_dock::files::toml_file;
+use derive_more::Display;
+use serde::Deserialize;
+
+pub use self::error::BackupFolderError;
+use self::error::FORMAT;
+use super::backup::{BackedUpUnit, Backup, firmware_file};
+use super::blocks::BlockBytes;
+use super::fitting::FiledBackup;
+
+const MANIFEST: &str = "backup.toml";
+const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
+const FIRMWARE: &str = "firmware.bin";
+const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
+/// The files that the manifest of every backup lists, in this order.
+const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
+/// The same, if the flash holds no image.
+const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
+/// Maximum length of a backup's file. No more is read.
+const MAX_FILE_LEN: usize = 0x2_0000;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct BackupManifest {
+    format: u32,
+    tool: String,
+    unit: BackedUpUnit,
+    file: Vec<FileEntry>,
+}
+
+/// Fields that the manifests of every format have.
+#[derive(Deserialize)]
+struct ManifestHead {
+    format: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct FileEntry {
+    name: String,
+    length: u64,
+    sha256: String,
+}
+
+/// Formats the manifest for [`toml`]. Written by hand, because no serialiser escapes a unit's own strings as needed.
+impl fmt::Display for BackupManifest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let BackedUpUnit { device, usb_id, state, serial, product, firmware_version } = &self.unit;
+        let Self { format, tool, file, .. } = self;
+        writeln!(f, "format = {format}\ntool = {}\n\n[unit]", toml_file::string(tool))?;
+        let strings =
+            [("device", device), ("usb-id", usb_id), ("state", state), ("serial", serial), ("product", product)];
+        let version = firmware_version.iter().map(|version| ("firmware-version", version));
+        for (key, value) in strings.into_iter().chain(version) {
+            writeln!(f, "{key} = {}", toml_file::string(value))?;
+        }
+        for FileEntry { name, length, sha256 } in file {
+            let (name, sha256) = (toml_file::string(name), toml_file::string(sha256));
+            writeln!(f, "\n[[file]]\nname = {name}\nlength = {length}\nsha256 = {sha256}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Result of saving a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+#[display("{}{}", folder.display(), if *is_new { "" } else { ", which has the same backup already" })]
+pub struct Saved {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Whether the folder was created; otherwise it already existed with exactly this content.
+    pub is_new: bool,
+}
+
+/// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
+///
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. Of
+/// several units with the same content that are saved at once, one makes the folder and the others find it.
+///
+/// # Errors
+/// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
+pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    if is_taken(folder) {
+        return already_saved(backup, folder);
+    }
+    let parent = atomic::folder_of(folder);
+    file::make_folder(parent).map_err(io_error("create", parent))?;
+    let partial = StagedFolder::for_backup(parent).map_err(io_error("create a folder in", parent))?;
+
+    let mut entries = Vec::new();
+    for (name, bytes) in files(backup) {
+        write_synced(&partial.path().join(name), &bytes)?;
+        entries.push(FileEntry {
+            name: name.to_owned(),
+            length: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes).to_string(),
+        });
+    }
+    let manifest =
+        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    let path = partial.path().join(MANIFEST);
+    write_synced(&path, manifest.to_string().as_bytes())?;
+    sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
+    open_to_all_as_usual(partial.path())?;
+    match partial.persist(folder) {
+        Ok(()) => {}
+        // Another unit or process has made the folder since.
+        Err(_) if is_taken(folder) => return already_saved(backup, folder),
+        Err(error) => return Err(io_error("rename the finished backup to", folder)(error)),
+    }
+    sync_folder(parent).map_err(io_error("sync", parent))?;
+    Ok(Saved { folder: folder.to_owned(), is_new: true })
+}
+
+fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    match load(folder) {
+        Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
+            Ok(Saved { folder: folder.to_owned(), is_new: false })
+        }
+        _ => Err(BackupFolderError::Exists(folder.to_owned())),
+    }
+}
+
+/// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
+///
+/// # Errors
+/// [`BackupFolderError`], with one variant for each fault.
+pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
+    let opened = OpenedFolder::open(folder)?;
+    let backup = Backup {
+        unit: opened.manifest.unit.clone(),
+        tool: opened.manifest.tool.clone(),
+        blocks: opened.blocks()?,
+        parts: [opened.read(PARTS[0])?, opened.read(PARTS[1])?],
+    };
+    for (part, (bytes, name)) in Part::ALL.iter().zip(backup.parts.iter().zip(PARTS)) {
+        if bytes.len() > part.max_len() {
+            let expected = format!("at most {}", part.max_len());
+            return Err(damaged(folder, name, format!("{} bytes", bytes.len()), expected));
+        }
+    }
+    if opened.has_firmware() && opened.read(FIRMWARE)? != firmware_file(&backup.parts) {
+        let (found, expected) = ("other bytes than the two parts", "the image that the two parts hold");
+        return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
+    }
+    Ok(backup)
+}
+
+/// Lists the backups directly in a folder, without reading their firmware. Leaves out what is no backup, or whose
+/// blocks are damaged. A folder that does not exist has none.
+///
+/// # Errors
+/// [`BackupFolderError::Io`] if the folder can't be read.
+pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(io_error("read", folder))?,
+    };
+    let mut filed = Vec::new();
+    for entry in entries {
+        let folder = entry.map_err(io_error("read", folder))?.path();
+        let read = |opened: OpenedFolder<'_>| Ok((opened.blocks()?, opened.manifest.unit));
+        let Ok((blocks, unit)) = OpenedFolder::open(&folder).and_then(read) else { continue };
+        let written = fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok();
+        filed.push(FiledBackup { folder, written, unit, blocks });
+    }
+    Ok(filed)
+}
+
+/// A backup's folder and its manifest.
+struct OpenedFolder<'a> {
+    folder: &'a Path,
+    manifest: BackupManifest,
+}
+
+impl<'a> OpenedFolder<'a> {
+    fn open(folder: &'a Path) -> Result<Self, BackupFolderError> {
+        let path = folder.join(MANIFEST);
+        let text = read_bounded(&path)?;
+        let text = String::from_utf8(text).map_err(|error| BackupFolderError::Io {
+            doing: "read",
+            path: path.clone(),
+            source: io::Error::new(io::ErrorKind::InvalidData, error),
+        })?;
+        // Another format may have keys that this version does not know.
+        if let Ok(ManifestHead { format }) = toml::from_str(&text)
+            && format != FORMAT
+        {
+            return Err(BackupFolderError::Format { path, found: format });
+        }
+        let manifest: BackupManifest = toml::from_str(&text).map_err(|error| BackupFolderError::Manifest {
+            path: path.clone(),
+            why: toml_file::reason(&text, &error),
+        })?;
+        let opened = Self { folder, manifest };
+        let listed = opened.listed();
+        if listed != WITH_FIRMWARE && listed != WITHOUT_FIRMWARE {
+            return Err(opened.other_files());
+        }
+        Ok(opened)
+    }
+
+    fn listed(&self) -> Vec<&str> {
+        self.manifest.file.iter().map(|entry| entry.name.as_str()).collect()
+    }
+
+    fn has_firmware(&self) -> bool {
+        self.listed() == WITH_FIRMWARE
+    }
+
+    fn other_files(&self) -> BackupFolderError {
+        let (path, found) = (self.folder.join(MANIFEST), self.listed().join(", "));
+        BackupFolderError::Files { path, found, expected: WITH_FIRMWARE.join(", ") }
+    }
+
+    /// Reads a file and checks its length and digest.
+    fn read(&self, name: &str) -> Result<Vec<u8>, BackupFolderError> {
+        let entry = self.manifest.file.iter().find(|entry| entry.name == name).ok_or_else(|| self.other_files())?;
+        checked(self.folder, entry)
+    }
+
+    fn blocks(&self) -> Result<[BlockBytes; 2], BackupFolderError> {
+        let block = |name| {
+            let bytes = self.read(name)?;
+            BlockBytes::try_from(bytes.as_slice()).map_err(|_| {
+                let expected = format!("a configuration block of {CONFIG_BLOCK_LEN}");
+                damaged(self.folder, name, format!("{} bytes", bytes.len()), expected)
+            })
+        };
+        Ok([block(CONFIG[0])?, block(CONFIG[1])?])
+    }
+}
+
+fn files(backup: &Backup) -> Vec<(&'static str, Vec<u8>)> {
+    let [zero, one] = &backup.blocks;
+    let mut files = vec![(CONFIG[0], zero.to_vec()), (CONFIG[1], one.to_vec())];
+    if backup.firmware().is_ok() {
+        files.push((FIRMWARE, firmware_file(&backup.parts)));
+    }
+    let [one, two] = &backup.parts;
+    files.extend([(PARTS[0], one.clone()), (PARTS[1], two.clone())]);
+    files
+}
+
+fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderError> {
+    let bytes = read_bounded(&folder.join(&entry.name))?;
+    if bytes.len() as u64 != entry.length {
+        let (found, expected) = (format!("{} bytes", bytes.len()), format!("{} bytes", entry.length));
+        return Err(damaged(folder, &entry.name, found, expected));
+    }
+    let found = Sha256Digest::of(&bytes).to_string();
+    if found != entry.sha256 {
+        return Err(damaged(folder, &entry.name, format!("SHA-256 {found}"), entry.sha256.clone()));
+    }
+    Ok(bytes)
+}
+
+fn damaged(folder: &Path, name: &str, found: String, expected: String) -> BackupFolderError {
+    BackupFolderError::Damaged { path: folder.join(name), found, expected }
+}
+
+/// Whether there is anything but an empty folder at this path.
+fn is_taken(path: &Path) -> bool {
+    let is_empty_folder = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    path.symlink_metadata().is_ok() && !is_empty_folder()
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
+    file::read_regular(path, MAX_FILE_LEN).map_err(io_error("read", path))
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
+    File::create_new(path)
+        .and_then(|mut file| {
+            file::owner_may(&file, 0o600)?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        })
+        .map_err(io_error("write", path))
+}
+
+/// Gives the folder the permissions that the umask allows. A temporary folder would be readable only by its owner.
+#[cfg(unix)]
+fn open_to_all_as_usual(path: &Path) -> Result<(), BackupFolderError> {
+    use std::os::unix::fs::PermissionsExt;
+    let probe = path.join(".umask");
+    let mode = fs::create_dir(&probe)
+        .and_then(|()| fs::metadata(&probe))
+        .and_then(|metadata| fs::remove_dir(&probe).map(|()| metadata.permissions().mode()))
+        .map_err(io_error("create a folder in", path))?;
+    // The owner may always read it: an unreadable backup is useless.
+    fs::set_permissions(path, fs::Permissions::from_mode(mode | 0o700))
+        .map_err(io_error("set the permissions of", path))
+}
+
+#[cfg(not(unix))]
+fn open_to_all_as_usual(_path: &Path) -> Result<(), BackupFolderError> {
+    Ok(())
+}
+
+fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
+    let path = path.to_owned();
+    move |source| BackupFolderError::Io { doing, path, source }
+}
+
+#[cfg(test)]
+mod tests;

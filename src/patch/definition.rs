@@ -1,0 +1,301 @@
+//! Patch files: what a patch says, checked as far as possible without an image.
+
+use asm2464::digest::{Sha256Digest, to_hex};
+use asm2464::firmware::{CodeAddress, Image};
+use asm2464_dock::files::toml_file::{self, TomlError};
+use serde::{Deserialize, Deserializer, Serialize, de};
+use thiserror::Error;
+
+use super::config_edits::ConfigEdits;
+use super::hunk::{Hunk, HunkAddress};
+use super::signature::{NotLocated, Signature};
+
+/// The most signatures of a patch. Each is looked for in the whole image.
+const MAX_SIGNATURES: usize = 64;
+
+/// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Patch {
+    /// The id that `--patch` and receipts use.
+    #[serde(deserialize_with = "plain_id")]
+    pub id: String,
+    /// The title: one line for people.
+    pub title: String,
+    /// What it is for.
+    pub purpose: String,
+    /// The source of these facts.
+    pub source: String,
+    /// Whether it is applied by default.
+    pub default: bool,
+    /// What a patched image does differently, as far as asmpatch acts on it.
+    #[serde(default)]
+    pub effects: Vec<Effect>,
+    /// The ids of the patches that it needs.
+    #[serde(default)]
+    pub requires: Vec<String>,
+    /// The ids of the patches that it does not work with.
+    #[serde(default)]
+    pub conflicts: Vec<String>,
+    /// Its changes to images.
+    #[serde(default)]
+    pub images: Vec<PatchedImage>,
+    /// How it finds its place in images that it has no hunks for.
+    #[serde(default)]
+    pub signatures: Vec<Signature>,
+    /// Its changes to configuration block 0.
+    #[serde(default)]
+    pub config: ConfigEdits,
+    /// The file that it came from, for messages.
+    #[serde(skip)]
+    pub origin: String,
+}
+
+/// What a patch makes an image do. asmpatch decides by effects, never by a patch's id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// Over UAS, a WRITE(16) is answered before any device behind the bridge has taken it. An SSD loses writes.
+    AnswersWrites,
+    /// E4 takes a length of more than 255 bytes, from two bytes of its CDB.
+    LongE4,
+    /// READ(16) of an initialised bridge returns the SRAM, without a device behind the bridge.
+    ReadsSram,
+}
+
+/// A patch's changes to one image.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PatchedImage {
+    /// The unpatched image that the hunks are for.
+    pub sha256: Sha256Digest,
+    /// A name for people, such as a version.
+    pub name: String,
+    /// What changes, in the order of the file.
+    pub hunks: Vec<Hunk>,
+}
+
+fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let id = String::deserialize(deserializer)?;
+    if !id.is_empty() && id.bytes().all(|c| matches!(c, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
+        Ok(id)
+    } else {
+        Err(de::Error::custom(format!("an id is lower-case letters, digits and dashes, {id:?} is not")))
+    }
+}
+
+/// Reasons a text is no patch.
+#[derive(Debug, Error)]
+pub enum DefinitionError {
+    /// The TOML has a wrong key or value.
+    #[error(transparent)]
+    Toml(#[from] Box<TomlError>),
+    /// The patch changes nothing.
+    #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
+    Empty {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+    },
+    /// Two sections are for the same image.
+    #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
+    ImageTwice {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The image.
+        sha256: Sha256Digest,
+    },
+    /// The hunk changes nothing, or changes the length.
+    #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
+    Hunk {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// How many bytes it expects.
+        expect: usize,
+        /// How many bytes it writes.
+        new: usize,
+        /// A remark if the bytes are the same.
+        same: &'static str,
+    },
+    /// The hunk does not change the instruction that it names.
+    #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
+    Instruction {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The hunk.
+        at: HunkAddress,
+        /// The instruction's stated address.
+        instruction: CodeAddress,
+    },
+    /// The signature is of no use.
+    #[error("{origin}: patch `{id}`: a signature {why}")]
+    Signature {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The patch has too many signatures.
+    #[error("{origin}: patch `{id}` has {found} signatures, expected at most {MAX_SIGNATURES}")]
+    ManySignatures {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// How many it has.
+        found: usize,
+    },
+    /// The patch has signatures, and no effect that can be proven.
+    #[error(
+        "{origin}: patch `{id}` has signatures, but not the effect `answers-writes`, the only one that can be proven"
+    )]
+    UnprovenSignature {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+    },
+    /// Two hunks of the patch change the same byte.
+    #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
+    HunksOverlap {
+        /// The file.
+        origin: String,
+        /// The patch.
+        id: String,
+        /// The lower hunk.
+        first: HunkAddress,
+        /// The higher one.
+        second: HunkAddress,
+    },
+}
+
+asm2464::coded!(DefinitionError {
+    Toml(cause) => cause,
+    Empty => "asmpatch::patch::empty",
+    ImageTwice => "asmpatch::patch::image_twice",
+    Hunk => "asmpatch::patch::hunk",
+    Instruction => "asmpatch::patch::instruction",
+    Signature => "asmpatch::patch::signature",
+    ManySignatures => "asmpatch::patch::many_signatures",
+    UnprovenSignature => "asmpatch::patch::unproven_signature",
+    HunksOverlap => "asmpatch::patch::hunks_overlap",
+});
+
+impl Patch {
+    /// Parses a patch file. `origin` names it in errors.
+    ///
+    /// # Errors
+    /// [`DefinitionError`].
+    pub fn parse(origin: &str, text: &str) -> Result<Self, DefinitionError> {
+        let patch = Self { origin: origin.to_owned(), ..toml_file::parse(origin, text)? };
+        let (origin, id) = (patch.origin.clone(), patch.id.clone());
+        let has_hunks = patch.images.iter().any(|image| !image.hunks.is_empty());
+        if !has_hunks && patch.signatures.is_empty() && patch.config.is_empty() {
+            return Err(DefinitionError::Empty { origin, id });
+        }
+        let found = patch.signatures.len();
+        if found > MAX_SIGNATURES {
+            return Err(DefinitionError::ManySignatures { origin, id, found });
+        }
+        if let Some(why) = patch.signatures.iter().find_map(Signature::fault) {
+            return Err(DefinitionError::Signature { origin, id, why });
+        }
+        if !patch.signatures.is_empty() && !patch.effects.contains(&Effect::AnswersWrites) {
+            return Err(DefinitionError::UnprovenSignature { origin, id });
+        }
+        for (index, image) in patch.images.iter().enumerate() {
+            if patch.images[..index].iter().any(|other| other.sha256 == image.sha256) {
+                return Err(DefinitionError::ImageTwice { origin, id, sha256: image.sha256 });
+            }
+            for Hunk { at, expect, new, instruction, .. } in &image.hunks {
+                if let Some(instruction) = *instruction
+                    && !(0..=2).contains(&(i64::from(at.body_offset().0) - i64::from(instruction.body_offset().0)))
+                {
+                    return Err(DefinitionError::Instruction { origin, id, at: *at, instruction });
+                }
+                if expect.is_empty() || expect.len() != new.len() || expect == new {
+                    let same = if expect == new && !expect.is_empty() { ", which are the same" } else { "" };
+                    let (expect, new) = (expect.len(), new.len());
+                    return Err(DefinitionError::Hunk { origin, id, at: *at, expect, new, same });
+                }
+            }
+            let mut hunks: Vec<&Hunk> = image.hunks.iter().collect();
+            hunks.sort_by_key(|hunk| hunk.range().start);
+            for pair in hunks.windows(2) {
+                if pair[0].range().end > pair[1].range().start {
+                    return Err(DefinitionError::HunksOverlap { origin, id, first: pair[0].at, second: pair[1].at });
+                }
+            }
+        }
+        Ok(patch)
+    }
+
+    /// Its changes to one image; empty if it changes only the configuration, or is not made for that image.
+    pub fn hunks(&self, image: &Sha256Digest) -> &[Hunk] {
+        self.images.iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
+    }
+
+    /// Whether it finds its place in this image by signature, because it has no hunks for it.
+    pub fn is_by_signature(&self, image: &Sha256Digest) -> bool {
+        self.hunks(image).is_empty() && !self.signatures.is_empty()
+    }
+
+    /// Whether it can be applied to an image: it has hunks or signatures for it, or changes no image at all.
+    pub fn is_for(&self, image: &Sha256Digest) -> bool {
+        self.images.is_empty() || !self.hunks(image).is_empty() || self.is_by_signature(image)
+    }
+
+    /// Returns its changes to this unpatched image: its hunks for it, or else those that its signatures find.
+    ///
+    /// # Errors
+    /// [`NotLocated`] if a signature has no place.
+    pub fn changes(&self, image: &Sha256Digest, unpatched: &Image) -> Result<Vec<Hunk>, NotLocated> {
+        if self.is_by_signature(image) {
+            return self.signatures.iter().map(|signature| signature.locate(unpatched)).collect();
+        }
+        Ok(self.hunks(image).to_vec())
+    }
+
+    /// Returns the changes that its signatures made to this image; `None` if it is not in there by signature.
+    pub(super) fn changes_made(&self, patched: &Image) -> Option<Vec<Hunk>> {
+        let all = self.signatures.iter().map(|signature| signature.locate_patched(patched));
+        all.collect::<Option<Vec<_>>>().filter(|hunks| !hunks.is_empty())
+    }
+
+    /// Returns the digest of what it does to an image by these changes: the SHA-256 of the lines that
+    /// `docs/formats.md` gives.
+    ///
+    /// Prose, comments and hunks for other images do not count, so that a receipt stays valid when an explanation is
+    /// edited.
+    pub fn digest(&self, changes: &[Hunk]) -> Sha256Digest {
+        use std::fmt::Write;
+        let mut text = format!("asmpatch-patch 1\nid {}\n", self.id);
+        let mut hunks: Vec<&Hunk> = changes.iter().collect();
+        hunks.sort_by_key(|hunk| hunk.range().start);
+        for hunk in hunks {
+            // Writing into a String cannot fail.
+            let _ =
+                writeln!(text, "{:#x} {} {}", hunk.at.file_offset().0, to_hex(&hunk.expect, ""), to_hex(&hunk.new, ""));
+        }
+        for (field, value) in self.config.iter() {
+            let _ = writeln!(text, "{} = {value}", field.name());
+        }
+        Sha256Digest::of(text.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,329 @@
+//! Records of units, in files: a doctor's report, which has one, or a capture.
+//!
+//! [`ReportedRecord`] is what a report carries: a record without what is private. [`load`] makes a record of either file
+//! that a [`ReplayPort`](asm2464_dock::record::ReplayPort) answers from.
+
+mod redact;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
+use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, Part};
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::files::file;
+use asm2464_dock::pcap::pcapng;
+use asm2464_dock::record::{Opening, Record, RecordError};
+use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA};
+use crate::patch::Library;
+
+/// The longest file that is read as a record.
+const MAX_FILE: usize = 256 << 20;
+/// The longest image that a record may leave out, and the most bytes in which it may differ from its base.
+const MAX_IMAGE: usize = 0x1_FF00;
+/// Where the image begins in the flash. Source: E2's and E3's handlers in image 240417.
+const IMAGE_AT: usize = Part::One.flash_address().0 as usize;
+
+/// Reasons a file is no record.
+#[derive(Debug, Error)]
+pub enum RecordFileError {
+    /// The file can't be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// It is neither a report nor a capture.
+    #[error("{} is neither a doctor's report nor a capture: {why}", path.display())]
+    NotARecord {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The report is of another version, or has no record.
+    #[error("{} has no record: {why}", path.display())]
+    NoRecord {
+        /// The file.
+        path: PathBuf,
+        /// Why it has none.
+        why: String,
+    },
+    /// The record's events are wrong.
+    #[error("{}: {source}", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: RecordError,
+    },
+    /// The report leaves out the unit's firmware, and it is not beside it.
+    #[error(
+        "{} leaves out its unit's firmware, and {} is {}",
+        path.display(),
+        wanted.display(),
+        if *is_other { "another file" } else { "missing" }
+    )]
+    NoImage {
+        /// The file.
+        path: PathBuf,
+        /// Where the image was looked for: a file with its SHA-256 for a name.
+        wanted: PathBuf,
+        /// Whether something else is there.
+        is_other: bool,
+    },
+}
+
+asm2464::coded!(RecordFileError {
+    Io => "asmpatch::replay::file",
+    NotARecord => "asmpatch::replay::not_a_record",
+    NoRecord => "asmpatch::replay::no_record",
+    Record { source, .. } => source,
+    NoImage => "asmpatch::replay::no_image",
+});
+
+/// A record as a report carries it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct ReportedRecord {
+    /// Whether the examination wrote: `doctor --write`.
+    write: bool,
+    /// What the events refer to as the unit's flash.
+    flash: ReportedFlash,
+    /// Each opening of the unit, in order.
+    openings: Vec<ReportedOpening>,
+}
+
+/// What goes over the wire from one opening of a unit on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct ReportedOpening {
+    /// The alternate setting.
+    alternate: u8,
+    /// Number of bulk streams on each pipe that has them.
+    streams: u16,
+    /// The requests and answers, one a line: docs/records.md.
+    events: Vec<String>,
+}
+
+/// A unit's flash, without what is private.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct ReportedFlash {
+    /// Configuration blocks 0 and 1 in hexadecimal, without serial number and USB4 identity; nothing if one was not read
+    /// or is not valid.
+    blocks: [Option<String>; 2],
+    /// The image; nothing if none was read.
+    image: Option<ReportedImage>,
+}
+
+/// An image by its digest, as its base and the bytes that differ from it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+struct ReportedImage {
+    /// SHA-256 of the image file.
+    sha256: String,
+    /// SHA-256 of the file that it was made from; its own if that is not known.
+    base: String,
+    /// The bytes that differ: offset in the file and bytes, in hexadecimal.
+    differences: Vec<(usize, String)>,
+}
+
+/// What a report needs to be replayed.
+#[derive(Debug, Deserialize)]
+struct ReportFile {
+    unit: ReportedUnit,
+    descriptors: Option<String>,
+    opened: Option<String>,
+    record: Option<ReportedRecord>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ReportedUnit {
+    usb_id: String,
+    state: BridgeState,
+    manufacturer: String,
+    product: String,
+    serial: Option<String>,
+    speed: BusSpeed,
+    driver: Option<String>,
+}
+
+impl ReportedRecord {
+    /// Makes a record of what was recorded, without what is private.
+    pub fn of(openings: &[Opening], serial: Option<&str>, write: bool, library: &Library) -> Self {
+        redact::redacted(openings, serial, write, library)
+    }
+}
+
+/// What the examination did that a report's record was made by; `None` for a capture, which may be of any command.
+///
+/// # Errors
+/// As for [`load`].
+pub fn made_by(path: &Path) -> Result<Option<DoctorOptions>, RecordFileError> {
+    let bytes = read(path)?;
+    if bytes.starts_with(&pcapng::MAGIC) {
+        return Ok(None);
+    }
+    let (_, record) = parsed(path, &bytes)?;
+    Ok(Some(DoctorOptions { write: record.write, compare: true }))
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, RecordFileError> {
+    file::read(path, MAX_FILE, Interrupt::of_process())
+        .map_err(|source| RecordFileError::Io { path: path.to_owned(), source })
+}
+
+/// Reads a record from a report or a capture. Looks for an image that a report leaves out beside it, as `SHA256.bin`; the
+/// practice images need no file.
+///
+/// # Errors
+/// [`RecordFileError`].
+pub fn load(path: &Path) -> Result<Record, RecordFileError> {
+    let bytes = read(path)?;
+    if bytes.starts_with(&pcapng::MAGIC) {
+        return Record::of_capture(path, &bytes)
+            .map_err(|source| RecordFileError::Record { path: path.to_owned(), source });
+    }
+    of_report(path, &bytes, &|sha256| beside(path, sha256))
+}
+
+/// Reads the record of a report. `image` finds an image file by its digest.
+///
+/// # Errors
+/// [`RecordFileError`].
+pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Record, RecordFileError> {
+    let none = |why: String| RecordFileError::NotARecord { path: path.to_owned(), why };
+    let (report, record) = parsed(path, text)?;
+    let wrong = |source| RecordFileError::Record { path: path.to_owned(), source };
+    let unit = UnitInfo {
+        location: Location::Replay(path.to_owned()),
+        id: report.unit.usb_id.parse().map_err(|error: ParseUsbIdError| none(error.to_string()))?,
+        state: report.unit.state,
+        manufacturer: report.unit.manufacturer,
+        product: report.unit.product,
+        serial: report.unit.serial,
+        speed: report.unit.speed,
+        driver: report.unit.driver,
+    };
+    let descriptors = bytes_of(report.descriptors.as_deref()).map_err(none)?;
+    let opening = |opening: &ReportedOpening| -> Result<Opening, RecordError> {
+        let events = opening.events.iter().map(|line| line.parse()).collect::<Result<_, RecordError>>()?;
+        Ok(Opening { alternate: opening.alternate, streams: opening.streams, events })
+    };
+    let openings = record.openings.iter().map(opening).collect::<Result<_, RecordError>>().map_err(wrong)?;
+    let flash = record.flash.contents(path, image)?;
+    Ok(Record::checked(unit, descriptors, openings).map_err(wrong)?.with_flash(flash).with_unopened(report.opened))
+}
+
+/// Reads what a report has for a replay.
+fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), RecordFileError> {
+    let at = || path.to_owned();
+    let none = |why: String| RecordFileError::NotARecord { path: at(), why };
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| none(error.to_string()))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(schema) if (u64::from(FIRST_WITH_RECORD)..=u64::from(REPORT_SCHEMA)).contains(&schema) => {}
+        Some(schema) => {
+            let why = format!(
+                "it has format {schema}, and this version of asmpatch reads the formats {FIRST_WITH_RECORD} to {REPORT_SCHEMA}"
+            );
+            return Err(RecordFileError::NoRecord { path: at(), why });
+        }
+        None => return Err(none("it has no key `schema`".to_owned())),
+    }
+    let mut report: ReportFile = serde_json::from_value(value).map_err(|error| none(error.to_string()))?;
+    let Some(record) = report.record.take() else {
+        let why = "the examination was longer than a record may be".to_owned();
+        return Err(RecordFileError::NoRecord { path: at(), why });
+    };
+    Ok((report, record))
+}
+
+/// Bytes in hexadecimal, with or without spaces.
+fn bytes_of(text: Option<&str>) -> Result<Vec<u8>, String> {
+    parse_hex(&text.unwrap_or_default().replace(' ', "")).map_err(|error| error.to_string())
+}
+
+/// The image with this digest: a practice image, or a file beside the record.
+fn beside(record: &Path, sha256: &str) -> Option<Vec<u8>> {
+    let mut practice = [practice::image(), practice::open_image()].into_iter().map(|image| image.to_file());
+    let is_it = |file: &Vec<u8>| Sha256Digest::of(file).to_string() == sha256;
+    practice.find(is_it).or_else(|| file::read_regular(&wanted(record, sha256), MAX_IMAGE).ok().filter(is_it))
+}
+
+/// Where an image is looked for.
+fn wanted(record: &Path, sha256: &str) -> PathBuf {
+    record.with_file_name(format!("{sha256}.bin"))
+}
+
+impl ReportedFlash {
+    /// The flash from address 0 on, up to the image's end.
+    fn contents(&self, path: &Path, image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Vec<u8>, RecordFileError> {
+        let wrong = |why: String| RecordFileError::NotARecord { path: path.to_owned(), why };
+        let mut flash = vec![0xFF; IMAGE_AT];
+        for (at, block) in self.blocks.iter().enumerate() {
+            let Some(block) = block else { continue };
+            let bytes = bytes_of(Some(block)).map_err(wrong)?;
+            let bytes: [u8; CONFIG_BLOCK_LEN] =
+                bytes.try_into().map_err(|_| wrong("a configuration block has 128 bytes".to_owned()))?;
+            flash[at * CONFIG_BLOCK_LEN..][..CONFIG_BLOCK_LEN].copy_from_slice(&bytes);
+        }
+        if let Some(described) = &self.image {
+            // It becomes part of a path.
+            let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if !is_digest(&described.base) || !is_digest(&described.sha256) {
+                return Err(wrong("an image's digest is no SHA-256".to_owned()));
+            }
+            let mut found = image(&described.base).ok_or_else(|| {
+                let wanted = wanted(path, &described.base);
+                RecordFileError::NoImage { path: path.to_owned(), is_other: wanted.exists(), wanted }
+            })?;
+            for (at, bytes) in &described.differences {
+                let bytes = bytes_of(Some(bytes)).map_err(wrong)?;
+                let end = at.saturating_add(bytes.len());
+                let into =
+                    found.get_mut(*at..end).ok_or_else(|| wrong("a difference is outside the image".to_owned()))?;
+                into.copy_from_slice(&bytes);
+            }
+            if Sha256Digest::of(&found).to_string() != described.sha256 {
+                return Err(wrong("base and differences do not make the image of its digest".to_owned()));
+            }
+            flash.extend(found);
+        }
+        Ok(flash)
+    }
+}
+
+impl ReportedImage {
+    /// Describes an image by the one that it was made from.
+    fn of(image: &Image, base: Option<&Image>) -> Self {
+        let (file, base) = (image.to_file(), base.unwrap_or(image).to_file());
+        // Every patch keeps an image's length.
+        let base = if base.len() == file.len() { base } else { file.clone() };
+        let mut differences: Vec<(usize, Vec<u8>)> = Vec::new();
+        for (at, (byte, _)) in file.iter().zip(&base).enumerate().filter(|(_, (byte, base))| byte != base) {
+            match differences.last_mut() {
+                Some((begins, bytes)) if *begins + bytes.len() == at => bytes.push(*byte),
+                _ => differences.push((at, vec![*byte])),
+            }
+        }
+        Self {
+            sha256: Sha256Digest::of(&file).to_string(),
+            base: Sha256Digest::of(&base).to_string(),
+            differences: differences.into_iter().map(|(at, bytes)| (at, to_hex(&bytes, ""))).collect(),
+        }
+    }
+}

@@ -253,7 +253,7 @@ mod tests {
         tally.moved(Path::F2Out, 64, 0);
         tally.failed(Path::F2Out, hang());
         let error = &tally.errors[&ErrorKind::NoAnswer];
-        assert_eq!((error.count, error.first_after, error.first.as_str()), (2, 7_000, "f2-out: no answer"));
+        assert_eq!((error.count, error.first_after, error.first.as_str()), (2, 7_000, "F2 out: no answer"));
     }
 
     #[test]

@@ -237,7 +237,7 @@ fn a_fence_that_the_gpu_writes_is_seen_by_e4_and_what_e5_writes_there_by_the_gpu
         let mut dock = Dock::plain(&image, CARD);
         let (card, _) = dock.card();
         let mut fences = [0; 32];
-        let mut writes =
+        let writes =
             |dock: &mut Dock, entry| card.complete(&mut Pcie::new(&mut dock.bridge, &mut NoTime), entry).unwrap();
         writes(&mut dock, Entry { to: FENCE_ADDRESS, bytes: [7; 16], command_at: None });
         dock.bridge.xdata_read(FENCE, &mut fences).unwrap();

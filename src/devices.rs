@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use asm2464::firmware::UsbId;
 use asm2464_dock::files::toml_file::{self, TomlError};
-use asm2464_host::usb::KnownUnits;
+use asm2464_host::usb::{DOCKS, KnownUnits};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -107,14 +107,12 @@ impl Devices {
         Ok(devices)
     }
 
-    /// Loads the repository's device files.
-    #[cfg(test)]
-    pub(crate) fn of_repository() -> Result<Self, DevicesError> {
-        let mut devices = Self::default();
-        for (origin, text) in crate::tests::repository("devices") {
-            devices.add(&origin, &text)?;
-        }
-        Ok(devices)
+    /// Loads the shipped table of known docks.
+    ///
+    /// # Errors
+    /// None in a program that passed its tests.
+    pub fn shipped() -> Result<Self, DevicesError> {
+        Self::of(DOCKS)
     }
 
     /// Adds the entries of one device file. `origin` names it in errors.
@@ -207,13 +205,13 @@ mod tests {
         "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
 
     fn add(text: &str) -> Result<Devices, DevicesError> {
-        let mut devices = Devices::of_repository()?;
+        let mut devices = Devices::shipped()?;
         devices.add("mine.toml", text).map(|()| devices)
     }
 
     #[test]
     fn the_ids_that_owners_have_published_are_known_and_no_other_is() {
-        let ids: Vec<String> = Devices::of_repository().unwrap().ids().map(|id| id.to_string()).collect();
+        let ids: Vec<String> = Devices::shipped().unwrap().ids().map(|id| id.to_string()).collect();
         let published = [
             "174C:2461",
             "174C:2462",
@@ -226,7 +224,8 @@ mod tests {
             "ADD1:0002",
         ];
         assert_eq!(ids, published);
-        let devices = Devices::of_repository().unwrap();
+        assert!(KnownUnits::shipped().ids.into_iter().eq(Devices::shipped().unwrap().ids()));
+        let devices = Devices::shipped().unwrap();
         assert!([UsbId::STOCK, UsbId::PATCHED, UsbId::BOOT_LOADER].into_iter().all(|id| devices.contains(id)));
         // Another ID of the same chip maker.
         assert!(!devices.contains("174C:2466".parse().unwrap()));
@@ -242,12 +241,12 @@ mod tests {
         devices.name(other);
         devices.name(dock);
         assert!(devices.contains(other) && devices.get(other).is_none());
-        assert_eq!(devices.ids().count(), Devices::of_repository().unwrap().ids().count() + 2);
+        assert_eq!(devices.ids().count(), Devices::shipped().unwrap().ids().count() + 2);
     }
 
     #[test]
     fn a_disk_is_vouched_for_by_its_own_name_or_its_node() {
-        let mut devices = Devices::of_repository().unwrap();
+        let mut devices = Devices::shipped().unwrap();
         devices.vouch_for_disk("/dev/sda");
         devices.vouch_for_disk("sdc");
         assert_eq!(["sda", "sdb", "sdc", "sd"].map(|disk| devices.vouches_for_disk(disk)), [true, false, true, false]);

@@ -1,8 +1,7 @@
-//! The data files in the binary: known docks, patches, and manifests of the vendor's images.
+//! The data files in the binary: patches, and manifests of the vendor's images.
 
 use std::path::PathBuf;
 
-use crate::devices::{Devices, DevicesError};
 use crate::fetch::{ManifestError, Manifests};
 use crate::patch::{Library, LibraryError};
 
@@ -13,8 +12,6 @@ macro_rules! data {
     };
 }
 
-const DEVICES: &[(&str, &str)] =
-    data!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
 const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
@@ -29,14 +26,6 @@ const PATCHES: &[(&str, &str)] = data![
 /// None in a binary that passed its tests.
 pub fn patches() -> Result<Library, LibraryError> {
     Library::of(PATCHES)
-}
-
-/// Loads the embedded USB IDs of docks.
-///
-/// # Errors
-/// None in a binary that passed its tests.
-pub fn devices() -> Result<Devices, DevicesError> {
-    Devices::of(DEVICES)
 }
 
 /// Loads the embedded manifests, and those in the folders `dirs`.
@@ -58,7 +47,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {
-        for (folder, embedded) in [("devices", DEVICES), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
+        for (folder, embedded) in [("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
             let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
             assert_eq!(files.len(), embedded.len());
             for (path, (origin, text)) in files.iter().zip(embedded) {

@@ -28,6 +28,15 @@ pub fn fenced<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     })
 }
 
+/// The program's name.
+const PROGRAM: &str = "asmpatch";
+
+/// Returns an error's code as asmpatch shows it: under the program's name, whichever library the error is from.
+pub fn shown_code(error: &dyn Coded) -> String {
+    let code = error.code();
+    format!("{PROGRAM}::{}", code.split_once("::").map_or(code, |(_, rest)| rest))
+}
+
 /// Any error of this library, boxed. It says what happened and where, and has a stable [code](Coded::code).
 #[derive(Debug, Display)]
 pub struct AnyFailure(pub Box<dyn Coded + Send + Sync>);

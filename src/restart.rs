@@ -414,7 +414,7 @@ fn held(unit: impl Sized + 'static) -> Box<dyn std::any::Any> {
 /// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
 fn usable(error: PortError) -> Result<String, AnyFailure> {
     match error.code() {
-        "asmpatch::usb::open" | "asmpatch::usb::gone" | "asmpatch::virtual_unit::absent" => Ok(error.to_string()),
+        "asm2464::usb::open" | "asm2464::usb::gone" | "asm2464::virtual_unit::absent" => Ok(error.to_string()),
         _ => Err(error.into()),
     }
 }
@@ -481,7 +481,7 @@ fn examine(
         BridgeState::Vendor if asks => match port.open() {
             Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
             // Who uses its disk already moves data.
-            Err(error) if error.code() == "asmpatch::device::mounted" => {}
+            Err(error) if error.code() == "asm2464::device::mounted" => {}
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
         },
         // They are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether
@@ -736,18 +736,18 @@ mod tests {
 
     #[test]
     fn vendor_firmware_that_cannot_be_opened_after_a_level_is_no_success() {
-        let report = restarted_unopened("asmpatch::usb::open").unwrap();
+        let report = restarted_unopened("asm2464::usb::open").unwrap();
         assert_eq!(kinds(&report.after), [FaultKind::Silent], "{report:?}");
         assert!(!report.is_success(), "{report:?}");
         assert_eq!(
-            restarted_unopened("asmpatch::usb::permission").unwrap_err().coded().code(),
-            "asmpatch::usb::permission"
+            restarted_unopened("asm2464::usb::permission").unwrap_err().coded().code(),
+            "asm2464::usb::permission"
         );
     }
 
     #[test]
     fn vendor_firmware_whose_disk_is_in_use_after_a_level_moves_data() {
-        let report = restarted_unopened("asmpatch::device::mounted").unwrap();
+        let report = restarted_unopened("asm2464::device::mounted").unwrap();
         assert!(report.after.faults.is_empty() && report.is_success(), "{report:?}");
     }
 

@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn there_is_a_rule_for_each_identity_in_the_kernels_spelling() {
-        let mut devices = Devices::of_repository().unwrap();
+        let mut devices = Devices::shipped().unwrap();
         devices.name("1234:ABCD".parse().unwrap());
         let rules = udev_rules(&devices);
         for id in devices.ids() {

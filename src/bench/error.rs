@@ -110,7 +110,8 @@ impl From<ControlError> for Halt {
         match error {
             ControlError::Timeout { deadline, .. }
             | ControlError::BulkTimeout { deadline, .. }
-            | ControlError::SramBusy { deadline, .. } => Outcome::no_answer(deadline).into(),
+            | ControlError::SramBusy { deadline, .. }
+            | ControlError::NotTaken { deadline, .. } => Outcome::no_answer(deadline).into(),
             ControlError::Short { expected, found, .. } => Outcome::Short { expected, found }.into(),
             ControlError::Stalled { .. }
             | ControlError::Malformed { .. }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::io::IsTerminal;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, shown_code};
 use crate::unit::OpenError;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
@@ -68,7 +68,7 @@ impl ErrorJson {
             _ => Tunnels::default(),
         };
         Self {
-            code: error.code().to_owned(),
+            code: shown_code(error),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
             help: Some(errors::help(error)),
             device: None,

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::error::Error;
 use std::{fmt, iter};
 
+use crate::failure::shown_code;
 use asm2464::escape::{self, Escape as _};
 use asm2464::{Coded, Quote};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
@@ -60,7 +61,7 @@ pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 's
 
 impl Diagnostic for Harmless<'_> {
     fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
-        Some(Box::new(self.original.code()))
+        Some(Box::new(shown_code(self.original)))
     }
 
     fn help<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {

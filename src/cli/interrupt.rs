@@ -36,7 +36,7 @@ pub fn install() -> Interrupt<'static> {
         let _ = ctrlc::set_handler(|| {
             if request() {
                 let began = Instant::now();
-                until(began + RELEASE, asm2464_host::usb::release_all);
+                until(began + RELEASE, asm2464_host::usb::release_all_and_stop);
                 until(began + LAST, crate::cli::terminal::clear);
                 until(began + LAST, crate::cli::tell_ports_left_off);
                 // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still

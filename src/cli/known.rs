@@ -116,7 +116,7 @@ impl DeviceIds {
     }
 
     fn load_own(&self) -> Result<Devices, AnyFailure> {
-        let mut devices = crate::embedded::devices()?;
+        let mut devices = Devices::shipped()?;
         for (origin, text) in input::read_toml_files(&self.device_dirs)? {
             devices.add(&origin, &text)?;
         }

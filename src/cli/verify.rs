@@ -5,7 +5,7 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, shown_code};
 use crate::fetch::Manifests;
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Difference, Expectations, Library, Verification};
@@ -281,7 +281,7 @@ fn print(
         }
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
-        outln!("  {} [{}]", finding.to_string().shown(), finding.code());
+        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
         outln!("    {}", errors::help(finding));
     }
     if !verification.differences.is_empty() {
@@ -319,8 +319,7 @@ fn json<'a>(
     verification: &Verification<'a>,
     open: Option<&OpenImage>,
 ) -> VerifyJson<'a> {
-    let finding =
-        |finding: &patch::Finding| FindingJson { code: finding.code().to_owned(), message: finding.to_string() };
+    let finding = |finding: &patch::Finding| FindingJson { code: shown_code(finding), message: finding.to_string() };
     let difference = |Difference { at, expected, found }: &Difference| DifferenceJson {
         file_offset: at.0,
         flash_address: at.flash_address().0,
@@ -365,7 +364,7 @@ impl VerifyJson<'_> {
             open: None,
             patches: Vec::new(),
             findings: vec![FindingJson {
-                code: failure.code().to_owned(),
+                code: shown_code(failure),
                 message: causes(failure).fold(failure.to_string(), |text, cause| format!("{text}: {cause}")),
             }],
             differences: Vec::new(),

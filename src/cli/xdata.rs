@@ -326,7 +326,7 @@ fn show(from: XdataAddress, bytes: &[u8]) {
 
 /// Whether a unit left the bus.
 fn is_gone(failure: &AnyFailure) -> bool {
-    matches!(failure.coded().code(), "asmpatch::usb::disconnected" | "asmpatch::control::disconnected")
+    matches!(failure.coded().code(), "asm2464::usb::disconnected" | "asm2464::control::disconnected")
 }
 
 /// Whether the last byte of a range is in a register that takes the unit off the bus.

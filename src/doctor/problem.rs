@@ -3,13 +3,13 @@
 use asm2464::Coded;
 use asm2464_host::bridge::PortError;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, shown_code};
 
 /// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
 /// a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The error's code.
+    /// The error's code, as asmpatch shows it.
     pub code: String,
     /// The error's message: what happened and where.
     pub message: String,
@@ -18,7 +18,7 @@ pub struct Problem {
 impl Problem {
     /// Records an error.
     pub fn of(error: &dyn Coded) -> Self {
-        Self { code: error.code().to_owned(), message: error.to_string() }
+        Self { code: shown_code(error), message: error.to_string() }
     }
 }
 

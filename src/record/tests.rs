@@ -219,11 +219,8 @@ fn a_file_that_is_no_record_is_refused_with_the_reason() {
         (with(&|value| value["schema"] = json!(REPORT_SCHEMA + 1)), "asmpatch::replay::no_record"),
         (with(&|value| value["record"] = Value::Null), "asmpatch::replay::no_record"),
         (with(&|value| value["unit"]["usb_id"] = json!("usb")), "asmpatch::replay::not_a_record"),
-        (with(&|value| value["record"]["openings"][0]["events"][0] = json!("rm -rf")), "asmpatch::replay::event"),
-        (
-            with(&|value| value["record"]["openings"][0]["events"][0] = json!("back 9 done 0")),
-            "asmpatch::replay::event",
-        ),
+        (with(&|value| value["record"]["openings"][0]["events"][0] = json!("rm -rf")), "asm2464::replay::event"),
+        (with(&|value| value["record"]["openings"][0]["events"][0] = json!("back 9 done 0")), "asm2464::replay::event"),
         (
             with(&|value| value["record"]["flash"]["image"]["base"] = json!("../../etc/x")),
             "asmpatch::replay::not_a_record",

@@ -84,6 +84,11 @@ class Contents(FolderTest):
         self.assertLessEqual(len(brought), 30, sorted(brought))
         self.assertEqual(brought & {"miette", "serde_json", "toml"}, set())
 
+    def test_the_crate_that_drives_a_unit_can_take_the_systems_libusb(self) -> None:
+        tree = ["tree", "--package=asm2464-host", "--edges=features,normal", "--invert=libusb1-sys", "--locked"]
+        self.assertIn('libusb1-sys feature "vendored"', printed("cargo", *tree, cwd=ROOT))
+        self.assertNotIn("vendored", printed("cargo", *tree, "--no-default-features", cwd=ROOT))
+
     def test_the_licences_are_those_of_the_lock_file(self) -> None:
         now = printed(ROOT / "packaging/licences")
         kept = (ROOT / "THIRD-PARTY-LICENSES.md").read_text()

@@ -2,6 +2,7 @@
 //! image's open sibling, which has no streams, the open image that `ASMPATCH_OPEN_IMAGE` names, and a newer one if
 //! `ASMPATCH_OPEN_NEW_IMAGE` names it.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -10,13 +11,14 @@ use asm2464::Coded as _;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
-use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
+use asm2464::sram::{FENCE, FENCE_ADDRESS, SECTOR_LEN, SLOT_LEN, SRAM_ADDRESS, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
 use asm2464::tlp::Tlp;
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
+use asm2464_dock::virtual_unit::{ControlAnswer, Scenario, SharedUnit, VirtualPipes, VirtualUnit};
+use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};
 use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
-use asm2464_host::pcie::{Bar, NoTime, Pcie, Scope, SramReadError};
+use asm2464_host::pcie::{Bar, Entry, NoTime, Pcie, Scope, SramReadError};
 
 /// Pipes on which something happens once this many transfers have come back.
 struct Cut {
@@ -200,6 +202,86 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
     }
 }
 
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_unit_that_a_longer_stream_hangs_survives_streams_of_any_length_and_dies_of_one_request_for_more() {
+    const ADDRESS: u64 = 0x1000_0000;
+    let scenario = format!("{CARD}\nstream-limit = 1048576");
+    for image in images() {
+        let mut dock = Dock::plain(&image, &scenario);
+        let data = pattern((1 << 20) + 4, 0);
+        dock.bridge.set_timeout(Duration::from_millis(500));
+        dock.bridge.stream_write(ADDRESS, &data).unwrap();
+        dock.bridge.link_state().unwrap();
+
+        let stream = OpenCommand::StreamWrite { address: ADDRESS, dwords: data.len() as u32 / 4 };
+        dock.bridge.request(stream, &mut []).unwrap();
+        dock.bridge.bulk_out(&data).unwrap();
+        for _ in 0..2 {
+            let error = dock.bridge.link_state().unwrap_err();
+            assert!(matches!(error, ControlError::Timeout { .. }), "{error}");
+            dock.bridge.reset_port().unwrap();
+        }
+        let mut unit = dock.unit.lock();
+        unit.unplug();
+        unit.plug_in();
+        let state = OpenCommand::XdataRead { from: XdataAddress::main(0xB450), len: 1 };
+        assert!(matches!(unit.control(state.setup(), &[]), Some(ControlAnswer::Done(_))));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_fence_that_the_gpu_writes_is_seen_by_e4_and_what_e5_writes_there_by_the_gpu() {
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let (card, _) = dock.card();
+        let mut fences = [0; 32];
+        let writes =
+            |dock: &mut Dock, entry| card.complete(&mut Pcie::new(&mut dock.bridge, &mut NoTime), entry).unwrap();
+        writes(&mut dock, Entry { to: FENCE_ADDRESS, bytes: [7; 16], command_at: None });
+        dock.bridge.xdata_read(FENCE, &mut fences).unwrap();
+        assert_eq!(fences, [[7; 16], [0; 16]].concat()[..]);
+
+        let clear: Vec<_> = (0..16).map(|at| (FENCE.plus(at), 0)).collect();
+        dock.bridge.xdata_exchange(&clear, FENCE, &mut fences).unwrap();
+        assert_eq!(fences, [0; 32]);
+        // The card reads the fence until it is not 0, and then writes beside it.
+        writes(&mut dock, Entry { to: FENCE_ADDRESS + 16, bytes: [9; 16], command_at: Some(FENCE_ADDRESS) });
+        dock.bridge.xdata_read(FENCE, &mut fences).unwrap();
+        assert_eq!(fences, [0; 32]);
+        dock.bridge.xdata_write(FENCE, 0x5A).unwrap();
+        dock.bridge.xdata_read(FENCE, &mut fences).unwrap();
+        assert_eq!((fences[0], &fences[16..24]), (0x5A, &[9; 8][..]));
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
+fn a_window_has_arrived_when_the_device_has_read_its_sentinel_and_one_that_nobody_takes_is_an_error() {
+    let sentinel = NonZeroU32::new(0x1234_5678).unwrap();
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&sentinel.get().to_le_bytes());
+    for image in images() {
+        let mut dock = Dock::plain(&image, CARD);
+        let (card, _) = dock.card();
+        for (first_slot, len) in [(0, SECTOR_LEN), (8, 0x4_0000 - SECTOR_LEN)] {
+            let (data, start) = (pattern(len, 3), usize::from(first_slot) * SLOT_LEN);
+            // The card reads behind the data until something is there, and then writes the fence.
+            let sentinel_at = Some(SRAM_ADDRESS + (start + len) as u64);
+            let entry = Entry { to: FENCE_ADDRESS, bytes, command_at: sentinel_at };
+            card.complete(&mut Pcie::new(&mut dock.bridge, &mut NoTime), entry).unwrap();
+            dock.bridge.set_timeout(Duration::from_secs(60));
+            dock.bridge.sram_write_taken(first_slot, &data, sentinel).unwrap();
+            assert!(dock.unit.lock().data_buffer_mut()[start..][..len] == data);
+
+            dock.bridge.set_timeout(Duration::from_millis(200));
+            let error = dock.bridge.sram_write_taken(first_slot, &data, sentinel).unwrap_err();
+            assert!(matches!(error, ControlError::NotTaken { found: 0, .. }), "{error}");
+        }
+    }
+}
+
 /// What a runtime asks of a unit.
 type Call = (&'static str, fn(&mut OpenBridge, &TinyGpu, Bar) -> Result<(), SramReadError>);
 
@@ -244,7 +326,7 @@ fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
             let is_gone = !dock.unit.lock().is_attached();
             if let Err(error) = outcome {
                 // A call that had waited for its deadline would say so.
-                assert_eq!(error.code(), "asmpatch::control::disconnected", "{name}, {transfers}: {error}");
+                assert_eq!(error.code(), "asm2464::control::disconnected", "{name}, {transfers}: {error}");
                 ended += 1;
             }
             assert!(!is_gone || dock.bridge.link_state().is_err(), "{name}, {transfers}: the next call");
@@ -302,7 +384,7 @@ fn where_no_device_answers_a_single_read_says_so_and_a_stream_reads_ff() {
         let mut dock = Dock::plain(&image, CARD);
         let _ = dock.card();
         let error = dock.bridge.dword(&Tlp::memory_read(NOBODY)).unwrap_err();
-        assert_eq!(error.code(), "asmpatch::pcie::unsupported");
+        assert_eq!(error.code(), "asm2464::pcie::unsupported");
         let mut found = [0x5A; 64];
         dock.bridge.stream_read(NOBODY, &mut found).unwrap();
         assert_eq!(found, [0xFF; 64]);

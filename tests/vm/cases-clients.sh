@@ -90,12 +90,27 @@ asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_fl
   unplug 0
 }
 
+# The example of the library for runtimes. It gets no port: it finds the unit by the IDs that the library knows.
+the_library_s_example_finds_and_drives_open_firmware_under_each_of_its_ids() {
+  local kind
+  for kind in open newest; do
+    open_at 4 "example-$kind" "$kind" 'behind = "gpu"'
+    has_id 4 "$([ "$kind" = open ] && echo add1:0001 || echo 3801:0001)"
+    "$examples/unit" >example
+    grep -q '^PCIe link: 0x78' example
+    unplug 4
+  done
+}
+
 client_cases=()
 if [ -e "$images/patched.bin" ] && has_runtime 0.13.0; then
   client_cases+=(the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware)
 fi
 if [ -e "$images/open.bin" ]; then
   client_cases+=(asmpatch_moves_every_byte_through_the_open_firmware_with_one_and_with_many_in_flight)
+fi
+if [ -e "$images/open.bin" ] && [ -e "$images/newest.bin" ]; then
+  client_cases+=(the_library_s_example_finds_and_drives_open_firmware_under_each_of_its_ids)
 fi
 if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then
   client_cases+=(

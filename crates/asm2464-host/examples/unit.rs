@@ -1,19 +1,23 @@
 //! Brings a unit's PCIe link up, reads its state from XDATA, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
-//! Takes the first unit with open firmware on this machine's buses, or with `virtual IMAGE` one in software.
+//! Without arguments it takes the first unit with open firmware on this machine's buses, with `virtual IMAGE` one
+//! in software.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use std::{env, error::Error, fs, time::Duration};
 
-use asm2464::{firmware::UsbId, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
+use asm2464::{firmware::BridgeState, interrupt::Interrupt, sram::SRAM_LEN, tlp::LTSSM};
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::OpenBridge;
 use asm2464_host::pcie::{Pcie, Scope};
 use asm2464_host::usb::{self, KnownUnits};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut unit = match env::args().nth(2) {
-        Some(image) => in_software(&fs::read(image)?)?,
-        None => connected()?,
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let mut unit = match arguments[..] {
+        [] => connected()?,
+        ["virtual", image] => in_software(&fs::read(image)?)?,
+        _ => return Err("usage: unit [virtual IMAGE]".into()),
     };
 
     unit.bring_link_up(Duration::from_secs(10), Interrupt::never())?;
@@ -30,8 +34,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn connected() -> Result<OpenBridge, Box<dyn Error>> {
-    let found = usb::discover(&KnownUnits::of([UsbId::PATCHED]).into())?;
-    Ok(usb::control(found.first().ok_or("no unit is connected")?)?)
+    let found = usb::discover(&KnownUnits::shipped().into())?;
+    let open = found.iter().find(|unit| unit.info.state == BridgeState::OpenFirmware);
+    Ok(usb::control(open.ok_or("no unit with open firmware is connected")?)?)
 }
 
 fn in_software(image: &[u8]) -> Result<OpenBridge, Box<dyn Error>> {

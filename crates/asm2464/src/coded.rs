@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// An error with a stable code, by which programs and documents name it.
 pub trait Coded: Error {
-    /// Returns the code, such as `asmpatch::usb::permission`. It stays the same across versions.
+    /// Returns the code, such as `asm2464::usb::permission`. It stays the same across versions.
     fn code(&self) -> &'static str;
 
     /// Returns the error that this one only passes on.

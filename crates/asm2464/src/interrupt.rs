@@ -12,7 +12,7 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 #[error("stopped by Ctrl-C")]
 pub struct Interrupted;
 
-crate::coded!(Interrupted => "asmpatch::interrupted");
+crate::coded!(Interrupted => "asm2464::interrupted");
 
 /// A view of the flag.
 ///

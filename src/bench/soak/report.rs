@@ -149,6 +149,8 @@ pub struct ErrorCount {
     pub per_hour: f64,
     /// Time of the first, in seconds since the soak began.
     pub first_s: f64,
+    /// Transfers of its path that had ended without an error before the first.
+    pub first_after: u64,
     /// The first one's message.
     pub first: String,
 }

@@ -54,15 +54,15 @@ impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
         // The layers pass the first cause's code on, whatever is wrapped around it.
         let kind = match error.code() {
-            "asmpatch::usb::disconnected" | "asmpatch::control::disconnected" => ErrorKind::Gone,
-            "asmpatch::usb::timeout" | "asmpatch::control::timeout" | "asmpatch::control::bulk_timeout" => {
+            "asm2464::usb::disconnected" | "asm2464::control::disconnected" => ErrorKind::Gone,
+            "asm2464::usb::timeout" | "asm2464::control::timeout" | "asm2464::control::bulk_timeout" => {
                 ErrorKind::NoAnswer
             }
-            "asmpatch::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
-            "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short" => {
+            "asm2464::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
+            "asm2464::bridge::short_data" | "asm2464::bridge::short_xdata" | "asm2464::control::short" => {
                 ErrorKind::Short
             }
-            "asmpatch::bridge::check_condition" | "asmpatch::control::stalled" => ErrorKind::Refused,
+            "asm2464::bridge::check_condition" | "asm2464::control::stalled" => ErrorKind::Refused,
             code => match code.split("::").nth(1) {
                 Some("sense" | "bench") => ErrorKind::Refused,
                 _ => ErrorKind::Wire,
@@ -85,7 +85,7 @@ pub(super) struct SoakTally {
     begun: Instant,
     slice: Duration,
     paths: BTreeMap<Path, SoakPath>,
-    errors: BTreeMap<ErrorKind, (u64, Duration, String)>,
+    errors: BTreeMap<ErrorKind, ErrorCount>,
     /// Bytes and errors of each slice.
     slices: Vec<(u64, u64)>,
 }
@@ -114,7 +114,7 @@ impl SoakTally {
 
     /// Errors so far.
     pub(super) fn error_count(&self) -> u64 {
-        self.errors.values().map(|(count, ..)| count).sum()
+        self.errors.values().map(|error| error.count).sum()
     }
 
     /// Counts a transfer without an error.
@@ -130,9 +130,20 @@ impl SoakTally {
     pub(super) fn failed(&mut self, path: Path, failure: Failure) {
         tracing::info!("soak: {path}: {}", failure.what);
         let at = self.elapsed();
-        self.path(path).errors += 1;
+        let Failure { kind, what } = failure;
+        let entry = self.path(path);
+        entry.errors += 1;
+        let first_after = entry.transfers;
         self.slice(at).1 += 1;
-        self.errors.entry(failure.kind).or_insert_with(|| (0, at, format!("{path}: {}", failure.what))).0 += 1;
+        let first = || ErrorCount {
+            kind,
+            count: 0,
+            per_hour: 0.0,
+            first_s: at.as_secs_f64(),
+            first_after,
+            first: format!("{path}: {what}"),
+        };
+        self.errors.entry(kind).or_insert_with(first).count += 1;
     }
 
     fn path(&mut self, path: Path) -> &mut SoakPath {
@@ -181,13 +192,6 @@ impl SoakTally {
         self.merge_stump(elapsed);
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
-        let count = |(kind, (count, first, what)): (ErrorKind, (u64, Duration, String))| ErrorCount {
-            kind,
-            count,
-            per_hour: per_hour(count),
-            first_s: first.as_secs_f64(),
-            first: what,
-        };
         let slice = |(index, (bytes, errors)): (usize, &(u64, u64))| {
             let at = whole * index as u32;
             // The last one may have been cut short, or have lasted until a recovery was over.
@@ -210,7 +214,11 @@ impl SoakTally {
             preparation,
             error_count,
             errors_per_hour: per_hour(error_count),
-            errors: self.errors.into_iter().map(count).collect(),
+            errors: self
+                .errors
+                .into_values()
+                .map(|error| ErrorCount { per_hour: per_hour(error.count), ..error })
+                .collect(),
             pcie,
             pcie_unread,
         }
@@ -233,6 +241,19 @@ mod tests {
         }
         let counted: u64 = tally.slices.iter().map(|slice| slice.0).sum();
         assert_eq!(counted, 200 + 6_000 + 10_080, "nothing is lost when slices are merged");
+    }
+
+    #[test]
+    fn the_first_error_of_a_kind_has_the_count_of_its_paths_transfers_before_it() {
+        let mut tally = SoakTally::new();
+        let hang = || Failure { kind: ErrorKind::NoAnswer, what: "no answer".to_owned() };
+        (0..7_000).for_each(|_| tally.moved(Path::F2Out, 64, 0));
+        tally.moved(Path::F2In, 64, 64);
+        tally.failed(Path::F2Out, hang());
+        tally.moved(Path::F2Out, 64, 0);
+        tally.failed(Path::F2Out, hang());
+        let error = &tally.errors[&ErrorKind::NoAnswer];
+        assert_eq!((error.count, error.first_after, error.first.as_str()), (2, 7_000, "F2 out: no answer"));
     }
 
     #[test]

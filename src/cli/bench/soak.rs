@@ -209,7 +209,8 @@ fn print_report(report: &SoakReport) {
     outln!("\n  {errors}");
     for error in &report.errors {
         let (count, kind, first) = (error.count, error.kind, error.first.shown());
-        wrapped("    ", "      ", &format!("{kind}: {count}, the first after {}: {first}", time(error.first_s)));
+        let after = format!("{} and {} transfers", time(error.first_s), error.first_after);
+        wrapped("    ", "      ", &format!("{kind}: {count}, the first after {after}: {first}"));
     }
     pcie_lines(&report.pcie);
     if let Some(why) = &report.pcie_unread {

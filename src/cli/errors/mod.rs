@@ -7,6 +7,7 @@
 use std::env;
 use std::ffi::OsString;
 
+use crate::failure::shown_code;
 use crate::shell;
 use asm2464::Coded;
 
@@ -65,8 +66,8 @@ const BUG: ErrorEntry = ErrorEntry {
 };
 
 fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
-    let code = error.code();
-    let known = entry(code);
+    let code = shown_code(error);
+    let known = entry(&code);
     debug_assert!(known.is_some(), "no entry for the code {code:?} of {error}");
     known.unwrap_or(&BUG)
 }

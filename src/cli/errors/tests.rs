@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::failure::shown_code;
 use crate::udev_rules::RULES_PATH;
-use asm2464_host::usb::DiskError;
+use asm2464::Coded as _;
+use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entry_of, files, units, with_command};
 
@@ -58,21 +60,37 @@ fn sources() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), without_tests(fs::read_to_string(path).unwrap()))).collect()
 }
 
-/// Lists the codes that a source names: in a string.
-fn codes_in(text: &str) -> impl Iterator<Item = &str> {
-    ["\"asmpatch::"].into_iter().flat_map(|start| {
-        text.match_indices(start).map(|(at, start)| {
-            let code = &text[at + start.len() - "asmpatch::".len()..];
-            let end = code.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
-            &code[..end.unwrap_or(code.len())]
-        })
+/// The names that codes begin with: the program's and its libraries'. The program shows all under its own.
+const NAMES: [&str; 2] = ["asmpatch::", "asm2464::"];
+
+/// Lists the codes that a source names: in a string. Each is as the program shows it.
+fn codes_in(text: &str) -> impl Iterator<Item = String> {
+    NAMES.into_iter().flat_map(|name| {
+        text.match_indices(&format!("\"{name}"))
+            .map(|(at, start)| {
+                let code = &text[at + start.len()..];
+                let end = code.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_' && letter != ':');
+                format!("asmpatch::{}", &code[..end.unwrap_or(code.len())])
+            })
+            .collect::<Vec<_>>()
     })
+}
+
+#[test]
+fn the_codes_of_a_library_that_others_may_take_do_not_carry_the_programs_name() {
+    let libraries = |path: &Path| path.iter().any(|part| part.to_string_lossy().starts_with("asm2464"));
+    for (path, text) in sources().into_iter().filter(|(path, _)| libraries(path)) {
+        assert!(!text.contains("\"asmpatch::"), "{}", path.display());
+    }
+    let error = UsbError::Permission { port: "3-1.2".parse().unwrap() };
+    assert_eq!((error.code(), shown_code(&error).as_str()), ("asm2464::usb::permission", "asmpatch::usb::permission"));
 }
 
 #[test]
 fn each_code_in_the_sources_has_exactly_one_entry() {
     let sources = sources();
-    let used: BTreeSet<&str> = sources.iter().flat_map(|(_, text)| codes_in(text)).collect();
+    let used: BTreeSet<String> = sources.iter().flat_map(|(_, text)| codes_in(text)).collect();
+    let used: BTreeSet<&str> = used.iter().map(String::as_str).collect();
     for table in [files::ENTRIES, units::ENTRIES] {
         assert!(table.is_sorted_by(|a, b| a.codes[0] < b.codes[0]), "sorted by the first code");
     }

@@ -91,6 +91,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "look at the host controller's messages in the system log (`dmesg` on Linux), and try another cable and port";
     "asmpatch::control::malformed", Device,
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
+    "asmpatch::control::not_taken", Device,
+        "the program on the device must read the sentinel behind the data and then write the fence; if it does, the window \
+         is lost: send it again";
     "asmpatch::control::sram_busy", Device,
         "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; if \
          nothing does, unplug the unit and its supply, wait five seconds, plug both in again";

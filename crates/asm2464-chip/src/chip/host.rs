@@ -85,6 +85,7 @@ impl<F: SpiFlash> Chip<F> {
             }
             DATA_OUT if peripherals.dma.wants_out(wanted) => {
                 peripherals.dma.out_came(wanted, packet, &mut peripherals.sram, now);
+                peripherals.command_is_due();
             }
             DATA_OUT if peripherals.bulk.wants_out(wanted, memory) => {
                 peripherals.flash.receive(packet, peripherals.link.speed(), memory);

@@ -1,7 +1,7 @@
 //! The bridge's side of NVMe: memory for the queues of one drive, which the PCIe side reads and writes; the CPU's
 //! windows on it; doorbells; and the engine that writes PRP lists.
 
-use asm2464::sram::{COMPLETIONS_PAGE, OPEN_COMPLETIONS_PAGE, SRAM_ADDRESS, SRAM_LEN};
+use asm2464::sram::{COMPLETIONS_PAGE, FENCE_ADDRESS, OPEN_COMPLETIONS_PAGE, SRAM_ADDRESS, SRAM_LEN};
 
 use super::register::Register;
 use crate::mcu::XdataMemory;
@@ -23,12 +23,14 @@ const SUBMISSION_INDEX: u16 = 0xC8D7;
 const SUBMISSION_WINDOW: u16 = 0xC8D8;
 /// 0xB264:0xB265, 0xB266:0xB267: the admin queues' PCIe addresses / 0x1000, submission first. 0xB26C:0xB26D,
 /// 0xB26E:0xB26F: the I/O queues'. Source: b0:0xD127-0xD145 writes 0800, 0808, 0820, 0828, and the same addresses go
-/// into ASQ, ACQ (b0:0xABA5, 0xABBE) and Create I/O queue (c:0x2463, 0x24AB). Open firmware does not write the last one
-/// and has its queue at 0x00822000, which is used as the default.
+/// into ASQ, ACQ (b0:0xABA5, 0xABBE) and Create I/O queue (c:0x2463, 0x24AB). Open firmware does not write the last two
+/// and has its queues at 0x00820000 and 0x00822000, which are used as the defaults. Source of the first: tinygrad's newer
+/// client, whose GPU writes a fence there.
 const ADMIN_SUBMISSION_BASE: u16 = 0xB264;
 const ADMIN_COMPLETION_BASE: u16 = 0xB266;
 const IO_SUBMISSION_BASE: u16 = 0xB26C;
 const IO_COMPLETION_BASE: u16 = COMPLETIONS_PAGE.addr;
+const OPEN_COMMANDS_PAGE: u16 = (FENCE_ADDRESS >> 12) as u16;
 /// 0xB275:0xB276: a page of the SRAM, in units of 4 KiB. 0xB278-0xB27B is then the address of the PRP list that begins
 /// with that page. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere, so the chip must make one up.
 const LIST_PAGE: u16 = 0xB275;
@@ -191,6 +193,7 @@ impl Nvme {
         QUEUES.iter().zip(BASES.iter().zip(self.bases)).find_map(|((at, queue_len), (register, base))| {
             let base = match base {
                 0 if *register == IO_COMPLETION_BASE => OPEN_COMPLETIONS_PAGE,
+                0 if *register == IO_SUBMISSION_BASE => OPEN_COMMANDS_PAGE,
                 0 => return None,
                 base => base,
             };

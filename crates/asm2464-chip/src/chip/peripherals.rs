@@ -340,8 +340,9 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// Schedules a check by the devices that wait for a command. Returns `false` if none does.
-    fn command_is_due(&mut self) -> bool {
+    /// Schedules a check by the devices that wait for a command, which may be anywhere in memory that they reach. Returns
+    /// `false` if none waits.
+    pub(super) fn command_is_due(&mut self) -> bool {
         let awaits = self.fabric.awaits_command();
         if awaits {
             self.nvme.will_be_seen(self.now);

@@ -89,14 +89,14 @@ pub enum CodeFileError {
 }
 
 asm2464::coded!(CodeFileError {
-    IsImage => "asmpatch::wrap::is_image",
-    Text => "asmpatch::wrap::text",
+    IsImage => "asm2464::wrap::is_image",
+    Text => "asm2464::wrap::text",
     Elf(cause) => cause,
-    Hex => "asmpatch::wrap::hex",
-    HexEnd => "asmpatch::wrap::hex_end",
-    Outside => "asmpatch::wrap::outside",
-    Overlap => "asmpatch::wrap::overlap",
-    NoResetVector => "asmpatch::wrap::no_reset_vector",
+    Hex => "asm2464::wrap::hex",
+    HexEnd => "asm2464::wrap::hex_end",
+    Outside => "asm2464::wrap::outside",
+    Overlap => "asm2464::wrap::overlap",
+    NoResetVector => "asm2464::wrap::no_reset_vector",
     Image(cause) => cause,
 });
 

@@ -47,11 +47,11 @@ pub enum ElfFileError {
 }
 
 asm2464::coded!(ElfFileError {
-    Malformed => "asmpatch::elf::malformed",
-    Machine => "asmpatch::elf::machine",
-    Relocations => "asmpatch::elf::relocations",
-    Truncated => "asmpatch::elf::truncated",
-    Empty => "asmpatch::elf::empty",
+    Malformed => "asm2464::elf::malformed",
+    Machine => "asm2464::elf::machine",
+    Relocations => "asm2464::elf::relocations",
+    Truncated => "asm2464::elf::truncated",
+    Empty => "asm2464::elf::empty",
 });
 
 /// Returns what an ELF file loads: address and bytes, in the file's order, without empty pieces.

@@ -49,9 +49,9 @@ pub enum SymbolsError {
 }
 
 asm2464::coded!(SymbolsError {
-    UnknownForm => "asmpatch::symbols::unknown_form",
-    Malformed => "asmpatch::symbols::malformed",
-    TooMany => "asmpatch::symbols::too_many",
+    UnknownForm => "asm2464::symbols::unknown_form",
+    Malformed => "asm2464::symbols::malformed",
+    TooMany => "asm2464::symbols::too_many",
     Elf(cause) => cause,
 });
 

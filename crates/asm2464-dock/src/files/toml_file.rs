@@ -20,7 +20,7 @@ pub struct TomlError {
 
 impl Coded for TomlError {
     fn code(&self) -> &'static str {
-        "asmpatch::toml::invalid"
+        "asm2464::toml::invalid"
     }
 
     fn quote(&self) -> Option<Quote<'_>> {

@@ -43,9 +43,9 @@ pub enum CaptureError {
 }
 
 asm2464::coded!(CaptureError {
-    Io => "asmpatch::pcap::file",
-    NotACapture => "asmpatch::pcap::not_a_capture",
-    Busy => "asmpatch::pcap::busy",
+    Io => "asm2464::pcap::file",
+    NotACapture => "asm2464::pcap::not_a_capture",
+    Busy => "asm2464::pcap::busy",
 });
 
 /// The outcome of a capture.

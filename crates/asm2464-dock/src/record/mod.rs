@@ -62,10 +62,10 @@ pub enum RecordError {
 }
 
 asm2464::coded!(RecordError {
-    TooLarge => "asmpatch::replay::too_large",
-    Event => "asmpatch::replay::event",
-    Syntax => "asmpatch::replay::event",
-    Capture => "asmpatch::replay::capture",
+    TooLarge => "asm2464::replay::too_large",
+    Event => "asm2464::replay::event",
+    Syntax => "asm2464::replay::event",
+    Capture => "asm2464::replay::capture",
 });
 
 /// What went over the wire from one opening of the unit on.

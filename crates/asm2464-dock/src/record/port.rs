@@ -39,9 +39,9 @@ pub enum ReplayError {
 }
 
 asm2464::coded!(ReplayError {
-    NotRecorded => "asmpatch::replay::not_recorded",
-    Unopened => "asmpatch::replay::unopened",
-    OtherProtocol => "asmpatch::virtual_unit::other_protocol",
+    NotRecorded => "asm2464::replay::not_recorded",
+    Unopened => "asm2464::replay::unopened",
+    OtherProtocol => "asm2464::virtual_unit::other_protocol",
 });
 
 impl From<ReplayError> for PortError {

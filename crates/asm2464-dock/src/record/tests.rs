@@ -132,7 +132,7 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
     });
     let mut replay = ReplayPort::new(record.clone());
     let error = replay.open().unwrap().read_capacity().unwrap_err();
-    assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::not_recorded");
+    assert_eq!(asm2464::Coded::code(&error), "asm2464::replay::not_recorded");
     let text = error.to_string();
     assert!(text.contains("does not have the command READ CAPACITY"), "{text}");
     assert!(text.contains("its next request on that pipe is the command INQUIRY"), "{text}");
@@ -270,10 +270,10 @@ fn a_record_that_ends_within_a_command_ends_that_command_and_every_later_one() {
 
 #[test]
 fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
-    let mut replay = ReplayPort::new(silent().with_unopened(Some("asmpatch::usb::busy".to_owned())));
+    let mut replay = ReplayPort::new(silent().with_unopened(Some("asm2464::usb::busy".to_owned())));
     let error = replay.open().map(drop).unwrap_err();
-    assert_eq!(asm2464::Coded::code(&error), "asmpatch::replay::unopened");
-    assert!(error.to_string().contains("asmpatch::usb::busy"), "{error}");
+    assert_eq!(asm2464::Coded::code(&error), "asm2464::replay::unopened");
+    assert!(error.to_string().contains("asm2464::usb::busy"), "{error}");
 }
 
 #[test]

@@ -121,14 +121,14 @@ pub enum CardFault {
 }
 
 asm2464::coded!(CardFault {
-    LeftProgram => "asmpatch::tiny_gpu::left_program",
-    NeverEnds => "asmpatch::tiny_gpu::never_ends",
-    NoRun => "asmpatch::tiny_gpu::no_run",
-    NotMaster => "asmpatch::tiny_gpu::not_master",
-    NoSource => "asmpatch::tiny_gpu::no_source",
-    NoTarget => "asmpatch::tiny_gpu::no_target",
-    NoCommand => "asmpatch::tiny_gpu::no_command",
-    Unknown => "asmpatch::tiny_gpu::fault",
+    LeftProgram => "asm2464::tiny_gpu::left_program",
+    NeverEnds => "asm2464::tiny_gpu::never_ends",
+    NoRun => "asm2464::tiny_gpu::no_run",
+    NotMaster => "asm2464::tiny_gpu::not_master",
+    NoSource => "asm2464::tiny_gpu::no_source",
+    NoTarget => "asm2464::tiny_gpu::no_target",
+    NoCommand => "asm2464::tiny_gpu::no_command",
+    Unknown => "asm2464::tiny_gpu::fault",
 });
 
 impl CardFault {

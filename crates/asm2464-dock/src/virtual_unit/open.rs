@@ -71,12 +71,12 @@ pub enum VirtualOpenError {
 }
 
 asm2464::coded!(VirtualOpenError {
-    File => "asmpatch::virtual_unit::file",
-    Busy => "asmpatch::virtual_unit::busy",
-    FlashSize => "asmpatch::virtual_unit::flash_size",
-    Scenario => "asmpatch::virtual_unit::scenario",
+    File => "asm2464::virtual_unit::file",
+    Busy => "asm2464::virtual_unit::busy",
+    FlashSize => "asm2464::virtual_unit::flash_size",
+    Scenario => "asm2464::virtual_unit::scenario",
     Write(cause) => cause,
-    Factory => "asmpatch::virtual_unit::factory",
+    Factory => "asm2464::virtual_unit::factory",
 });
 
 impl VirtualUnit {

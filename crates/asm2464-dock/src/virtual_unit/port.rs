@@ -45,9 +45,9 @@ pub enum Unopened {
 }
 
 asm2464::coded!(Unopened {
-    Absent => "asmpatch::virtual_unit::absent",
-    Mute => "asmpatch::virtual_unit::mute",
-    OtherProtocol => "asmpatch::virtual_unit::other_protocol",
+    Absent => "asm2464::virtual_unit::absent",
+    Mute => "asm2464::virtual_unit::mute",
+    OtherProtocol => "asm2464::virtual_unit::other_protocol",
 });
 
 /// A port with a virtual unit.

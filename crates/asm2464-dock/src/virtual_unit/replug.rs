@@ -52,9 +52,9 @@ pub enum ReplugError {
 }
 
 asm2464::coded!(ReplugError {
-    NotServed => "asmpatch::virtual_unit::not_served",
-    NoAnswer => "asmpatch::virtual_unit::not_replugged",
-    File => "asmpatch::virtual_unit::replug_file",
+    NotServed => "asm2464::virtual_unit::not_served",
+    NoAnswer => "asm2464::virtual_unit::not_replugged",
+    File => "asm2464::virtual_unit::replug_file",
     Open(cause) => cause,
     Interrupted(cause) => cause,
 });

@@ -190,6 +190,9 @@ pub struct Scenario {
     pub pcie_link_lost_after: Option<u64>,
     /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
     pub bulk_hangs: BulkHangs,
+    /// The longest F0 stream in bytes that the open firmware survives. After a longer one the unit answers nothing until
+    /// its power goes. Source: tinygrad's issue 18136.
+    pub stream_limit: Option<u64>,
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
     /// The CPU's clock in MHz, which predictions use; 114 by default.

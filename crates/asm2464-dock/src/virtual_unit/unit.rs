@@ -58,6 +58,7 @@ pub struct VirtualUnit {
     power_features: u8,
     /// Whether the bulk pipes hang now.
     hangs: BulkHangs,
+    stream: StreamLimit,
     faults: FaultPlan,
     presence: Presence,
     /// Time at which the scenario unplugs the unit.
@@ -83,6 +84,7 @@ impl VirtualUnit {
             chip: None,
             power_features: 0,
             hangs: scenario.bulk_hangs,
+            stream: StreamLimit::Kept,
             faults: FaultPlan::new(&scenario.faults),
             unplugged_at: scenario.unplug_after_us.map(|us| Instant::now() + Duration::from_micros(us)),
             presence: Presence::Away { back: None },
@@ -233,7 +235,7 @@ impl VirtualUnit {
         if !self.is_attached() {
             return Reply::Gone;
         }
-        if self.hangs != BulkHangs::Never {
+        if self.hangs != BulkHangs::Never || self.stream == StreamLimit::Dead {
             return Reply::Silent;
         }
         let mut faults = std::mem::take(&mut self.faults);
@@ -249,6 +251,14 @@ impl VirtualUnit {
         let is_open = self.is_attached() && self.descriptors.state == BridgeState::OpenFirmware;
         if self.hangs == BulkHangs::UntilStrobes && is_open && setup::ends_dma_strobe(setup) {
             self.hangs = BulkHangs::Never;
+        }
+        if self.is_attached() && self.stream != StreamLimit::Kept {
+            self.stream = StreamLimit::Dead;
+            return Some(ControlAnswer::Silent);
+        }
+        let limit = self.scenario.stream_limit.filter(|_| is_open);
+        if limit.is_some_and(|limit| setup::stream_len(setup, data).is_some_and(|len| len > limit)) {
+            self.stream = StreamLimit::Passed;
         }
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         match fault {
@@ -282,6 +292,9 @@ impl VirtualUnit {
         self.unplug_when_told();
         if !self.is_attached() {
             return None;
+        }
+        if self.stream == StreamLimit::Dead {
+            return Some(ControlAnswer::Silent);
         }
         let Some(chip) = &mut self.chip else {
             return Some(self.native_control(setup).map_or(ControlAnswer::Stall, ControlAnswer::Done));
@@ -320,6 +333,17 @@ impl VirtualUnit {
     pub fn counts(&mut self) -> Counts {
         self.chip.as_mut().map_or(Counts::default(), |chip| chip.counts())
     }
+}
+
+/// What the scenario's limit of an F0 stream has done to the unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StreamLimit {
+    /// No stream was longer.
+    Kept,
+    /// One was. Its data moves; the next request finds the unit dead.
+    Passed,
+    /// The unit answers nothing.
+    Dead,
 }
 
 /// A unit that its transports share with the code that plugs it in and out.

@@ -380,7 +380,7 @@ mod tests {
             let mut buffer = vec![0; expected];
             let error = Bridge::new(Brings(found)).xdata_read(XdataAddress::main(0xF000), &mut buffer).unwrap_err();
             assert!(error.to_string().contains(&format!("{found} of {expected} bytes")), "{error}");
-            assert_eq!(error.code(), format!("asmpatch::bridge::{why}"), "{expected}, {found}");
+            assert_eq!(error.code(), format!("asm2464::bridge::{why}"), "{expected}, {found}");
         }
         assert_eq!(Bridge::new(Brings(4096)).xdata_read(XdataAddress::main(0xF000), &mut [0; 4096]), Ok(()));
     }

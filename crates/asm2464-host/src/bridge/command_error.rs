@@ -100,12 +100,12 @@ impl Coded for CommandError {
         match self {
             Self::Transport(error) => error.code(),
             Self::CheckCondition { code, .. } => code,
-            Self::Status { .. } => "asmpatch::bridge::status",
-            Self::Short { .. } => "asmpatch::bridge::short_data",
+            Self::Status { .. } => "asm2464::bridge::status",
+            Self::Short { .. } => "asm2464::bridge::short_data",
             Self::ShortXdata { expected, found } => short_xdata_code(*expected, *found),
-            Self::Malformed { .. } => "asmpatch::bridge::malformed",
-            Self::Length { .. } => "asmpatch::bridge::length",
-            Self::UnknownVariables(_) => "asmpatch::bridge::unknown_variables",
+            Self::Malformed { .. } => "asm2464::bridge::malformed",
+            Self::Length { .. } => "asm2464::bridge::length",
+            Self::UnknownVariables(_) => "asm2464::bridge::unknown_variables",
         }
     }
 }
@@ -114,28 +114,28 @@ impl Coded for CommandError {
 const fn short_xdata_code(expected: usize, found: usize) -> &'static str {
     match found {
         // Stock firmware uses only CDB byte 1.
-        _ if expected > 255 && found == expected & 0xFF => "asmpatch::bridge::xdata_one_byte",
+        _ if expected > 255 && found == expected & 0xFF => "asm2464::bridge::xdata_one_byte",
         // One packet at high speed, one at SuperSpeed.
-        512 | 1024 => "asmpatch::bridge::xdata_one_packet",
-        _ => "asmpatch::bridge::short_xdata",
+        512 | 1024 => "asm2464::bridge::xdata_one_packet",
+        _ => "asm2464::bridge::short_xdata",
     }
 }
 
 /// The code of a refusal: the meaning of this sense for this command.
 fn refusal_code(cdb: &Cdb, sense: Option<Sense>) -> &'static str {
-    let Some(sense) = sense else { return "asmpatch::bridge::check_condition" };
+    let Some(sense) = sense else { return "asm2464::bridge::check_condition" };
     let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);
     match (sense.key, sense.asc, sense.ascq) {
-        (SenseKey::ILLEGAL_REQUEST, 0x20, _) => "asmpatch::sense::unknown_command",
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => "asmpatch::sense::xdata_length",
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) => "asmpatch::sense::parameters",
-        (SenseKey::ILLEGAL_REQUEST, 0x21, _) => "asmpatch::sense::past_end",
-        (SenseKey::MEDIUM_ERROR, _, _) if is_flash => "asmpatch::sense::flash",
-        (SenseKey::MEDIUM_ERROR, _, _) => "asmpatch::sense::medium",
-        (SenseKey::NOT_READY, 0x3A, _) => "asmpatch::sense::no_medium",
-        (SenseKey::NOT_READY, _, _) => "asmpatch::sense::starting",
-        (SenseKey::UNIT_ATTENTION, _, _) => "asmpatch::sense::reset",
-        (SenseKey::HARDWARE_ERROR, _, _) => "asmpatch::sense::hardware",
-        _ => "asmpatch::bridge::check_condition",
+        (SenseKey::ILLEGAL_REQUEST, 0x20, _) => "asm2464::sense::unknown_command",
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => "asm2464::sense::xdata_length",
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) => "asm2464::sense::parameters",
+        (SenseKey::ILLEGAL_REQUEST, 0x21, _) => "asm2464::sense::past_end",
+        (SenseKey::MEDIUM_ERROR, _, _) if is_flash => "asm2464::sense::flash",
+        (SenseKey::MEDIUM_ERROR, _, _) => "asm2464::sense::medium",
+        (SenseKey::NOT_READY, 0x3A, _) => "asm2464::sense::no_medium",
+        (SenseKey::NOT_READY, _, _) => "asm2464::sense::starting",
+        (SenseKey::UNIT_ATTENTION, _, _) => "asm2464::sense::reset",
+        (SenseKey::HARDWARE_ERROR, _, _) => "asm2464::sense::hardware",
+        _ => "asm2464::bridge::check_condition",
     }
 }

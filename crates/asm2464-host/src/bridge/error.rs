@@ -69,21 +69,21 @@ impl TransportErrorKind {
     fn told(&self, during: &Activity) -> (&'static str, String) {
         match self {
             Self::Timeout { deadline } => {
-                ("asmpatch::usb::timeout", format!("no answer to {during} within {deadline:?}"))
+                ("asm2464::usb::timeout", format!("no answer to {during} within {deadline:?}"))
             }
-            Self::Disconnected => ("asmpatch::usb::disconnected", format!("the unit disappeared during {during}")),
-            Self::Stalled => ("asmpatch::usb::stall", format!("the unit stalled {during} and stayed stalled")),
+            Self::Disconnected => ("asm2464::usb::disconnected", format!("the unit disappeared during {during}")),
+            Self::Stalled => ("asm2464::usb::stall", format!("the unit stalled {during} and stayed stalled")),
             Self::BadStatus(error) => {
-                ("asmpatch::usb::bad_status", format!("the status of {during} is no valid CSW: {error}"))
+                ("asm2464::usb::bad_status", format!("the status of {during} is no valid CSW: {error}"))
             }
             Self::TagMismatch { expected, found } => {
                 let text = format!("the status of {during} carries tag {found:#x}, expected {expected:#x}");
-                ("asmpatch::usb::tag", text)
+                ("asm2464::usb::tag", text)
             }
-            Self::PhaseError => ("asmpatch::usb::phase", format!("the unit reports a phase error for {during}")),
-            Self::Protocol(what) => ("asmpatch::usb::protocol", format!("{during}: {what}")),
-            Self::Io(PipeError::NotRecorded(what)) => ("asmpatch::replay::not_recorded", format!("{during}: {what}")),
-            Self::Io(error) => ("asmpatch::usb::io", format!("{during}: {error}")),
+            Self::PhaseError => ("asm2464::usb::phase", format!("the unit reports a phase error for {during}")),
+            Self::Protocol(what) => ("asm2464::usb::protocol", format!("{during}: {what}")),
+            Self::Io(PipeError::NotRecorded(what)) => ("asm2464::replay::not_recorded", format!("{during}: {what}")),
+            Self::Io(error) => ("asm2464::usb::io", format!("{during}: {error}")),
         }
     }
 }

@@ -51,8 +51,8 @@ pub enum PcieError {
 asm2464::coded!(PcieError {
     Engine(cause) => cause,
     Completion { status, .. } => status,
-    NotReady => "asmpatch::pcie::not_ready",
-    Stopped => "asmpatch::pcie::stopped",
-    LinkDown => "asmpatch::pcie::link_down",
-    Impossible => "asmpatch::pcie::request",
+    NotReady => "asm2464::pcie::not_ready",
+    Stopped => "asm2464::pcie::stopped",
+    LinkDown => "asm2464::pcie::link_down",
+    Impossible => "asm2464::pcie::request",
 });

@@ -131,13 +131,13 @@ pub enum SramReadError {
 }
 
 asm2464::coded!(SramReadError {
-    Transport => "asmpatch::sram::transport",
-    NotInitialised => "asmpatch::sram::not_initialised",
-    Length => "asmpatch::sram::length",
-    Queues => "asmpatch::sram::queues",
-    NoCompletion => "asmpatch::sram::no_completion",
-    Power => "asmpatch::sram::power",
-    Short => "asmpatch::sram::short",
+    Transport => "asm2464::sram::transport",
+    NotInitialised => "asm2464::sram::not_initialised",
+    Length => "asm2464::sram::length",
+    Queues => "asm2464::sram::queues",
+    NoCompletion => "asm2464::sram::no_completion",
+    Power => "asm2464::sram::power",
+    Short => "asm2464::sram::short",
     Command(cause) => cause,
     Control(cause) => cause,
     Pcie(cause) => cause,

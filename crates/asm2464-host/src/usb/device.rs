@@ -10,7 +10,7 @@ use super::awake::Awake;
 use super::descriptors::INTERFACE;
 use super::discovery::Found;
 use super::error::{OPEN, UsbError, pipe_error};
-use super::forced_exit::{Gated, stay_away_at_the_end};
+use super::forced_exit::{Gated, is_released};
 use super::lock::UnitLock;
 use crate::bridge::{Endpoint, PipeError, PortPath};
 
@@ -53,8 +53,10 @@ impl Device {
     }
 
     fn try_open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
-        stay_away_at_the_end();
         let port = &found.port;
+        if is_released() {
+            return Err(UsbError::Gone { port: port.clone() });
+        }
         let lock = UnitLock::take(port)?;
         let layout = found.layout.as_ref().map_err(Clone::clone)?;
         let failed = |what| {
@@ -108,14 +110,14 @@ impl Device {
     }
 
     fn try_select_alternate(&self) -> rusb::Result<()> {
-        if self.alternates > 1 { self.handle.enter().set_alternate_setting(INTERFACE, self.alternate) } else { Ok(()) }
+        if self.alternates > 1 { self.handle.enter()?.set_alternate_setting(INTERFACE, self.alternate) } else { Ok(()) }
     }
 
     /// Resets the port of a unit in its boot loader, and waits until it is ready. Returns `false` if the unit is
     /// enumerated again and this device is unusable.
     pub(super) fn reset_boot_loader(&self) -> Result<bool, UsbError> {
         info!("{}: port reset of the boot loader, {} s to settle", self.port, BOOT_LOADER_SETTLES.as_secs());
-        let outcome = self.handle.enter().reset();
+        let outcome = self.handle.enter().and_then(|handle| handle.reset());
         thread::sleep(BOOT_LOADER_SETTLES);
         match outcome {
             Ok(()) => Ok(true),
@@ -131,7 +133,7 @@ impl Device {
 
     fn try_configure(&self) -> rusb::Result<()> {
         // Send the request directly: Linux refuses to set the configuration of a device whose interface is claimed.
-        let handle = self.handle.enter();
+        let handle = self.handle.enter()?;
         handle.write_control(STANDARD_TO_DEVICE, SET_CONFIGURATION, 1, 0, &[], CONTROL_TIMEOUT)?;
         handle.set_alternate_setting(INTERFACE, self.alternate)?;
         for endpoint in [Endpoint::DataOut, Endpoint::DataIn] {
@@ -142,7 +144,7 @@ impl Device {
 
     /// Resets the port and sets up the interface as before.
     pub(super) fn reset(&self) -> Result<(), PipeError> {
-        self.handle.enter().reset().map_err(pipe_error)?;
+        self.handle.enter().and_then(|handle| handle.reset()).map_err(pipe_error)?;
         if self.state == BridgeState::BootLoader {
             thread::sleep(BOOT_LOADER_SETTLES);
             return self.try_configure().map_err(pipe_error);

@@ -9,7 +9,7 @@ use rusb::{Context, UsbContext};
 
 use super::descriptors::INTERFACE;
 use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
-use super::error::UsbError;
+use super::error::{LibusbError, UsbError};
 use super::known_units::KnownUnits;
 use super::sysfs::{Process, Sysfs};
 use crate::bridge::{BusSpeed, Location, PortPath, UnitInfo, Watch};
@@ -107,11 +107,11 @@ pub(super) fn find_in(context: &Context, port: &PortPath, known: &Arc<KnownUnits
 
 /// Creates a libusb context to look for devices in.
 pub(super) fn new_context() -> Result<Context, UsbError> {
-    Context::new().map_err(|source| UsbError::Unavailable { source })
+    Context::new().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })
 }
 
 fn devices(context: &Context) -> Result<rusb::DeviceList<Context>, UsbError> {
-    context.devices().map_err(|source| UsbError::Unavailable { source })
+    context.devices().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })
 }
 
 fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {

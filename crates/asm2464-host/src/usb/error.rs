@@ -9,6 +9,11 @@ use super::descriptors::DescriptorFault;
 use super::sysfs::Process;
 use crate::bridge::{PipeError, PortPath};
 
+/// An error that libusb reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct LibusbError(pub(super) rusb::Error);
+
 /// Reasons a device could not be found, opened or prepared.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum UsbError {
@@ -16,7 +21,7 @@ pub enum UsbError {
     #[error("USB can't be used on this system")]
     Unavailable {
         /// libusb's error.
-        source: rusb::Error,
+        source: LibusbError,
     },
     /// The system does not let this user open the device.
     #[error("no permission to open the unit at {port}")]
@@ -72,7 +77,7 @@ pub enum UsbError {
         /// The port that is off.
         port: PortPath,
         /// libusb's error.
-        source: rusb::Error,
+        source: LibusbError,
     },
     /// Any other error that libusb reports.
     #[error("cannot {what} the unit at {port}: {source}")]
@@ -82,20 +87,20 @@ pub enum UsbError {
         /// The device's port.
         port: PortPath,
         /// libusb's error.
-        source: rusb::Error,
+        source: LibusbError,
     },
 }
 
 asm2464::coded!(UsbError {
-    Unavailable => "asmpatch::usb::unavailable",
-    Permission => "asmpatch::usb::permission",
-    Driver => "asmpatch::usb::driver",
-    Busy => "asmpatch::usb::busy",
-    Gone => "asmpatch::usb::gone",
-    Descriptors => "asmpatch::usb::descriptors",
-    OtherProtocol => "asmpatch::usb::other_protocol",
-    PortLeftOff => "asmpatch::usb::port_left_off",
-    Failed => "asmpatch::usb::open",
+    Unavailable => "asm2464::usb::unavailable",
+    Permission => "asm2464::usb::permission",
+    Driver => "asm2464::usb::driver",
+    Busy => "asm2464::usb::busy",
+    Gone => "asm2464::usb::gone",
+    Descriptors => "asm2464::usb::descriptors",
+    OtherProtocol => "asm2464::usb::other_protocol",
+    PortLeftOff => "asm2464::usb::port_left_off",
+    Failed => "asm2464::usb::open",
 });
 
 /// Maximum number of processes to name. Several may have a unit open, some of them only to read its descriptors.
@@ -124,7 +129,7 @@ impl UsbError {
             rusb::Error::Busy => Self::Busy { port, users: Vec::new(), lock: None },
             rusb::Error::NoDevice | rusb::Error::NotFound => Self::Gone { port },
             rusb::Error::NotSupported if what == OPEN => Self::Driver { port },
-            source => Self::Failed { what, port, source },
+            source => Self::Failed { what, port, source: LibusbError(source) },
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The kernel lets any request claim a free interface, so a request after the release would take the device back from
 //! the kernel's driver, and recovery would reset the port under it. A device's handle is therefore [`Gated`]: whoever
-//! uses it is inside the gate, and the release waits until nobody is, with the gate closed.
+//! uses it is inside the gate, and the release waits until nobody is, with the gate closed. A closed gate lets nobody
+//! in: the device is gone for this process.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,7 +32,16 @@ pub(super) struct Gate {
 
 struct GateState {
     inside: usize,
-    is_closed: bool,
+    closed: Option<Closed>,
+}
+
+/// What a closed gate does with those who come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// It turns them away.
+    Refuses,
+    /// It keeps them until the process ends.
+    Keeps,
 }
 
 /// Somebody inside the gate, who leaves when this is dropped.
@@ -39,25 +49,29 @@ pub(super) struct Inside<'a>(&'a Gate);
 
 impl Gate {
     pub(super) const fn new() -> Self {
-        Self { state: Mutex::new(GateState { inside: 0, is_closed: false }), changed: Condvar::new() }
+        Self { state: Mutex::new(GateState { inside: 0, closed: None }), changed: Condvar::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Enters. Never returns once the gate is closed: the process is about to end.
-    pub(super) fn enter(&self) -> Inside<'_> {
-        let is_closed = |state: &mut GateState| state.is_closed;
-        let waited = self.changed.wait_while(self.lock(), is_closed);
-        waited.unwrap_or_else(PoisonError::into_inner).inside += 1;
-        Inside(self)
+    /// Enters. Once the gate is closed, the device is gone.
+    pub(super) fn enter(&self) -> rusb::Result<Inside<'_>> {
+        let keeps = |state: &mut GateState| state.closed == Some(Closed::Keeps);
+        let waited = self.changed.wait_while(self.lock(), keeps);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.closed.is_some() {
+            return Err(rusb::Error::NoDevice);
+        }
+        state.inside += 1;
+        Ok(Inside(self))
     }
 
     /// Closes the gate, and waits until nobody is inside, but no longer than this.
-    pub(super) fn close(&self, longest: Duration) {
+    pub(super) fn close(&self, longest: Duration, closed: Closed) {
         let mut state = self.lock();
-        state.is_closed = true;
+        state.closed = Some(closed);
         let is_used = |state: &mut GateState| state.inside > 0;
         drop(self.changed.wait_timeout_while(state, longest, is_used));
     }
@@ -68,7 +82,7 @@ impl Drop for Inside<'_> {
         let mut state = self.0.lock();
         state.inside -= 1;
         // Waking nobody is a system call too, for every transfer.
-        if state.is_closed {
+        if state.closed.is_some() {
             self.0.changed.notify_all();
         }
     }
@@ -78,7 +92,7 @@ impl Drop for Inside<'_> {
 #[derive(Debug)]
 pub(super) struct Gated(Arc<DeviceHandle<Context>>);
 
-/// A handle whose requests may go to the device: the process does not end before this is dropped.
+/// A handle whose requests may go to the device: it is not released before this is dropped.
 ///
 /// Nobody may hold two at once: a gate that closes in between lets nobody in.
 pub(super) struct Admitted<'a> {
@@ -91,7 +105,7 @@ impl Gated {
     /// driver.
     pub(super) fn claim(handle: DeviceHandle<Context>, interface: u8) -> rusb::Result<Self> {
         let handle = Arc::new(handle);
-        let _inside = GATE.enter();
+        let _inside = GATE.enter()?;
         handle.claim_interface(interface)?;
         let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(other, _)| other.strong_count() > 0);
@@ -99,9 +113,9 @@ impl Gated {
         Ok(Self(handle))
     }
 
-    /// Waits while the process ends, and lets requests go to the device otherwise.
-    pub(super) fn enter(&self) -> Admitted<'_> {
-        Admitted { handle: &self.0, _inside: GATE.enter() }
+    /// Lets requests go to the device. Once it is released, it is gone.
+    pub(super) fn enter(&self) -> rusb::Result<Admitted<'_>> {
+        Ok(Admitted { handle: &self.0, _inside: GATE.enter()? })
     }
 
     /// The handle, for what sends the device no request: its events, its memory, its address, taking transfers back.
@@ -118,17 +132,34 @@ impl Deref for Admitted<'_> {
     }
 }
 
-/// Stops a thread while the process ends: what it sees of a device then comes from the release.
-pub(super) fn stay_away_at_the_end() {
+/// Whether the devices are released. What a thread sees of one then comes from the release.
+pub(super) fn is_released() -> bool {
+    GATE.enter().is_err()
+}
+
+/// Stops the thread here if the process ends.
+pub(super) fn stop_at_the_end() {
     drop(GATE.enter());
 }
 
 /// Releases what this process has taken from the kernel: every port that it switched off, every interface, and every
-/// device that it keeps awake. For a handler that ends the process without unwinding, such as that of a second Ctrl-C;
-/// no device can be opened afterwards, and no request begins. Transfers in flight return with the release. A hanging
-/// host controller can make this hang, so bound it by a time, and then see [`ports_left_off`].
+/// device that it keeps awake. For a handler that ends the process without unwinding, such as that of a second Ctrl-C.
+///
+/// Every device is gone for this process then: a request, also one in flight, ends with `Disconnected`, and opening one
+/// with [`UsbError::Gone`](super::UsbError::Gone). A hanging host controller can make this hang, so bound it by a time,
+/// and then see [`ports_left_off`].
 pub fn release_all() {
-    GATE.close(LAST_REQUESTS);
+    release(Closed::Refuses);
+}
+
+/// As [`release_all`], but a thread that uses a device stops there until the process ends. So no thread reports an error
+/// that the release has caused.
+pub fn release_all_and_stop() {
+    release(Closed::Keeps);
+}
+
+fn release(closed: Closed) {
+    GATE.close(LAST_REQUESTS, closed);
     // First: without power the unit is gone, whatever else is released.
     SWITCHED_OFF.give_all_back();
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
@@ -162,7 +193,7 @@ mod tests {
             // They stay at the closed gate, as in a process that ends.
             thread::spawn(move || {
                 loop {
-                    let _inside = gate.enter();
+                    let _inside = gate.enter().unwrap();
                     requests.fetch_add(1, Ordering::SeqCst);
                 }
             });
@@ -170,7 +201,7 @@ mod tests {
         while requests.load(Ordering::SeqCst) < 10_000 {
             thread::yield_now();
         }
-        gate.close(Duration::from_secs(60));
+        gate.close(Duration::from_secs(60), Closed::Keeps);
         let begun = requests.load(Ordering::SeqCst);
         thread::sleep(Duration::from_millis(50));
         assert_eq!(requests.load(Ordering::SeqCst), begun);
@@ -179,19 +210,29 @@ mod tests {
     #[test]
     fn the_gate_closes_behind_a_request_that_has_begun_or_after_its_time() {
         let gate = gate();
-        let inside = gate.enter();
+        let inside = gate.enter().unwrap();
         let ended = &*Box::leak(Box::new(AtomicUsize::new(0)));
         thread::spawn(move || {
             thread::sleep(Duration::from_millis(50));
             ended.store(1, Ordering::SeqCst);
             drop(inside);
         });
-        gate.close(Duration::from_secs(60));
+        gate.close(Duration::from_secs(60), Closed::Keeps);
         assert_eq!(ended.load(Ordering::SeqCst), 1);
 
         let gate = self::gate();
-        let _hangs = gate.enter();
-        gate.close(Duration::from_millis(20));
-        assert!(gate.lock().is_closed);
+        let _hangs = gate.enter().unwrap();
+        gate.close(Duration::from_millis(20), Closed::Keeps);
+        assert!(gate.lock().closed.is_some());
+    }
+
+    #[test]
+    fn a_request_after_the_release_is_told_that_the_device_is_gone_and_never_waits() {
+        let gate = gate();
+        gate.close(Duration::from_secs(60), Closed::Refuses);
+        let (told, answer) = std::sync::mpsc::channel();
+        thread::spawn(move || told.send(gate.enter().map(drop)));
+        let answer = answer.recv_timeout(Duration::from_secs(60)).expect("it waits");
+        assert_eq!(answer.map_err(crate::usb::error::pipe_error), Err(crate::bridge::PipeError::Disconnected));
     }
 }

@@ -201,7 +201,7 @@ mod tests {
         drop(second);
         other.try_lock().unwrap();
         let error = UnitLock::take_at(&path, &port()).unwrap_err();
-        assert_eq!(error.code(), "asmpatch::usb::busy");
+        assert_eq!(error.code(), "asm2464::usb::busy");
         assert!(error.to_string().ends_with(&format!(" (its lock: {})", path.display())), "{error}");
         #[cfg(target_os = "linux")]
         assert!(error.to_string().contains(&format!("process {} (", std::process::id())), "{error}");

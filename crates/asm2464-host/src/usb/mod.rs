@@ -27,11 +27,11 @@ pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes
 pub use device::Device;
 pub use discovery::{Found, discover};
 pub use disk_guard::{DiskError, refuse_mounted};
-pub use error::UsbError;
-pub use forced_exit::{ports_left_off, release_all};
+pub use error::{LibusbError, UsbError};
+pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use free_disk::FreeDisk;
 pub use hotplug::HotplugWatch;
-pub use known_units::KnownUnits;
+pub use known_units::{DOCKS, KnownUnits};
 pub use lock::UnitLock;
 pub use port::UsbPort;
 

@@ -11,7 +11,7 @@ use super::KnownUnits;
 use super::boot_loader;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
-use super::error::UsbError;
+use super::error::{LibusbError, UsbError};
 use super::forced_exit::GATE;
 use super::hotplug::HotplugWatch;
 use super::lock::UnitLock;
@@ -198,7 +198,7 @@ impl Port for UsbPort {
         let connector = port_power::connector(&self.port)?;
         let cycled = port_power::cycle(&connector, port_power::OFF_FOR, &port_power::SWITCHED_OFF, &GATE);
         Ok(cycled.map_err(|source| match port_power::SWITCHED_OFF.left().into_iter().next() {
-            Some(port) => UsbError::PortLeftOff { port, source },
+            Some(port) => UsbError::PortLeftOff { port, source: LibusbError(source) },
             None => UsbError::of("switch the power of", &self.port, source),
         })?)
     }
@@ -300,6 +300,6 @@ mod tests {
             Err::<(), _>(UsbError::Gone { port: port.port.clone() })
         });
         let failure = opened.unwrap_err();
-        assert_eq!((attempts, failure.code()), (2, "asmpatch::interrupted"));
+        assert_eq!((attempts, failure.code()), (2, "asm2464::interrupted"));
     }
 }

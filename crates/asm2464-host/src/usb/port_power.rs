@@ -11,7 +11,7 @@ use std::time::Duration;
 use rusb::{Context, Device, DeviceHandle, UsbContext as _};
 
 use super::discovery::new_context;
-use super::error::UsbError;
+use super::error::{LibusbError, UsbError};
 use super::forced_exit::Gate;
 use super::sysfs::Sysfs;
 use crate::bridge::PortPath;
@@ -107,7 +107,7 @@ impl SwitchedOff {
 
     fn switch_off(&self, port: &HubPort, gate: &Gate) -> rusb::Result<()> {
         // While the process ends, no port is switched off any more.
-        let _inside = gate.enter();
+        let _inside = gate.enter()?;
         self.lock().push(port.clone());
         port.switch(false, TIMEOUT)
     }
@@ -160,7 +160,7 @@ pub(super) fn cycle(
 /// can't be opened, which for root hubs needs root.
 pub(super) fn connector(port: &PortPath) -> Result<Vec<HubPort>, UsbError> {
     let context = new_context()?;
-    let devices = context.devices().map_err(|source| UsbError::Unavailable { source })?;
+    let devices = context.devices().map_err(|source| UsbError::Unavailable { source: LibusbError(source) })?;
     let open = |port: &PortPath| {
         let (number, hub) = port.ports().split_last()?;
         let is_hub = |device: &Device<Context>| {
@@ -181,6 +181,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
+    use crate::usb::forced_exit::Closed;
 
     /// The requests to both halves of a connector, in order.
     type Asked = Arc<Mutex<Vec<(char, u8, u8, u16, u16)>>>;
@@ -312,7 +313,7 @@ mod tests {
         let (ports, hubs) = connector(&asked, |_| ());
         let (off, gate) = switched_off(ports);
         assert_eq!(off.left().len(), 2);
-        gate.close(Duration::from_secs(60));
+        gate.close(Duration::from_secs(60), Closed::Keeps);
         off.give_all_back();
         assert!(all_on(&hubs) && off.left().is_empty());
 
@@ -327,7 +328,7 @@ mod tests {
     fn a_port_that_does_not_come_on_when_the_process_ends_is_named() {
         let (ports, hubs) = connector(&Asked::default(), |hub| hub.fails_at = (hub.name == 'h').then_some(SET_FEATURE));
         let (off, gate) = switched_off(ports);
-        gate.close(Duration::from_secs(60));
+        gate.close(Duration::from_secs(60), Closed::Keeps);
         off.give_all_back();
         assert_eq!(off.left(), ["1-1.4".parse().unwrap()]);
         assert!(hubs[0].is_on.load(Ordering::SeqCst));

@@ -28,7 +28,7 @@ use rusb::UsbContext as _;
 use super::descriptors::INTERFACE;
 use super::device::Device;
 use super::error::pipe_error;
-use super::forced_exit::stay_away_at_the_end;
+use super::forced_exit::{is_released, stop_at_the_end};
 use crate::bridge::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
@@ -124,7 +124,7 @@ impl Transfers {
         stream: u16,
         len: usize,
     ) -> Result<(), PipeError> {
-        let handle = self.device.handle.enter();
+        let handle = self.device.handle.enter().map_err(pipe_error)?;
         let transfer = &mut self.transfers[transfer.0];
         let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len && !transfer.is_out);
         let Some(length) = length else {
@@ -167,8 +167,6 @@ impl Transfers {
                 ptr::null_mut(),
             )
         };
-        // Transfers that return now were taken away.
-        stay_away_at_the_end();
         match outcome {
             0 | code::LIBUSB_ERROR_INTERRUPTED => Ok(()),
             error => Err(error_of(error)),
@@ -182,6 +180,8 @@ impl Transfers {
         // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
         let (status, moved) = unsafe { ((*transfer.raw.as_ptr()).status, (*transfer.raw.as_ptr()).actual_length) };
         let end = match status {
+            // It was taken away, whatever libusb says of it.
+            _ if is_released() => TransferEnd::Failed(PipeError::Disconnected),
             code::LIBUSB_TRANSFER_COMPLETED => TransferEnd::Completed,
             code::LIBUSB_TRANSFER_CANCELLED => TransferEnd::Cancelled,
             code::LIBUSB_TRANSFER_STALL => TransferEnd::Failed(PipeError::Stall),
@@ -210,7 +210,8 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        stay_away_at_the_end();
+        // The release of a process that ends comes first.
+        stop_at_the_end();
         let are_all_back = self.take_all_back();
         let handle = self.raw_handle();
         // A transfer that is still out stays allocated forever: libusb may yet write to it.
@@ -311,13 +312,13 @@ impl Pipes for Transfers {
     }
 
     fn clear_halt(&mut self, endpoint: Endpoint) -> Result<(), PipeError> {
-        self.device.handle.enter().clear_halt(endpoint.address()).map_err(pipe_error)
+        let handle = self.device.handle.enter().map_err(pipe_error)?;
+        handle.clear_halt(endpoint.address()).map_err(pipe_error)
     }
 
     fn mass_storage_reset(&mut self, timeout: Duration) -> Result<(), PipeError> {
-        self.device
-            .handle
-            .enter()
+        let handle = self.device.handle.enter().map_err(pipe_error)?;
+        handle
             .write_control(CLASS_TO_INTERFACE, MASS_STORAGE_RESET, 0, INTERFACE.into(), &[], timeout)
             .map(drop)
             .map_err(pipe_error)
@@ -348,7 +349,7 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     while asked > 0 {
         let mut endpoints = STREAM_PIPES.map(Endpoint::address);
         let len = endpoints.len() as c_int;
-        let handle = device.handle.enter();
+        let handle = device.handle.enter().map_err(pipe_error)?;
         // SAFETY: the handle is open, and the array lives through the call with the length given.
         let outcome =
             unsafe { ffi::libusb_alloc_streams(handle.as_raw(), u32::from(asked), endpoints.as_mut_ptr(), len) };
@@ -366,13 +367,13 @@ fn alloc_streams(device: &Device, wanted: u16) -> Result<u16, PipeError> {
     Ok(0)
 }
 
-/// Frees the streams. A device that is gone has none.
+/// Frees the streams. A device that is gone or released has none.
 fn free_streams(device: &Device, streams: u16) {
     if streams == 0 {
         return;
     }
     let mut endpoints = STREAM_PIPES.map(Endpoint::address);
-    let handle = device.handle.enter();
+    let Ok(handle) = device.handle.enter() else { return };
     // SAFETY: as in `alloc_streams`; the kernel takes back what still uses a stream.
     unsafe {
         ffi::libusb_free_streams(handle.as_raw(), endpoints.as_mut_ptr(), endpoints.len() as c_int);

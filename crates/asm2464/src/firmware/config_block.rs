@@ -184,11 +184,11 @@ pub enum ConfigBlockError {
 }
 
 crate::coded!(ConfigBlockError {
-    Length => "asmpatch::config::length",
-    Magic => "asmpatch::config::magic",
-    Checksum => "asmpatch::config::checksum",
-    Text => "asmpatch::config::text",
-    Kind => "asmpatch::config::kind",
+    Length => "asm2464::config::length",
+    Magic => "asm2464::config::magic",
+    Checksum => "asm2464::config::checksum",
+    Text => "asm2464::config::text",
+    Kind => "asm2464::config::kind",
 });
 
 impl ConfigBlock {

@@ -82,13 +82,13 @@ pub enum ImageError {
 }
 
 crate::coded!(ImageError {
-    Empty => "asmpatch::image::empty",
-    Length => "asmpatch::image::length",
-    Oversized => "asmpatch::image::oversized",
-    Magic => "asmpatch::image::magic",
-    Checksum => "asmpatch::image::checksum",
-    Crc => "asmpatch::image::crc",
-    ShortBody => "asmpatch::image::short_body",
+    Empty => "asm2464::image::empty",
+    Length => "asm2464::image::length",
+    Oversized => "asm2464::image::oversized",
+    Magic => "asm2464::image::magic",
+    Checksum => "asm2464::image::checksum",
+    Crc => "asm2464::image::crc",
+    ShortBody => "asm2464::image::short_body",
 });
 
 impl Image {

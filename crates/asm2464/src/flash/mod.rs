@@ -196,17 +196,17 @@ pub enum RegisterError<E: Error + 'static> {
 
 crate::coded!(RegisterError<E> {
     Access(cause) => cause,
-    NoFlash => "asmpatch::registers::no_flash",
-    Controller => "asmpatch::registers::controller",
-    Busy => "asmpatch::registers::busy",
-    Protected => "asmpatch::registers::protected",
-    Unprotected => "asmpatch::registers::unprotected",
-    OutOfTime => "asmpatch::registers::out_of_time",
-    NoProgress => "asmpatch::registers::no_progress",
-    Disagrees => "asmpatch::registers::disagrees",
-    Unstable => "asmpatch::registers::unstable",
-    NotErased => "asmpatch::registers::not_erased",
-    Differs => "asmpatch::registers::differs",
+    NoFlash => "asm2464::registers::no_flash",
+    Controller => "asm2464::registers::controller",
+    Busy => "asm2464::registers::busy",
+    Protected => "asm2464::registers::protected",
+    Unprotected => "asm2464::registers::unprotected",
+    OutOfTime => "asm2464::registers::out_of_time",
+    NoProgress => "asm2464::registers::no_progress",
+    Disagrees => "asm2464::registers::disagrees",
+    Unstable => "asm2464::registers::unstable",
+    NotErased => "asm2464::registers::not_erased",
+    Differs => "asm2464::registers::differs",
 });
 
 impl<E: Error + 'static> RegisterError<E> {

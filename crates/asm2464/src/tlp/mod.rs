@@ -164,13 +164,13 @@ pub enum CompletionStatus {
 }
 
 crate::coded!(CompletionStatus {
-    Success => "asmpatch::pcie::completion",
-    UnsupportedRequest => "asmpatch::pcie::unsupported",
-    ConfigRetry => "asmpatch::pcie::retry",
-    CompleterAbort => "asmpatch::pcie::abort",
-    Reserved => "asmpatch::pcie::completion",
-    Failed => "asmpatch::pcie::no_completion",
-    TimedOut => "asmpatch::pcie::no_completion",
+    Success => "asm2464::pcie::completion",
+    UnsupportedRequest => "asm2464::pcie::unsupported",
+    ConfigRetry => "asm2464::pcie::retry",
+    CompleterAbort => "asm2464::pcie::abort",
+    Reserved => "asm2464::pcie::completion",
+    Failed => "asm2464::pcie::no_completion",
+    TimedOut => "asm2464::pcie::no_completion",
 });
 
 /// Completion of a request.

@@ -26,6 +26,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
         back-after-ms = 100
         pcie-link-lost-after = 9
         bulk-hangs = true
+        stream-limit = 1048576
         port-power = true
         [flash]
         protection = "for-good"
@@ -50,7 +51,7 @@ fn a_scenario_says_everything_that_the_documentation_lists() {
     assert_eq!(scenario.behind, Behind::Ssd { bytes: 1 << 20 });
     assert_eq!(scenario.timing.erase_sector_ms, 45);
     assert!(scenario.port_power);
-    assert_eq!(scenario.bulk_hangs, BulkHangs::UntilPower);
+    assert_eq!((scenario.bulk_hangs, scenario.stream_limit), (BulkHangs::UntilPower, Some(1 << 20)));
     let faults = FlashFaults {
         protection: Some(Protection::ForGood),
         stuck_sector: Some(FlashAddress(0x3000)),

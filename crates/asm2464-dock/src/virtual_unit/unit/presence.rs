@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::Image;
 use asm2464_chip::chip::Speed;
 
-use super::VirtualUnit;
+use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
 use crate::virtual_unit::descriptors::Descriptors;
 use crate::virtual_unit::power_on;
@@ -76,6 +76,7 @@ impl VirtualUnit {
             return;
         }
         self.hangs = BulkHangs::Never;
+        self.stream = StreamLimit::Kept;
         self.stop_chip();
         let flash = self.boot_loader.flash_mut();
         if flash.power_is_lost() {

@@ -69,6 +69,18 @@ pub enum ControlError {
         /// Value of 0xC450.
         status: u8,
     },
+    /// No device has taken a window of data from the SRAM.
+    #[error(
+        "no device has taken the data in the SRAM within {deadline:?}: XDATA 0xA800 reads {found:#010x}, expected {sentinel:#010x}"
+    )]
+    NotTaken {
+        /// The deadline that passed.
+        deadline: Duration,
+        /// The window's sentinel.
+        sentinel: u32,
+        /// The fence.
+        found: u32,
+    },
     /// The unit can't carry out the request. Nothing was sent.
     #[error("{request} takes {limit}, not {found}")]
     Length {
@@ -119,19 +131,20 @@ pub enum ControlError {
 }
 
 asm2464::coded!(ControlError {
-    Timeout => "asmpatch::control::timeout",
-    BulkTimeout => "asmpatch::control::bulk_timeout",
-    Disconnected => "asmpatch::control::disconnected",
-    Stalled => "asmpatch::control::stalled",
-    Short => "asmpatch::control::short",
-    Malformed => "asmpatch::control::malformed",
-    SramBusy => "asmpatch::control::sram_busy",
-    Length => "asmpatch::control::length",
+    Timeout => "asm2464::control::timeout",
+    BulkTimeout => "asm2464::control::bulk_timeout",
+    Disconnected => "asm2464::control::disconnected",
+    Stalled => "asm2464::control::stalled",
+    Short => "asm2464::control::short",
+    Malformed => "asm2464::control::malformed",
+    SramBusy => "asm2464::control::sram_busy",
+    NotTaken => "asm2464::control::not_taken",
+    Length => "asm2464::control::length",
     Completion { status, .. } => status,
-    LinkDown => "asmpatch::pcie::link_down",
+    LinkDown => "asm2464::pcie::link_down",
     Interrupted(cause) => cause,
-    NotRecorded => "asmpatch::replay::not_recorded",
-    Io => "asmpatch::control::io",
+    NotRecorded => "asm2464::replay::not_recorded",
+    Io => "asm2464::control::io",
 });
 
 impl ControlError {

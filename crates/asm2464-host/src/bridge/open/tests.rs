@@ -483,7 +483,7 @@ fn a_link_that_stays_down_is_an_error_with_its_state_and_the_supply() {
     let error = unit.bring_link_up(Duration::ZERO, Interrupt::never()).unwrap_err();
     let expected = "the PCIe link is down after 0ns: XDATA 0xB450 reads 0x11 (it detects a device and tries to reach it), \
                     expected 0x78; the supply is at 4660 mV";
-    assert_eq!((error.to_string().as_str(), error.code()), (expected, "asmpatch::pcie::link_down"));
+    assert_eq!((error.to_string().as_str(), error.code()), (expected, "asm2464::pcie::link_down"));
     static STOP: AtomicBool = AtomicBool::new(true);
     let (mut unit, _) = self::unit(vec![]);
     let stopped = unit.bring_link_up(Duration::from_secs(60), Interrupt::watching(&STOP));
@@ -550,7 +550,7 @@ fn a_completion_with_an_error_status_is_an_error_and_what_may_pass_is_tried_agai
     }
     let (mut unit, log) = unit(unsupported.to_vec());
     let error = unit.attempt(10, Duration::ZERO, |unit| unit.dword(&read)).unwrap_err();
-    assert_eq!((error.code(), sent(&log).len()), ("asmpatch::pcie::unsupported", 2));
+    assert_eq!((error.code(), sent(&log).len()), ("asm2464::pcie::unsupported", 2));
     assert_eq!(error.to_string(), "memory read at 0x1000 ended with: unsupported request");
     for lasting in [PipeError::Disconnected, PipeError::Timeout, PipeError::Stall] {
         let (mut unit, log) = self::unit(vec![Err(lasting)]);
@@ -595,11 +595,11 @@ fn c0_gives_the_fault_line_and_where_the_board_measures_them_voltage_and_current
 #[test]
 fn each_failure_of_a_request_has_its_own_error_and_the_next_request_works() {
     for (failure, code) in [
-        (PipeError::Stall, "asmpatch::control::stalled"),
-        (PipeError::Timeout, "asmpatch::control::timeout"),
-        (PipeError::Disconnected, "asmpatch::control::disconnected"),
-        (PipeError::Overflow, "asmpatch::control::io"),
-        (PipeError::Other("odd".to_owned()), "asmpatch::control::io"),
+        (PipeError::Stall, "asm2464::control::stalled"),
+        (PipeError::Timeout, "asm2464::control::timeout"),
+        (PipeError::Disconnected, "asm2464::control::disconnected"),
+        (PipeError::Overflow, "asm2464::control::io"),
+        (PipeError::Other("odd".to_owned()), "asm2464::control::io"),
     ] {
         let (mut unit, _) = unit(vec![Ok(vec![1; 255]), Err(failure)]);
         let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
@@ -624,7 +624,7 @@ fn transfers_that_return_from_the_youngest_on_because_the_unit_is_gone_say_so() 
     let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
     log.lock().unwrap().is_reversed = true;
     let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
-    assert_eq!(error.code(), "asmpatch::control::disconnected");
+    assert_eq!(error.code(), "asm2464::control::disconnected");
     let (mut unit, log) = self::unit(vec![]);
     log.lock().unwrap().is_reversed = true;
     let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
@@ -635,11 +635,11 @@ fn transfers_that_return_from_the_youngest_on_because_the_unit_is_gone_say_so() 
 fn a_transfer_that_fails_before_the_system_has_noticed_that_the_unit_is_gone_says_so() {
     let broken = || Err(PipeError::Other("the wire".to_owned()));
     for (answers, code) in [
-        (vec![broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
-        (vec![broken(), broken(), broken(), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
-        (vec![broken(), broken(), Ok(vec![0])], "asmpatch::control::io"),
-        (vec![broken(), Err(PipeError::Stall)], "asmpatch::control::io"),
-        (vec![Err(PipeError::Timeout), Err(PipeError::Disconnected)], "asmpatch::control::disconnected"),
+        (vec![broken(), Err(PipeError::Disconnected)], "asm2464::control::disconnected"),
+        (vec![broken(), broken(), broken(), Err(PipeError::Disconnected)], "asm2464::control::disconnected"),
+        (vec![broken(), broken(), Ok(vec![0])], "asm2464::control::io"),
+        (vec![broken(), Err(PipeError::Stall)], "asm2464::control::io"),
+        (vec![Err(PipeError::Timeout), Err(PipeError::Disconnected)], "asm2464::control::disconnected"),
     ] {
         let (mut unit, log) = unit(answers);
         let error = unit.bulk_out(&[0; 512]).unwrap_err();
@@ -706,9 +706,9 @@ fn bulk_data_must_arrive_as_they_were_sent_and_no_dma_may_wait() {
     assert_eq!(requests[1], control([0x40, 0xE5, 0x94, 0x90, 0x10, 0, 0, 0], &[]));
     assert_eq!(requests[3], Sent::Out(vec![0xF0; 64]));
     let unchanged = vec![idle.clone(), arm.clone(), buffer.clone(), Ok(vec![]), buffer.clone()];
-    assert_eq!(check(unchanged).0, Err("asmpatch::control::malformed"));
-    assert_eq!(check(vec![Ok(vec![BUSY])]).0, Err("asmpatch::control::sram_busy"));
+    assert_eq!(check(unchanged).0, Err("asm2464::control::malformed"));
+    assert_eq!(check(vec![Ok(vec![BUSY])]).0, Err("asm2464::control::sram_busy"));
     let (hangs, requests) = check(vec![idle, arm, buffer, Err(PipeError::Timeout)]);
-    assert_eq!(hangs, Err("asmpatch::control::bulk_timeout"));
+    assert_eq!(hangs, Err("asm2464::control::bulk_timeout"));
     assert_eq!(requests.last(), Some(&control([0x40, 0xE5, 0x94, 0x90, 8, 0, 0, 0], &[])), "it disarms");
 }

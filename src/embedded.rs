@@ -1,9 +1,12 @@
-//! The data files in the binary: known docks, patches, and manifests of the vendor's images.
+//! The data files in the binary: known docks, GPUs, patches, and manifests of the vendor's images.
 
 use std::path::PathBuf;
 
+use asm2464_dock::files::toml_file::TomlError;
+
 use crate::devices::{Devices, DevicesError};
 use crate::fetch::{ManifestError, Manifests};
+use crate::gpus::Gpus;
 use crate::patch::{Library, LibraryError};
 
 /// Names a data file for messages, and embeds its text.
@@ -15,6 +18,7 @@ macro_rules! data {
 
 const DEVICES: &[(&str, &str)] =
     data!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
+const GPUS: &[(&str, &str)] = data!["gpus/amd.toml", "gpus/nvidia.toml"];
 const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
@@ -39,6 +43,14 @@ pub fn devices() -> Result<Devices, DevicesError> {
     Devices::of(DEVICES)
 }
 
+/// Loads the embedded list of GPUs that a GPU runtime drives over USB.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn gpus() -> Result<Gpus, Box<TomlError>> {
+    Gpus::of(GPUS)
+}
+
 /// Loads the embedded manifests, and those in the folders `dirs`.
 ///
 /// # Errors
@@ -58,7 +70,9 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {
-        for (folder, embedded) in [("devices", DEVICES), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
+        for (folder, embedded) in
+            [("devices", DEVICES), ("gpus", GPUS), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)]
+        {
             let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
             assert_eq!(files.len(), embedded.len());
             for (path, (origin, text)) in files.iter().zip(embedded) {

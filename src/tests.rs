@@ -10,7 +10,7 @@ pub(crate) fn repository(folder: &str) -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = file::toml_files(&root.join(folder)).unwrap();
     let read = |path: &Path| {
-        let name = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");
+        let name = path.strip_prefix(root).unwrap().to_str().unwrap().replace('\\', "/");
         (name, fs::read_to_string(path).unwrap())
     };
     files.iter().map(|path| read(path)).collect()

@@ -213,6 +213,7 @@ impl SoakTally {
             errors: self.errors.into_iter().map(count).collect(),
             pcie,
             pcie_unread,
+            usb_link: None,
         }
     }
 }

@@ -1,8 +1,11 @@
-//! The data files in the binary: patches, and manifests of the vendor's images.
+//! The data files in the binary: GPUs, patches, and manifests of the vendor's images.
 
 use std::path::PathBuf;
 
+use asm2464_dock::files::toml_file::TomlError;
+
 use crate::fetch::{ManifestError, Manifests};
+use crate::gpus::Gpus;
 use crate::patch::{Library, LibraryError};
 
 /// Names a data file for messages, and embeds its text.
@@ -12,6 +15,7 @@ macro_rules! data {
     };
 }
 
+const GPUS: &[(&str, &str)] = data!["gpus/amd.toml", "gpus/nvidia.toml"];
 const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
@@ -26,6 +30,14 @@ const PATCHES: &[(&str, &str)] = data![
 /// None in a binary that passed its tests.
 pub fn patches() -> Result<Library, LibraryError> {
     Library::of(PATCHES)
+}
+
+/// Loads the embedded list of GPUs that a GPU runtime drives over USB.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn gpus() -> Result<Gpus, Box<TomlError>> {
+    Gpus::of(GPUS)
 }
 
 /// Loads the embedded manifests, and those in the folders `dirs`.
@@ -47,7 +59,7 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {
-        for (folder, embedded) in [("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
+        for (folder, embedded) in [("gpus", GPUS), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
             let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
             assert_eq!(files.len(), embedded.len());
             for (path, (origin, text)) in files.iter().zip(embedded) {

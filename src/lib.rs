@@ -1,8 +1,8 @@
 //! Turns an ASM2464PD enclosure into a USB-to-PCIe bridge for GPUs.
 //!
 //! The modules follow an image on its way: it comes in ([`fetch`]), is changed ([`mod@patch`]), written ([`mod@flash`]) to a
-//! [`mod@unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). The data files, with known docks ([`devices`]), patches
-//! and manifests, are [`embedded`] in the library.
+//! [`mod@unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). The data files, with known docks ([`devices`]), GPUs
+//! ([`gpus`]), patches and manifests, are [`embedded`] in the library.
 //!
 //! The feature `cli`, which is on by default, adds the program itself. Updaters and other front ends leave it out.
 //!
@@ -81,6 +81,7 @@ pub mod embedded;
 pub mod failure;
 pub mod fetch;
 pub mod flash;
+pub mod gpus;
 pub mod patch;
 pub mod record;
 pub mod restart;

@@ -1,4 +1,4 @@
-//! The udev rules that let a user open a dock.
+//! The udev rules that let a user open a dock, and that keep it awake.
 
 use asm2464::firmware::UsbId;
 
@@ -7,18 +7,23 @@ use crate::devices::Devices;
 /// Path of the rules file on a Linux system.
 pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 
-/// Returns a udev rules file that lets the user at the machine open every known unit.
+/// Returns a udev rules file that lets the user at the machine open every known unit, and forbids its runtime suspend.
+///
+/// The kernel suspends no hub above a unit that is awake.
 ///
 /// The number in its name is below 73, because systemd's `73-seat-late.rules` acts on the `uaccess` tag.
 pub fn udev_rules(devices: &Devices) -> String {
     let rule = |id: UsbId| {
         format!(
-            "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\"\n",
+            "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\", ATTR{{power/control}}=\"on\"\n",
             id.vendor, id.product
         )
     };
     let rules: String = devices.ids().map(rule).collect();
-    format!("# Lets whoever sits at this machine open an ASM2464PD dock with asmpatch, without being root.\n{rules}")
+    format!(
+        "# Lets whoever sits at this machine open an ASM2464PD dock with asmpatch, without being root, and keeps it awake.\n\
+         {rules}"
+    )
 }
 
 #[cfg(test)]
@@ -33,6 +38,8 @@ mod tests {
         for id in devices.ids() {
             let spelled = format!("ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\"", id.vendor, id.product);
             assert_eq!(rules.matches(&spelled).count(), 1);
+            let rule = rules.lines().find(|line| line.contains(&spelled)).unwrap();
+            assert!(rule.contains("TAG+=\"uaccess\"") && rule.ends_with(", ATTR{power/control}=\"on\""), "{rule}");
         }
         assert_eq!(rules.lines().count(), 1 + devices.ids().count());
     }

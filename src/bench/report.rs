@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::path::Path;
 use super::predict::Prediction;
+use crate::doctor::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
 pub const SCHEMA: u32 = 4;
@@ -68,6 +69,9 @@ pub struct BenchUnit {
     pub transport: String,
     /// What is behind it: `no SSD`, the SSD's capacity or model, or a device on PCIe.
     pub behind: String,
+    /// The frequency governors of the CPUs of the dock's host, each once; absent if there are none, and for a virtual unit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpu_governors: Vec<String>,
 }
 
 /// What is known of a unit before it is asked.
@@ -78,6 +82,7 @@ impl From<&UnitInfo> for BenchUnit {
             is_virtual: info.is_virtual(),
             usb_id: info.id.to_string(),
             serial: info.serial.clone().unwrap_or_default(),
+            cpu_governors: HostState::of(&info.location).governors,
             ..Self::default()
         }
     }
@@ -325,6 +330,17 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_governors_are_in_the_json_if_the_host_has_any_and_older_reports_have_none() {
+        let slow = BenchUnit { cpu_governors: vec!["powersave".to_owned()], ..BenchUnit::default() };
+        let json = serde_json::to_value(&slow).unwrap();
+        assert_eq!(json["cpu_governors"], serde_json::json!(["powersave"]));
+        assert_eq!(serde_json::from_value::<BenchUnit>(json).unwrap(), slow);
+        let json = serde_json::to_value(BenchUnit::default()).unwrap();
+        assert!(json.get("cpu_governors").is_none(), "{json}");
+        assert_eq!(serde_json::from_value::<BenchUnit>(json).unwrap(), BenchUnit::default());
+    }
 
     #[test]
     fn a_spread_is_median_and_range() {

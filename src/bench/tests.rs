@@ -206,6 +206,7 @@ fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Uni
         state: String::new(),
         transport: String::new(),
         behind: String::new(),
+        cpu_governors: Vec::new(),
     };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
     (report, bridge.into_transport())
@@ -344,6 +345,7 @@ fn ctrl_c_ends_the_bench() {
         state: String::new(),
         transport: String::new(),
         behind: String::new(),
+        cpu_governors: Vec::new(),
     };
     let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::SCSI), Interrupt::watching(&flag), &mut |_| {});
     assert!(matches!(ended, Err(BenchError::Interrupted(_))));

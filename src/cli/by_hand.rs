@@ -12,7 +12,17 @@ static IS_VIRTUAL: AtomicBool = AtomicBool::new(false);
 
 /// What you do to a dock with your hands. `for_virtual` finds these phrases in advice, so build it from them.
 pub const REPLUG: &str = "unplug the unit, wait five seconds, plug it in again";
-pub const REPLUG_WITH_SUPPLY: &str = "unplug the unit and its supply, wait five seconds, plug both in again";
+/// The chip runs from the cable, so the supply alone restarts nothing. Source: jacobrosenthal/tinygrad, `extra/usbgpu`,
+/// August 2026, for the order and the times.
+pub const REPLUG_WITH_SUPPLY: &str =
+    "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last";
+/// What helps a slow link, a step a line, in the order in which to try. Source: the same; jagoff2/sunnypilot, September
+/// 2026.
+pub const SLOW_LINK: &str = "\
+is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone restarts nothing
+then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last
+then try another cable, another port, no hub
+on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where nothing else did";
 pub const OTHER_CABLE: &str = "try another cable and port";
 pub const OTHER_PORT: &str = "try another cable, another port, no hub";
 pub const OTHER_SUPPLY: &str = "try another supply, and the unit without its card";
@@ -24,7 +34,8 @@ const POWER: &str = "run the next command, which powers the virtual unit up agai
 const FAULTS: &str = "look for the fault in the virtual unit's bridge.toml";
 
 /// What the advice on a dock says, and the same for a virtual unit.
-const PHRASES: [(&str, &str); 11] = [
+const PHRASES: [(&str, &str); 12] = [
+    (SLOW_LINK, FAULTS),
     (REPLUG, POWER),
     ("unplug it, wait five seconds, plug it in again", POWER),
     (REPLUG_WITH_SUPPLY, POWER),

@@ -9,8 +9,9 @@ mod tests;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
+use crate::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, Wanted, examine};
 use crate::failure::AnyFailure;
+use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
 use crate::shell;
 use crate::unit::{self, Selector};
@@ -67,6 +68,11 @@ pub struct Args {
     /// Run the experiments without asking.
     #[arg(long, requires = "experiments")]
     yes: bool,
+
+    /// Look for this device behind the bridge, in place of a GPU that tinygrad drives: an accelerator, or a GPU for a
+    /// runtime of your own. Its PCI IDs are in hexadecimal, as in 1e60:2864.
+    #[arg(long, value_name = "VENDOR:DEVICE")]
+    expect: Option<PciId>,
 
     #[command(flatten)]
     port: PortArgs,
@@ -135,7 +141,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let options = made_by.unwrap_or(DoctorOptions { write: args.write, compare: args.report.is_some() });
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
-    let mut diagnosis = diagnose(&seen);
+    let gpus = crate::embedded::gpus()?;
+    let mut diagnosis = diagnose(&seen, Wanted { gpus: &gpus, expected: args.expect });
     let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);

@@ -1,6 +1,7 @@
 //! The `asmpatch reset` command: restarts a unit, by the mildest level that helps.
 
 use std::io::IsTerminal as _;
+use std::iter;
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
@@ -232,14 +233,18 @@ fn show(device: &str, report: &RestartReport) {
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.usb_id, now.state, after.speed);
         let advice =
             after.faults.iter().filter_map(|fault| advice(fault.kind).map(str::to_owned)).map(by_hand::advice_here);
-        advice.for_each(|advice| outln!("  next: {advice}"));
+        for advice in advice {
+            advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
+                outln!("  {label} {line}");
+            });
+        }
     }
 }
 
 /// What to do about a fault with which the unit can be used, but which no restart has ended.
 const fn advice(fault: FaultKind) -> Option<&'static str> {
     match fault {
-        FaultKind::Slow => Some(by_hand::OTHER_PORT),
+        FaultKind::Slow => Some(by_hand::SLOW_LINK),
         FaultKind::PcieLink => Some(
             "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
         ),

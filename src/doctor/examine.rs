@@ -15,6 +15,7 @@ use asm2464_host::bridge::{
 use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
+use super::host::HostState;
 use super::problem::Problem;
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
 use crate::failure::AnyFailure;
@@ -100,6 +101,8 @@ fn as_text<S: serde::Serializer>(id: &JedecId, serializer: S) -> Result<S::Ok, S
 pub struct Examination {
     /// The unit's identity.
     pub unit: UnitInfo,
+    /// What this machine does with it.
+    pub host: HostState,
     /// Its raw descriptors: device, configuration, and BOS if the system provides it.
     pub descriptors: Option<Vec<u8>>,
     /// Whether the unit could be opened and answers.
@@ -156,6 +159,7 @@ pub fn examine(
         is_corrupt: false,
         bench_failure: None,
         exchanges: Vec::new(),
+        host: HostState::of(&unit.location),
         unit,
     };
     interrupt.check()?;

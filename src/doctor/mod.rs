@@ -6,6 +6,8 @@
 
 mod examine;
 mod experiments;
+mod findings;
+mod host;
 mod problem;
 mod questions;
 mod report;
@@ -13,6 +15,8 @@ mod report;
 pub(crate) use examine::answers;
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub use experiments::{Answer, Experiment, Finding};
+pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
+pub use host::{HostState, SLOW_GOVERNOR};
 pub use problem::Problem;
 pub use questions::{Exchange, Question};
 pub(crate) use report::FIRST_WITH_RECORD;

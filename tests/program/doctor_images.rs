@@ -95,7 +95,10 @@ fn new_open_firmware_tells_the_supply_of_a_board_that_measures_it() {
     std::fs::create_dir(home.path().join("unit")).unwrap();
     for (supply, found, verdict, fault) in [
         ("voltage-mv = 12100, current-ma = 2200", "12.10 V", "good", false),
-        ("voltage-mv = 10900, current-ma = 2200", "10.90 V", "bad", false),
+        ("voltage-mv = 15200, current-ma = 2200", "15.20 V", "good", false),
+        ("voltage-mv = 11000, current-ma = 2200", "11.00 V", "note", false),
+        ("voltage-mv = 5000, current-ma = 2200", "5.00 V", "note", false),
+        ("voltage-mv = 4900, current-ma = 2200", "4.90 V", "bad", false),
         ("voltage-mv = 12100, current-ma = 2200, fault = true", "fault", "bad", true),
     ] {
         std::fs::write(home.path().join("unit/bridge.toml"), format!("supply = {{ {supply} }}\n")).unwrap();

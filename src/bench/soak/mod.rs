@@ -12,7 +12,7 @@ use asm2464::progress::Progress;
 use asm2464_host::pcie::PcieError;
 pub use report::{
     Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SOAK_SCHEMA, Slice, SoakPath,
-    SoakReport,
+    SoakReport, UsbLink,
 };
 
 use self::tally::{Failure, SoakTally, Surroundings};

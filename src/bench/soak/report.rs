@@ -1,6 +1,8 @@
 //! Result of a soak: the JSON of a soak, and the source of its table and chart. docs/bench.md describes it.
 
 use asm2464::Bdf;
+use asm2464_host::bridge::Location;
+use asm2464_host::usb::sysfs::Sysfs;
 use derive_more::Display;
 use serde::Serialize;
 
@@ -48,6 +50,34 @@ pub struct SoakReport {
     pub pcie: Vec<PcieErrors>,
     /// Why the error registers could not be read before the soak; null if they were.
     pub pcie_unread: Option<String>,
+    /// Link errors that the host controller has counted; null if the kernel doesn't show them.
+    pub usb_link: Option<UsbLink>,
+}
+
+/// Link errors that the host controller has counted since it was switched on, modulo 2^16. Information, not a verdict:
+/// openpilot's pull request 38483.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct UsbLink {
+    /// Before the soak.
+    pub before: u16,
+    /// After it.
+    pub after: u16,
+}
+
+impl UsbLink {
+    /// Reads the count of a unit's controller. `None` if the kernel doesn't show it, and for a unit in software.
+    pub fn count(location: &Location) -> Option<u16> {
+        match location {
+            Location::Port(port) => Sysfs::system().link_errors(port),
+            Location::Virtual(_) | Location::Replay(_) => None,
+        }
+    }
+
+    /// Errors during the soak, modulo 2^16.
+    pub const fn new_errors(self) -> u16 {
+        self.after.wrapping_sub(self.before)
+    }
 }
 
 impl SoakReport {

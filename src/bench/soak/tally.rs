@@ -221,6 +221,7 @@ impl SoakTally {
                 .collect(),
             pcie,
             pcie_unread,
+            usb_link: None,
         }
     }
 }

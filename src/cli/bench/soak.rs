@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::bench::soak::{
-    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport,
+    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport, UsbLink,
 };
 use crate::bench::{BenchError, BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
@@ -84,6 +84,9 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
             event => show(bar, args.effort(), event),
         }
     };
+    // A unit that comes back at another speed is on another bus, and still behind this controller.
+    let place = chosen.info.location.clone();
+    let link_before = UsbLink::count(&place);
     let again = |chosen: &mut Chosen| chosen.find_again(&known);
     let report = match chosen.info.state {
         BridgeState::OpenFirmware => {
@@ -111,7 +114,9 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     if is_initialised && !is_virtual {
         leave(args, chosen);
     }
-    let report = report?;
+    let mut report = report?;
+    let link_after = UsbLink::count(&place);
+    report.usb_link = link_before.zip(link_after).map(|(before, after)| UsbLink { before, after });
     if args.json {
         print::json(&SoakJson { report: &report });
     } else {
@@ -216,6 +221,9 @@ fn print_report(report: &SoakReport) {
     if let Some(why) = &report.pcie_unread {
         wrapped("  PCIe: ", "    ", &format!("error registers could not be read before the soak: {}", why.shown()));
     }
+    if let Some(link) = report.usb_link {
+        wrapped("  USB link: ", "    ", &usb_link(link));
+    }
 }
 
 /// Draws throughput over time, and below it where errors were.
@@ -241,6 +249,12 @@ fn over_time(report: &SoakReport) -> Vec<String> {
         lines.push(format!("  errors {}", errors.trim_end().red()));
     }
     lines
+}
+
+/// What the host controller's count of link errors says.
+fn usb_link(link: UsbLink) -> String {
+    let (new, before) = (link.new_errors(), link.before);
+    format!("the host controller counted {new} link errors (modulo 65536), {before} before; information, not a verdict")
 }
 
 fn pcie_lines(functions: &[PcieErrors]) {
@@ -318,6 +332,14 @@ mod tests {
         }
         for text in ["", "m", "-1s", "0", "169h", "10x", "NaN", "1e99h"] {
             assert!(parse_length(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_controllers_count_may_have_begun_anew() {
+        for (before, after, new) in [(7, 7, 0), (7, 87, 80), (0xFFFF, 2, 3)] {
+            let told = usb_link(UsbLink { before, after });
+            assert!(told.contains(&format!("counted {new} link errors")), "{told}");
         }
     }
 

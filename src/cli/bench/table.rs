@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::bench::baseline::Change;
 use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, ROUND_TRIP_US, Row, Skip};
+use crate::doctor::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table, presets};
 use owo_colors::OwoColorize as _;
@@ -47,6 +48,15 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
         let note = "This is a virtual unit: the figures measure this machine, not a dock.";
         outln!("{}", note.yellow());
     }
+    if let Some(note) = governor_note(unit) {
+        outln!("{}", note.yellow());
+    }
+}
+
+/// What to say about the CPU of the dock's host.
+fn governor_note(unit: &BenchUnit) -> Option<String> {
+    let is_slow = unit.cpu_governors.iter().any(|governor| governor == SLOW_GOVERNOR);
+    is_slow.then(|| format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
 }
 
 /// Prints words on lines of up to 80 columns. The first begins with `first`, the others with `rest`.
@@ -313,6 +323,16 @@ mod tests {
     use crate::bench::{Figures, Spread};
 
     use super::*;
+
+    #[test]
+    fn a_slow_governor_is_noted_and_no_other() {
+        let note = |governors: &[&str]| {
+            let cpu_governors = governors.iter().map(|governor| (*governor).to_owned()).collect();
+            governor_note(&BenchUnit { cpu_governors, ..BenchUnit::default() })
+        };
+        assert!(note(&["performance", "powersave"]).is_some_and(|note| note.contains("powersave")));
+        assert_eq!((note(&["schedutil"]), note(&[])), (None, None));
+    }
 
     #[test]
     fn the_widest_figures_of_every_path_fit_80_columns() {

@@ -2,12 +2,15 @@
 
 use std::iter;
 
-use crate::doctor::{Examination, FlashPart, PipeState, Problem, Timing};
+use crate::doctor::{
+    Candidate, Examination, FlashPart, PipeState, Problem, RUNTIMES_BUS, SLOW_GOVERNOR, SupplyState, Timing, Wanted,
+};
 use crate::flash::firmware_kind::RunningFirmware;
+use crate::gpus::GpuSupport;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
-use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
+use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
 use derive_more::Display;
@@ -15,16 +18,12 @@ use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
 use crate::cli::by_hand::{
-    self, CHECK_SUPPLY, CONNECT_SUPPLY, OTHER_CABLE, OTHER_PORT, OTHER_SUPPLY, REPLUG, REPLUG_WITH_SUPPLY,
+    self, CHECK_SUPPLY, CONNECT_SUPPLY, OTHER_CABLE, OTHER_SUPPLY, REPLUG, REPLUG_WITH_SUPPLY, SLOW_LINK,
 };
 use crate::cli::{errors, pcie};
 
-/// Minimum voltage of the 12 V supply in millivolts: ATX allows 11.4 V.
-const SUPPLY_MIN_MV: u16 = 11_400;
-/// Base classes of devices that a GPU runtime drives: display controllers, processing accelerators. Source: PCI-SIG's
-/// class codes.
-const DISPLAY: u8 = 0x03;
-const ACCELERATOR: u8 = 0x12;
+/// The runtime of a device that the user expects and that asmpatch does not know.
+const OWN_RUNTIME: &str = "your own, for the device that you expect";
 
 /// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
@@ -102,11 +101,14 @@ const LINK: &str = "PCIe link";
 const GPU: &str = "GPU";
 
 /// Diagnoses a unit.
-pub fn diagnose(seen: &Examination) -> Diagnosis {
+pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
     let device = by_hand::device(&seen.unit.location);
     let (firmware, runtime) = firmware(seen, &device);
     let lines: Vec<TopicLine> = [
         ("USB", vec![usb(seen.unit.speed, seen.unit.state, &device)]),
+        ("suspend", suspend(seen).into_iter().collect()),
+        ("CPU", governor(seen).into_iter().collect()),
+        ("lock", locks(seen)),
         ("access", vec![access(seen)]),
         ("firmware", vec![firmware]),
         ("part", part(seen).into_iter().collect()),
@@ -114,7 +116,7 @@ pub fn diagnose(seen: &Examination) -> Diagnosis {
         ("bulk pipes", pipes(seen).into_iter().collect()),
         (LINK, link(seen, &device).into_iter().collect()),
         ("12 V", supply(seen).into_iter().collect()),
-        (GPU, gpu(seen, &device)),
+        (GPU, gpu(seen, wanted, &device)),
         ("bench", bench(seen)),
     ]
     .into_iter()
@@ -128,6 +130,10 @@ pub fn diagnose(seen: &Examination) -> Diagnosis {
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);
     let must_be_good = [LINK, GPU].iter().all(|topic| verdict(topic) == Some(Good));
     let can_start = must_be_good && lines.iter().all(|line| line.verdict != Bad);
+    let runtime = match wanted.is_known() {
+        true => runtime,
+        false => runtime.map(|_| OWN_RUNTIME),
+    };
     Diagnosis { runtime: runtime.filter(|_| can_start), lines }
 }
 
@@ -153,15 +159,62 @@ fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let retrain = match state {
                 BridgeState::Vendor | BridgeState::OpenFirmware => {
-                    format!("`asmpatch reset --device {device}` retrains the link")
+                    format!("\n`asmpatch reset --device {device}` retrains the link without your hands")
                 }
                 // It has no firmware that could be restarted.
-                BridgeState::BootLoader => REPLUG.to_owned(),
+                BridgeState::BootLoader => String::new(),
             };
-            let advice = format!("{retrain}; if it stays slow, {OTHER_PORT}");
-            advise(Bad, format!("{speed}: a GPU runtime needs 5 Gbit/s or more"), advice)
+            let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
+            advise(Bad, found, format!("{SLOW_LINK}{retrain}"))
         }
     }
+}
+
+/// Whether the system may suspend the unit. Source: commaai/agnos-kernel-sdm845, pull request 132, July 2026.
+fn suspend(seen: &Examination) -> Option<Told> {
+    let sleepers = seen.host.may_sleep.as_ref()?.join(", ");
+    if !seen.host.may_suspend(&seen.unit.location) {
+        return Some(match sleepers.is_empty() {
+            true => line(Good, "the system keeps the unit and its hubs awake"),
+            false => line(
+                Good,
+                format!("the system keeps the unit awake, and so its hubs ({sleepers} may sleep without it)"),
+            ),
+        });
+    }
+    let risk = match (seen.unit.state, open_build_lacks(&seen.unit.product)) {
+        (BridgeState::OpenFirmware, None) => "it matters for builds of the open firmware from before August 2026",
+        (BridgeState::OpenFirmware, Some(_)) => {
+            "builds like this one don't answer GET_STATUS, and on one rack F2 right after a restart then failed 50 of 50 \
+             times, and never with `on`"
+        }
+        _ => "it matters for the open firmware from before August 2026",
+    };
+    let port = &seen.unit.location;
+    Some(advise(
+        Note,
+        format!("the system may suspend it (power/control is `auto` at {sleepers}): {risk}"),
+        format!(
+            "install the rules of `asmpatch udev` and plug the unit in again; until then: \
+             `echo on | sudo tee /sys/bus/usb/devices/{port}/power/control`"
+        ),
+    ))
+}
+
+fn governor(seen: &Examination) -> Option<Told> {
+    let is_slow = seen.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
+    is_slow.then(|| {
+        let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
+        advise(Note, found, "while you use the dock: `sudo cpupower frequency-set -g performance`")
+    })
+}
+
+fn locks(seen: &Examination) -> Vec<Told> {
+    let held = seen.host.locks.iter().map(|(file, holder)| {
+        let found = format!("{holder} holds {}: a runtime that begins now fails at once", file.shown());
+        advise(Note, found, "if that is no runtime at work, end the process; the lock ends with it")
+    });
+    held.collect()
 }
 
 fn access(seen: &Examination) -> Told {
@@ -344,32 +397,40 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
 }
 
 fn supply(seen: &Examination) -> Option<Told> {
-    Some(match seen.supply.as_ref()? {
-        Ok(Some(Supply { measured: Some(SupplyMeasurement { voltage_mv, current_ma }), has_fault })) => {
-            let (volts, amperes) = (f64::from(*voltage_mv) / 1e3, f64::from(*current_ma) / 1e3);
-            let found = format!("{volts:.2} V, {amperes:.2} A");
-            if *has_fault {
-                let advice = format!("{REPLUG_WITH_SUPPLY}; if it stays, {OTHER_SUPPLY}");
-                advise(Bad, format!("{found}; the board reports a fault of its supply"), advice)
-            } else if *voltage_mv < SUPPLY_MIN_MV {
-                advise(Bad, found, format!("{CONNECT_SUPPLY}: PCIe needs 12 V"))
-            } else {
-                line(Good, found)
-            }
+    let supply = match seen.supply.as_ref()? {
+        Ok(supply) => SupplyState::of(supply.as_ref()),
+        Err(trouble) => return Some(problem(Note, trouble)),
+    };
+    let words = |measured: SupplyMeasurement| {
+        let (volts, amperes) = (f64::from(measured.voltage_mv) / 1e3, f64::from(measured.current_ma) / 1e3);
+        format!("{volts:.2} V, {amperes:.2} A")
+    };
+    Some(match supply {
+        SupplyState::Good(measured) => line(Good, words(measured)),
+        SupplyState::Low(measured) => advise(
+            Note,
+            format!("{}: docks work with it, but it may sag under load until the link drops", words(measured)),
+            format!("if the link drops under load, {CHECK_SUPPLY}"),
+        ),
+        SupplyState::Off(measured) => {
+            advise(Bad, words(measured), format!("{CONNECT_SUPPLY}: PCIe needs it, and no dock works below 5 V"))
+        }
+        SupplyState::Fault(measured) => {
+            let advice = format!("{REPLUG_WITH_SUPPLY}; if it stays, {OTHER_SUPPLY}");
+            advise(Bad, format!("{}; the board reports a fault of its supply", words(measured)), advice)
         }
         // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
-        Ok(Some(Supply { measured: None, has_fault: true })) => advise(
+        SupplyState::NotMeasured { has_fault: true } => advise(
             Note,
             "this board doesn't measure its supply; its fault line (GPIO 1) is active",
             format!("if the card is not found, {CHECK_SUPPLY}; a board without the sensor may leave the line open"),
         ),
-        Ok(Some(Supply { measured: None, has_fault: false })) => line(Note, "this board doesn't measure its supply"),
-        Ok(None) => line(Note, "this build doesn't report the state of the supply"),
-        Err(trouble) => problem(Note, trouble),
+        SupplyState::NotMeasured { has_fault: false } => line(Note, "this board doesn't measure its supply"),
+        SupplyState::NotReported => line(Note, "this build doesn't report the state of the supply"),
     })
 }
 
-fn gpu(seen: &Examination, device: &str) -> Vec<Told> {
+fn gpu(seen: &Examination, wanted: Wanted<'_>, device: &str) -> Vec<Told> {
     let tree = match (&seen.tree, &seen.behind) {
         (Some(Ok(tree)), _) => tree,
         (Some(Err(trouble)), _) => return vec![problem(Bad, trouble)],
@@ -380,17 +441,46 @@ fn gpu(seen: &Examination, device: &str) -> Vec<Told> {
         (None, _) => return Vec::new(),
     };
     let notes = tree.notes.iter().map(|note| line(Note, pcie::in_words(note)));
-    let (gpus, others): (Vec<&Function>, Vec<&Function>) = tree.functions.iter().partition(|function| is_gpu(function));
-    if !gpus.is_empty() {
-        // It comes first, because the topic's verdict is that of its first line.
-        return iter::once(line(Good, words(&gpus))).chain(notes).collect();
+    let (candidates, others) = wanted.among(tree);
+    if !candidates.is_empty() {
+        // They come first, because the topic's verdict is that of its first line.
+        return candidates.iter().flat_map(candidate).chain(notes).collect();
     }
+    let others: Vec<String> =
+        others.into_iter().map(|other| format!("{} ({})", id_of(other), class_of(other))).collect();
+    let missing =
+        wanted.expected.map_or_else(|| "no GPU".to_owned(), |expected| format!("no {expected}, which you expect"));
     let found = match others.is_empty() {
         true => "nothing is behind the bridge".to_owned(),
-        false => format!("no GPU, but {}", words(&others)),
+        false => format!("{missing}, but {}", others.join(", ")),
     };
     let advice = format!("check the card's seat and its power; `asmpatch pcie --device {device}` shows the tree");
     notes.chain([advise(Bad, found, advice)]).collect()
+}
+
+/// What to say about a device that a runtime might drive.
+fn candidate(candidate: &Candidate<'_>) -> Vec<Told> {
+    match candidate {
+        Candidate::Expected(function) => {
+            vec![line(Good, format!("{} ({}), the device that you expect", id_of(function), class_of(function)))]
+        }
+        Candidate::Gpu(function, GpuSupport::Driven { product, target, .. }) => {
+            let bus = function.at.bus;
+            let elsewhere = (bus != RUNTIMES_BUS)
+                .then(|| line(Note, format!("it is on bus {bus}, and tinygrad looks on bus {RUNTIMES_BUS} alone")));
+            iter::once(line(Good, format!("{}: {product} ({target})", id_of(function)))).chain(elsewhere).collect()
+        }
+        Candidate::Gpu(function, support) => {
+            let (says, source) = match support {
+                GpuSupport::NotListed { says, source } => (*says, format!(". Source: {source}")),
+                _ => ("asmpatch knows no runtime that drives it over USB", String::new()),
+            };
+            let expect =
+                format!("`--expect {:04x}:{:04x}` if a runtime of yours drives it", function.vendor, function.device);
+            let found = format!("{} ({}): {says}", id_of(function), class_of(function));
+            vec![advise(Note, found, format!("{expect}{source}"))]
+        }
+    }
 }
 
 fn bench(seen: &Examination) -> Vec<Told> {
@@ -408,15 +498,12 @@ fn bench(seen: &Examination) -> Vec<Told> {
     timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
 }
 
-fn is_gpu(function: &Function) -> bool {
-    matches!((function.class >> 16) as u8, DISPLAY | ACCELERATOR)
+/// A device's place, vendor and PCI ID.
+fn id_of(function: &Function) -> String {
+    let vendor = vendor_name(function.vendor).unwrap_or("vendor not known");
+    format!("{} {vendor} {:04x}:{:04x}", function.at, function.vendor, function.device)
 }
 
-fn words(functions: &[&Function]) -> String {
-    let words = |function: &&Function| {
-        let vendor = vendor_name(function.vendor).unwrap_or("vendor not known");
-        let class = class_name(function.class).unwrap_or("class not known");
-        format!("{} {vendor} {:04x}:{:04x} ({class})", function.at, function.vendor, function.device)
-    };
-    functions.iter().map(words).collect::<Vec<_>>().join(", ")
+fn class_of(function: &Function) -> &'static str {
+    class_name(function.class).unwrap_or("class not known")
 }

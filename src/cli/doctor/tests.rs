@@ -1,9 +1,12 @@
 //! Diagnoses of units in memory.
 
-use crate::doctor::{DoctorOptions, DoctorReport, Examination, FlashPart, PipeState, Problem, examine, hashed};
+use crate::doctor::{
+    DoctorOptions, DoctorReport, Examination, FlashPart, HostState, PipeState, Problem, Wanted, examine, hashed,
+};
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::patch::{PatchSet, Selection};
 use crate::unit;
+use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
@@ -11,9 +14,10 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{Behind, Location, Port as _};
+use asm2464_host::bridge::{Behind, BusSpeed, Location, Port as _};
+use asm2464_host::usb::sysfs::Process;
 
-use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
+use super::diagnose::{self, Diagnosis, TopicLine, Verdict};
 use crate::cli::by_hand;
 
 fn patched() -> Image {
@@ -30,6 +34,15 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
     let info = unit::of_port(&mut port).unwrap();
     assert_eq!(info.location, port.location());
     examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
+}
+
+fn diagnose(seen: &Examination) -> Diagnosis {
+    diagnose_for(seen, None)
+}
+
+fn diagnose_for(seen: &Examination, expected: Option<&str>) -> Diagnosis {
+    let expected = expected.map(|id| id.parse().unwrap());
+    diagnose::diagnose(seen, Wanted { gpus: &crate::embedded::gpus().unwrap(), expected })
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
@@ -108,14 +121,20 @@ fn a_unit_with_nothing_behind_it_is_asked_for_its_card_and_its_12_v() {
 }
 
 #[test]
-fn a_supply_that_is_not_measured_keeps_no_runtime_from_starting_and_one_with_a_fault_does() {
+fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_above() {
     let measured = |voltage_mv| Some(SupplyMeasurement { voltage_mv, current_ma: 100 });
     for (measured, has_fault, verdict, found) in [
         (None, false, Verdict::Note, "doesn't measure"),
         (None, true, Verdict::Note, "fault line (GPIO 1)"),
         (measured(12_000), false, Verdict::Good, "12.00 V, 0.10 A"),
+        (measured(15_200), false, Verdict::Good, "15.20 V, 0.10 A"),
+        (measured(11_400), false, Verdict::Good, "11.40 V, 0.10 A"),
+        (measured(11_399), false, Verdict::Note, "under load"),
+        (measured(11_000), false, Verdict::Note, "11.00 V, 0.10 A"),
+        (measured(5_000), false, Verdict::Note, "5.00 V, 0.10 A"),
+        (measured(4_999), false, Verdict::Bad, "5.00 V, 0.10 A"),
+        (measured(1_580), false, Verdict::Bad, "1.58 V"),
         (measured(12_000), true, Verdict::Bad, "fault"),
-        (measured(300), false, Verdict::Bad, "0.30 V"),
     ] {
         let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
         seen.supply = Some(Ok(Some(Supply { measured, has_fault })));
@@ -141,6 +160,124 @@ fn a_slow_link_keeps_a_runtime_from_starting() {
         let advice = usb.advice.as_deref().unwrap();
         assert_eq!(advice.contains("`asmpatch reset --device virtual:u`"), resets, "{advice}");
     }
+}
+
+#[test]
+fn on_a_slow_link_the_supply_comes_first_then_the_order_of_cables_another_port_and_a_suspend() {
+    for speed in [BusSpeed::High, BusSpeed::Full] {
+        let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+        (seen.unit.speed, seen.unit.location) = (speed, Location::Port("3-1".parse().unwrap()));
+        let page = diagnose(&seen);
+        let usb = line(&page, "USB");
+        assert!(usb.found.starts_with(&speed.to_string()), "{usb:?}");
+        let advice = usb.advice.as_deref().unwrap();
+        let steps = ["supply", "restarts nothing", "ten seconds", "cable in last", "another port", "rtcwake"];
+        let places: Vec<_> = steps.iter().map(|step| advice.find(step)).collect();
+        assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {advice}");
+    }
+}
+
+/// A GPU on bus 4, behind two switches, as owners found it.
+fn with_gpu(vendor: u16, device: u16, class: u32) -> Examination {
+    let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+    let Some(Ok(tree)) = &mut seen.tree else { panic!("{seen:#?}") };
+    let gpu = tree.functions.iter_mut().find(|function| function.class >> 16 == 3).unwrap();
+    (gpu.at, gpu.vendor, gpu.device, gpu.class) = (Bdf::new(4, 0, 0), vendor, device, class);
+    seen
+}
+
+const VGA: u32 = 0x03_00_00;
+const ACCELERATOR: u32 = 0x12_00_00;
+
+#[test]
+fn a_runtime_can_start_with_the_gpus_that_it_drives_and_every_other_is_a_note_that_says_why() {
+    for (vendor, device, class, verdict, says) in [
+        (0x1002, 0x744C, VGA, Verdict::Good, "Radeon RX 7900 XT, XTX, GRE (gfx1100)"),
+        (0x1002, 0x7590, VGA, Verdict::Good, "(gfx1200)"),
+        (0x1002, 0x74A1, ACCELERATOR, Verdict::Good, "(gfx942)"),
+        (0x1002, 0x73FF, VGA, Verdict::Note, "refuses others, such as RDNA 2"),
+        (0x10DE, 0x2204, VGA, Verdict::Note, "pull request 17369"),
+        (0x8086, 0x56A0, VGA, Verdict::Note, "knows no runtime"),
+        (0x1E60, 0x2864, ACCELERATOR, Verdict::Note, "knows no runtime"),
+    ] {
+        let seen = with_gpu(vendor, device, class);
+        let page = diagnose(&seen);
+        let gpu = line(&page, "GPU");
+        assert!(gpu.verdict == verdict && gpu.found.contains(says), "{gpu:?}");
+        assert_eq!(page.runtime.is_some(), verdict == Verdict::Good, "{page:#?}");
+        let expected = format!("{vendor:04x}:{device:04x}");
+        let expects = gpu.advice.as_ref().is_some_and(|advice| advice.contains(&format!("`--expect {expected}`")));
+        assert_eq!(expects, verdict == Verdict::Note, "{gpu:?}");
+        // Whoever has a runtime for it says so.
+        let page = diagnose_for(&seen, Some(&expected));
+        assert_eq!(line(&page, "GPU").verdict, Verdict::Good, "{page:#?}");
+        let own = page.runtime.is_some_and(|runtime| runtime.starts_with("your own"));
+        assert_eq!(own, verdict == Verdict::Note, "{page:#?}");
+    }
+}
+
+#[test]
+fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_class() {
+    let seen = with_gpu(0x1002, 0x744C, VGA);
+    let page = diagnose_for(&seen, Some("1e60:2864"));
+    let gpu = line(&page, "GPU");
+    assert!(gpu.verdict == Verdict::Bad && gpu.found.contains("no 1e60:2864, which you expect, but"), "{gpu:?}");
+    assert!(gpu.found.contains("1002:744c") && page.runtime.is_none(), "{page:#?}");
+    let page = diagnose_for(&with_gpu(0x10EE, 0x9048, 0x05_80_00), Some("10EE:9048"));
+    assert!(line(&page, "GPU").verdict == Verdict::Good && page.runtime.is_some(), "{page:#?}");
+}
+
+#[test]
+fn a_gpu_on_another_bus_than_the_runtimes_is_noted() {
+    let notes = |page: &Diagnosis| page.lines.iter().filter(|line| line.found.contains("on bus 4 alone")).count();
+    assert_eq!(notes(&diagnose(&with_gpu(0x1002, 0x744C, VGA))), 0);
+    let elsewhere = page("", &practice::open_image(), DoctorOptions::default());
+    assert!(notes(&elsewhere) == 1 && elsewhere.runtime.is_some(), "{elsewhere:#?}");
+}
+
+/// A dock at 3-1.2, of which the machine says this.
+fn at_port(product: &str, host: HostState) -> Diagnosis {
+    let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+    (seen.unit.location, seen.host) = (Location::Port("3-1.2".parse().unwrap()), host);
+    seen.unit.product = product.to_owned();
+    diagnose(&seen)
+}
+
+#[test]
+fn a_unit_that_the_system_may_suspend_is_noted_with_the_firmware_for_which_it_matters() {
+    let host = |names: &[&str]| HostState {
+        may_sleep: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+        ..HostState::default()
+    };
+    for (product, names, verdict, says) in [
+        ("custom v0.1", &["3-1.2", "usb3"][..], Verdict::Note, "builds like this one"),
+        ("custom ed4e39b7-CLEAN", &["3-1.2"][..], Verdict::Note, "before August 2026"),
+        ("custom v0.1", &["3-1", "usb3"][..], Verdict::Good, "3-1, usb3 may sleep without it"),
+        ("custom v0.1", &[][..], Verdict::Good, "keeps the unit and its hubs awake"),
+    ] {
+        let page = at_port(product, host(names));
+        let suspend = line(&page, "suspend");
+        assert!(suspend.verdict == verdict && suspend.found.contains(says), "{suspend:?}");
+        assert!(page.runtime.is_some(), "{page:#?}");
+        let advice = suspend.advice.as_deref().unwrap_or_default();
+        assert_eq!(advice.contains("/sys/bus/usb/devices/3-1.2/power/control"), verdict == Verdict::Note, "{advice}");
+    }
+    // Other systems don't tell.
+    assert!(at_port("custom v0.1", HostState::default()).lines.iter().all(|line| line.topic != "suspend"));
+}
+
+#[test]
+fn the_governor_powersave_and_who_holds_the_runtimes_lock_are_noted_and_keep_nobody_from_starting() {
+    let holder = Process { pid: 41, command: "python3\u{1b}[2J".to_owned() };
+    let locks = vec![("/tmp/am_usb:3-7.lock".into(), holder)];
+    let governors = vec!["performance".to_owned(), "powersave".to_owned()];
+    let page = at_port("custom v0.1", HostState { governors, locks, ..HostState::default() });
+    let (cpu, lock) = (line(&page, "CPU"), line(&page, "lock"));
+    assert!(cpu.verdict == Verdict::Note && cpu.found.contains("powersave"), "{cpu:?}");
+    assert!(lock.verdict == Verdict::Note && page.runtime.is_some(), "{page:#?}");
+    assert!(lock.found.starts_with("process 41 (python3\\u{1b}[2J) holds /tmp/am_usb:3-7.lock"), "{lock:?}");
+    let quiet = at_port("custom v0.1", HostState { governors: vec!["schedutil".to_owned()], ..HostState::default() });
+    assert!(quiet.lines.iter().all(|line| !["CPU", "lock"].contains(&line.topic)), "{quiet:#?}");
 }
 
 #[test]
@@ -195,6 +332,7 @@ fn faulty() -> Vec<Examination> {
         supply(Some(12_000), true),
         supply(Some(300), false),
         supply(None, true),
+        supply(Some(11_000), false),
     ]
 }
 

@@ -83,8 +83,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
          e4-length-16, which goes packet by packet";
     "asmpatch::control::bulk_timeout", Device,
-        "`asmpatch reset` tries what can help, mildest first; if nothing does, unplug the unit and its supply, wait five \
-         seconds, plug both in again";
+        "`asmpatch reset` tries what can help, mildest first; if nothing does, take the cable out, switch the supply \
+         off for ten seconds and on, wait five seconds, put the cable in last";
     "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
         "check its cable and its power, plug the unit in again, and see what `asmpatch list` shows";
     "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
@@ -95,8 +95,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the program on the device must read the sentinel behind the data and then write the fence; if it does, the window \
          is lost: send it again";
     "asmpatch::control::sram_busy", Device,
-        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; if \
-         nothing does, unplug the unit and its supply, wait five seconds, plug both in again";
+        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; \
+         if nothing does, take the cable out, switch the supply off for ten seconds and on, wait five seconds, put \
+         the cable in last";
     "asmpatch::control::stalled", Device,
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
     "asmpatch::device::ambiguous", Refused,
@@ -132,8 +133,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
          the error does: `asmpatch ... --unchecked-disk=DISK`";
     "asmpatch::doctor::hangs", Device,
-        "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again. Nothing was \
-         written to its flash. The report has the results so far";
+        "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
+         seconds, put the cable in last. Nothing was written to its flash. The report has the results so far";
     "asmpatch::doctor::no_experiments", Refused,
         "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
          the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
@@ -257,11 +258,11 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::reset::not_back", Device,
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
     "asmpatch::reset::not_done", Device,
-        "leave `--level` out, and asmpatch tries what else can help; or unplug the unit and its supply, wait five \
-         seconds, plug both in again";
+        "leave `--level` out, and asmpatch tries what else can help; or take the cable out, switch the supply off for \
+         ten seconds and on, wait five seconds, put the cable in last";
     "asmpatch::reset::not_helped", Device,
-        "without `--level` asmpatch tries all levels; if none helps, unplug the unit and its supply, wait five \
-         seconds, plug both in again";
+        "without `--level` asmpatch tries all levels; if none helps, take the cable out, switch the supply off for \
+         ten seconds and on, wait five seconds, put the cable in last";
     "asmpatch::sense::flash", Device,
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
     "asmpatch::sense::hardware", Device,
@@ -300,7 +301,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::sram::not_initialised", Device,
         "if no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
     "asmpatch::sram::power", Device,
-        "only a power cycle helps: unplug the unit and its supply, wait five seconds, plug both in again";
+        "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
+         seconds, put the cable in last";
     "asmpatch::sram::queues", Device,
         "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
          unit";

@@ -12,7 +12,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::sysfs::read;
 use crate::bridge::PortPath;
 
-const CONTROL: &str = "power/control";
+/// The setting, below a device's folder.
+pub(super) const CONTROL: &str = "power/control";
 
 /// The changed devices, each with the number of users that need the setting and its device number. Another device at
 /// the same port has another number.
@@ -60,7 +61,7 @@ fn changed() -> MutexGuard<'static, BTreeMap<PathBuf, (usize, String)>> {
 }
 
 /// Names of the unit, the hubs on the way and the root hub: `3-1.2`, `3-1`, `usb3`.
-fn names(port: &PortPath) -> impl Iterator<Item = String> {
+pub(super) fn names(port: &PortPath) -> impl Iterator<Item = String> {
     let (bus, ports) = (port.bus(), port.ports());
     let above = (1..=ports.len()).rev().filter_map(move |len| PortPath::new(bus, ports[..len].to_vec()));
     above.map(|path| path.to_string()).chain([format!("usb{bus}")])

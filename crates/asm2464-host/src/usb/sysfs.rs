@@ -5,6 +5,7 @@
 mod mountinfo;
 mod peer;
 mod process;
+mod surroundings;
 mod tunnelled;
 mod tunnelled_dock;
 

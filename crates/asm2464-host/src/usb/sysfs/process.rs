@@ -1,6 +1,6 @@
 //! Processes that have a USB device open or hold a file's lock. Source: proc_pid_fd(5), proc_pid_comm(5), proc_locks(5).
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 
 use asm2464::escape::Escape as _;
 
@@ -33,11 +33,14 @@ impl Sysfs {
         found
     }
 
-    /// The processes that hold a lock of flock(2) on a file.
-    #[cfg(unix)]
+    /// The processes that hold a lock of flock(2) on a file. Only Linux tells.
     pub(in crate::usb) fn lock_holders(&self, file: &File) -> Vec<Process> {
-        use std::os::unix::fs::MetadataExt as _;
-        let Ok(inode) = file.metadata().map(|metadata| metadata.ino()) else { return Vec::new() };
+        let inode = file.metadata().ok().and_then(|metadata| inode(&metadata));
+        inode.map(|inode| self.holders_of(inode)).unwrap_or_default()
+    }
+
+    /// The processes that hold a lock of flock(2) on the file with this inode.
+    pub(super) fn holders_of(&self, inode: u64) -> Vec<Process> {
         let holder = |line: &str| {
             // As in `1: FLOCK  ADVISORY  WRITE 708 00:13:20 0 EOF`. Waiting processes have `->` after the number.
             let [_, "FLOCK", _, _, pid, place, ..] = line.split_whitespace().collect::<Vec<_>>()[..] else {
@@ -49,10 +52,15 @@ impl Sysfs {
         };
         read(&self.proc.join("locks")).lines().filter_map(holder).collect()
     }
+}
 
-    /// The processes that hold a lock on a file. This system doesn't tell.
-    #[cfg(not(unix))]
-    pub(in crate::usb) fn lock_holders(&self, _: &File) -> Vec<Process> {
-        Vec::new()
-    }
+#[cfg(unix)]
+pub(super) fn inode(metadata: &Metadata) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    Some(metadata.ino())
+}
+
+#[cfg(not(unix))]
+pub(super) fn inode(_: &Metadata) -> Option<u64> {
+    None
 }

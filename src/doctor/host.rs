@@ -1,0 +1,118 @@
+//! What this machine does with a unit while nobody drives it, and who holds it.
+
+use std::env;
+use std::path::PathBuf;
+
+use asm2464_host::bridge::{Location, PortPath};
+use asm2464_host::usb::sysfs::{Process, Sysfs};
+
+/// Beginnings of the names of the runtimes' lock files: for AMD's GPUs, and in a branch for NVIDIA's. docs/clients.md,
+/// "Locks".
+const RUNTIMES: [&str; 2] = ["am_usb", "nv_usb"];
+
+/// What surrounds a unit. Empty where the system doesn't tell, and for a unit in software.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostState {
+    /// Names of the unit and the hubs above it that the kernel may suspend, from the unit up; `None` if the system doesn't
+    /// say it.
+    pub may_sleep: Option<Vec<String>>,
+    /// The CPUs' frequency governors, each once.
+    pub governors: Vec<String>,
+    /// The runtimes' lock files on this unit that are held, and by whom.
+    pub locks: Vec<(PathBuf, Process)>,
+}
+
+impl HostState {
+    /// Reads it for a unit, before the unit is opened: an open unit is kept awake.
+    pub fn of(location: &Location) -> Self {
+        match location {
+            Location::Port(port) => Self::at(&Sysfs::system(), port, &[PathBuf::from("/tmp"), env::temp_dir()]),
+            Location::Virtual(_) | Location::Replay(_) => Self::default(),
+        }
+    }
+
+    /// Reads it from any file systems, with the runtimes' lock files in any folders.
+    pub fn at(sysfs: &Sysfs, port: &PortPath, folders: &[PathBuf]) -> Self {
+        let address = sysfs.address(port);
+        let files = address.into_iter().flat_map(|(bus, address)| {
+            let names = RUNTIMES.map(|runtime| format!("{runtime}:{bus}-{address}.lock"));
+            folders.iter().flat_map(move |folder| names.clone().map(|name| folder.join(name)))
+        });
+        let held = |file: PathBuf| {
+            let holders = sysfs.lock_holders_at(&file);
+            holders.into_iter().map(move |holder| (file.clone(), holder))
+        };
+        let mut locks: Vec<(PathBuf, Process)> = files.flat_map(held).collect();
+        locks.sort();
+        locks.dedup();
+        Self { may_sleep: sysfs.may_sleep(port), governors: sysfs.governors(), locks }
+    }
+
+    /// Whether the kernel may suspend the unit at this port.
+    pub fn may_suspend(&self, location: &Location) -> bool {
+        let name = location.to_string();
+        self.may_sleep.as_ref().is_some_and(|names| names.contains(&name))
+    }
+}
+
+/// The governor that slows round trips down. Source: an owner's figures (jacobrosenthal/tinygrad, `extra/usbgpu`, September
+/// 2026).
+pub const SLOW_GOVERNOR: &str = "powersave";
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    /// A unit at 3-1.2, address 7, in a system like the kernel's.
+    fn tree(control: &str) -> (tempfile::TempDir, Sysfs) {
+        let root = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = root.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("sys/bus/usb/devices/3-1.2/power/control", control);
+        put("sys/bus/usb/devices/3-1.2/busnum", "3\n");
+        put("sys/bus/usb/devices/3-1.2/devnum", "7\n");
+        put("sys/bus/usb/devices/usb3/power/control", "auto\n");
+        put("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
+        put("proc/41/comm", "python3\n");
+        put("tmp/am_usb:3-7.lock", "");
+        put("tmp/am_usb:3-8.lock", "");
+        let inode = |name: &str| fs::metadata(root.path().join("tmp").join(name)).unwrap().ino();
+        let line = |name: &str, pid: u32| format!("1: FLOCK  ADVISORY  WRITE {pid} 00:13:{} 0 EOF\n", inode(name));
+        put("proc/locks", &[line("am_usb:3-7.lock", 41), line("am_usb:3-8.lock", 42)].concat());
+        let sysfs = Sysfs::at(root.path().join("sys"), root.path().join("proc"), root.path().join("dev"));
+        (root, sysfs)
+    }
+
+    #[test]
+    fn a_units_suspend_its_runtimes_lock_and_the_governor_are_read() {
+        let port: PortPath = "3-1.2".parse().unwrap();
+        for (control, sleepers, may_suspend) in
+            [("auto\n", &["3-1.2", "usb3"][..], true), ("on\n", &["usb3"][..], false)]
+        {
+            let (root, sysfs) = tree(control);
+            let folder = root.path().join("tmp");
+            let host = HostState::at(&sysfs, &port, &[folder.clone(), folder.clone()]);
+            assert_eq!(host.may_sleep.as_deref().unwrap(), sleepers);
+            assert_eq!(host.may_suspend(&Location::Port(port.clone())), may_suspend);
+            assert_eq!(host.governors, [SLOW_GOVERNOR]);
+            let holder = Process { pid: 41, command: "python3".to_owned() };
+            assert_eq!(host.locks, [(folder.join("am_usb:3-7.lock"), holder)]);
+        }
+    }
+
+    #[test]
+    fn nothing_is_read_for_a_unit_in_software_and_nothing_found_where_the_system_tells_nothing() {
+        for location in [Location::Virtual("u".into()), Location::Replay("report.json".into())] {
+            assert_eq!(HostState::of(&location), HostState::default());
+        }
+        let nowhere = Sysfs::at("/nowhere", "/nowhere", "/nowhere");
+        assert_eq!(HostState::at(&nowhere, &"3-1".parse().unwrap(), &["/nowhere".into()]), HostState::default());
+    }
+}

@@ -1,4 +1,4 @@
-//! The data files in the binary: known docks, patches, and manifests of the vendor's images.
+//! The data files in the binary: known docks, patches, and manifests of images.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,8 @@ macro_rules! data {
 
 const DEVICES: &[(&str, &str)] =
     data!["devices/adt.toml", "devices/asmedia.toml", "devices/owc.toml", "devices/tinygrad.toml"];
-const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
+const MANIFESTS: &[(&str, &str)] =
+    data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml", "firmware-manifests/ed4e39b.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
     "patches/identity-add1-0001.toml",

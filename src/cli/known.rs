@@ -10,7 +10,7 @@ use asm2464::firmware::UsbId;
 use asm2464_chip::practice;
 use asmpatch_core::devices::Devices;
 use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::{Cache, CacheError, Manifests};
+use asmpatch_core::fetch::{Cache, CacheError, ImageVersion, Manifests};
 use asmpatch_core::patch::{Library, Patch, Receipt};
 use asmpatch_core::shell;
 
@@ -26,14 +26,17 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
-    /// Loads the embedded patches, those in the folders, and the images of the manifests.
+    /// Loads the embedded patches, those in the folders, and the vendor images of the manifests.
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
-            library.know(manifest.sha256, &manifest.id, manifest.version);
+            // Open firmware takes no patches. What it enumerates as tells its build.
+            if let ImageVersion::Vendor(version) = manifest.version {
+                library.know(manifest.sha256, &manifest.id, version);
+            }
         }
         let practice = practice::image();
         library.know(Sha256Digest(practice.sha256()), "practice", practice.version());

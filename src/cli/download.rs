@@ -5,16 +5,17 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use asm2464::Coded;
-use asm2464::digest::{Md5Digest, Sha256Digest};
-use asm2464::escape::Escape as _;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::{
+use crate::failure::AnyFailure;
+use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, ImageVersion, Limits, Manifest, Manifests, Source,
     UnpackError,
 };
-use asmpatch_files::atomic;
-use asmpatch_files::file;
+use asm2464::Coded;
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::escape::Escape as _;
+use asm2464::firmware::FirmwareVersion;
+use asm2464_dock::files::atomic;
+use asm2464_dock::files::file;
 use derive_more::Display;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -25,7 +26,7 @@ use super::errors::{self, Exit};
 use super::output::{self, OutputError};
 use super::settings::TIMEOUT_S;
 use super::{print, terminal};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Download an image and verify it.
 ///

@@ -13,7 +13,6 @@ use crate::fetch::{
 use asm2464::Coded;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::FirmwareVersion;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
 use derive_more::Display;

@@ -300,7 +300,7 @@ mod tests {
     fn a_manifest_of_the_users_adds_an_image() {
         let manifests = add(SAMPLE).unwrap();
         assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
-        assert_eq!(manifests.iter().count(), 3);
+        assert_eq!(manifests.iter().count(), 4);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The data files in the binary: GPUs, patches, and manifests of the vendor's images.
+//! The data files in the binary: GPUs, patches, and manifests of images.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ macro_rules! data {
 }
 
 const GPUS: &[(&str, &str)] = data!["gpus/amd.toml", "gpus/nvidia.toml"];
-const MANIFESTS: &[(&str, &str)] = data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml"];
+const MANIFESTS: &[(&str, &str)] =
+    data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml", "firmware-manifests/ed4e39b.toml"];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
     "patches/identity-add1-0001.toml",

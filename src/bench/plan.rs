@@ -20,6 +20,16 @@ pub struct Effort {
     pub timeout: Duration,
 }
 
+impl Effort {
+    /// The effort of the self-test after a flash: long enough to tell the paths apart.
+    pub const SELF_TEST: Self = Self {
+        warm_up: Duration::from_millis(100),
+        repetition: Duration::from_millis(200),
+        repetitions: 3,
+        timeout: Duration::from_secs(2),
+    };
+}
+
 /// The configuration that one row measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Point {

@@ -1,35 +1,39 @@
 //! The `asmpatch download` command: downloads an image and verifies it.
 
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
-use crate::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
+use crate::fetch::{
+    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, ImageVersion, Limits, Manifest, Manifests, Source,
+    UnpackError,
+};
+use asm2464::Coded;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::FirmwareVersion;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
+use derive_more::Display;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
 use super::context::Context;
-use super::errors::Exit;
+use super::errors::{self, Exit};
 use super::output::{self, OutputError};
 use super::{print, terminal};
 use crate::cli::interrupt;
 
-/// Download a vendor image and verify it.
+/// Download an image and verify it.
 ///
 /// Tries the mirrors of the image's manifest in order, extracts the image, and keeps it in the cache only if its size
 /// and SHA-256 match the manifest. Starts an interrupted transfer over. Uses an image from the cache if it verifies.
 /// Prints the image's path: `asmpatch patch "$(asmpatch download)"`.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download --list\n  asmpatch download 240417 --from updater.exe"
-)]
+#[command(after_help = "Examples:\n  asmpatch download -o stock.bin\n  asmpatch download ed4e39b -o open.bin\n  \
+                  asmpatch download --list\n  asmpatch download 240417 --from updater.exe")]
 pub struct Args {
     /// The image's id.
     #[arg(default_value = DEFAULT_IMAGE)]
@@ -78,8 +82,8 @@ pub struct Args {
 struct ImageJson<'a> {
     /// The image's id, as `asmpatch download` takes it.
     image: &'a str,
-    /// The version in it.
-    version: FirmwareVersion,
+    /// The version in it; of open firmware its product string, which begins with `custom`.
+    version: &'a ImageVersion,
     /// The chip that it is for.
     chip: &'a str,
     /// Bytes.
@@ -93,7 +97,7 @@ struct ImageJson<'a> {
 impl<'a> From<&'a Manifest> for ImageJson<'a> {
     fn from(manifest: &'a Manifest) -> Self {
         let Manifest { id, version, chip, size, md5, sha256, .. } = manifest;
-        Self { image: id, version: *version, chip, size: *size, md5: *md5, sha256: *sha256 }
+        Self { image: id, version, chip, size: *size, md5: *md5, sha256: *sha256 }
     }
 }
 
@@ -141,7 +145,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         interrupt: interrupt::install(),
     };
     let source = args.from.as_deref().map(Source::from);
-    let acquired = fetcher.acquire(manifest, source.as_ref())?;
+    let acquired = fetcher.acquire(manifest, source.as_ref()).map_err(|cause| Buildable::or(cause, manifest))?;
     if let Some(path) = &args.output {
         write(path, &acquired.bytes, args.force)?;
     }
@@ -157,6 +161,50 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
+/// A failure to fetch an image that anybody can build.
+#[derive(Debug, Display)]
+#[display("{cause}")]
+struct Buildable {
+    cause: FetchError,
+    /// How to build the image, as its manifest says.
+    build: String,
+}
+
+impl Buildable {
+    /// Adds to a failure how the image is built, if nobody provided it and its manifest says how.
+    fn or(cause: FetchError, manifest: &Manifest) -> AnyFailure {
+        let is_missing = match &cause {
+            FetchError::Unpack(error) => !matches!(error, UnpackError::Interrupted(_)),
+            FetchError::Offline { .. } | FetchError::NoMirrors { .. } | FetchError::Mirrors { .. } => true,
+            _ => false,
+        };
+        match manifest.build.clone().filter(|_| is_missing) {
+            Some(build) => Self { cause, build }.into(),
+            None => cause.into(),
+        }
+    }
+}
+
+impl Error for Buildable {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.cause.source()
+    }
+}
+
+impl Coded for Buildable {
+    fn code(&self) -> &'static str {
+        self.cause.code()
+    }
+
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        Some(&self.cause)
+    }
+
+    fn help(&self) -> Option<String> {
+        Some(format!("{}\n{}", errors::help(&self.cause), self.build))
+    }
+}
+
 /// A known image, as `--list --json` prints it.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -167,6 +215,9 @@ pub(super) struct KnownImageJson<'a> {
     mirrors: usize,
     /// What the manifest says about it.
     notes: Option<&'a str>,
+    /// How to build it, if its source is public.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    build: Option<&'a str>,
 }
 
 impl print::Document for KnownImageJson<'_> {}
@@ -176,16 +227,17 @@ fn list(known: &Manifests, json: bool) {
         image: manifest.into(),
         mirrors: manifest.mirrors.len(),
         notes: manifest.notes.as_deref(),
+        build: manifest.build.as_deref(),
     });
     if json {
         return print::json_each(&images.collect::<Vec<_>>());
     }
-    for KnownImageJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, .. } in images {
+    for KnownImageJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, build, .. } in images {
         let default = if image == DEFAULT_IMAGE { ", the default" } else { "" };
-        outln!("{image}: version {version} for the {}, {size} bytes{default}", chip.shown());
+        outln!("{image}: version {} for the {}, {size} bytes{default}", version.to_string().shown(), chip.shown());
         outln!("  {sha256}");
-        if let Some(notes) = notes {
-            outln!("  {}", notes.shown());
+        for text in [notes, build].into_iter().flatten() {
+            outln!("  {}", text.shown());
         }
     }
 }
@@ -221,7 +273,8 @@ fn summary(manifest: &Manifest, acquired: &Acquired, context: &Context) -> Strin
         (Some(source @ Source::Url(_)), None) => format!("fetched from {}", source.to_string().shown()),
     };
     let Manifest { id, version, chip, size, sha256, .. } = manifest;
-    let (chip, digest) = (chip.shown(), context.digest(sha256));
+    let (version, chip, digest) = (version.to_string(), chip.shown(), context.digest(sha256));
+    let version = version.shown();
     format!("{id} (version {version} for the {chip}): {from}; verified {size} bytes, SHA-256 {digest}")
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::fetch::{Cache, CacheError, Manifests};
+use crate::fetch::{Cache, CacheError, ImageVersion, Manifests};
 use crate::patch::{Library, Patch, Receipt};
 use crate::shell;
 use asm2464::digest::Sha256Digest;
@@ -25,14 +25,17 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
-    /// Loads the embedded patches, those in the folders, and the images of the manifests.
+    /// Loads the embedded patches, those in the folders, and the vendor images of the manifests.
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
-            library.know(manifest.sha256, &manifest.id, manifest.version);
+            // Open firmware takes no patches. What it enumerates as tells its build.
+            if let ImageVersion::Vendor(version) = manifest.version {
+                library.know(manifest.sha256, &manifest.id, version);
+            }
         }
         let practice = practice::image();
         library.know(Sha256Digest(practice.sha256()), "practice", practice.version());

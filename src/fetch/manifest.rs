@@ -5,10 +5,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Md5Digest, Sha256Digest};
-use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN};
+use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, ParseVersionError, open_build};
 use asm2464_dock::files::file;
 use asm2464_dock::files::toml_file::{self, TomlError};
-use serde::Deserialize;
+use derive_more::Display;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::address;
@@ -26,8 +27,8 @@ const MAX_MANIFEST_LEN: usize = 1 << 20;
 pub struct Manifest {
     /// The short name that commands take, such as `240417`.
     pub id: String,
-    /// The version in the image.
-    pub version: FirmwareVersion,
+    /// The version in the image, which tells what kind of firmware it is.
+    pub version: ImageVersion,
     /// The chip that the image is for.
     pub chip: String,
     /// The file's length in bytes.
@@ -38,9 +39,36 @@ pub struct Manifest {
     pub sha256: Sha256Digest,
     /// What a user should know about it.
     pub notes: Option<String>,
+    /// How to build it, if its source is public.
+    pub build: Option<String>,
     /// Sources, in the order in which to try them.
     #[serde(default)]
     pub mirrors: Vec<Mirror>,
+}
+
+/// The version in a known image.
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(with = "String"))]
+pub enum ImageVersion {
+    /// The vendor's firmware.
+    Vendor(FirmwareVersion),
+    /// Open firmware: its product string, which begins with `custom` and names the commit.
+    Open(String),
+}
+
+impl TryFrom<String> for ImageVersion {
+    type Error = ParseVersionError;
+
+    fn try_from(text: String) -> Result<Self, ParseVersionError> {
+        if open_build(&text).is_some() { Ok(Self::Open(text)) } else { text.parse().map(Self::Vendor) }
+    }
+}
+
+impl From<ImageVersion> for String {
+    fn from(version: ImageVersion) -> Self {
+        version.to_string()
+    }
 }
 
 /// One source of an image: a zip, a bare image, or a vendor's Windows updater.
@@ -249,6 +277,20 @@ mod tests {
     }
 
     #[test]
+    fn the_open_image_of_today_comes_from_a_fixed_commit_and_says_how_to_build_it() {
+        let manifests = Manifests::of_repository(&[]).unwrap();
+        let open = manifests.by_id("ed4e39b").unwrap();
+        assert_eq!(open.version, ImageVersion::Open("custom ed4e39b7-CLEAN".to_owned()));
+        assert_eq!(open.size, 9207);
+        assert_eq!(
+            open.mirrors[0].url,
+            "https://raw.githubusercontent.com/commaai/openpilot/e32b1a344ddf746c28985784ddf7b4d118d7154d/openpilot/\
+             system/hardware/chestnut/firmware_wrapped.bin"
+        );
+        assert!(open.build.as_ref().unwrap().contains("checkout ed4e39b"));
+    }
+
+    #[test]
     fn an_unknown_image_is_told_which_are_known() {
         let message = Manifests::of_repository(&[]).unwrap().by_id("999999").unwrap_err().to_string();
         assert!(message.contains("231204, 240417"), "{message}");
@@ -258,7 +300,7 @@ mod tests {
     fn a_manifest_of_the_users_adds_an_image() {
         let manifests = add(SAMPLE).unwrap();
         assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
-        assert_eq!(manifests.iter().count(), 3);
+        assert_eq!(manifests.iter().count(), 4);
     }
 
     #[test]

@@ -22,6 +22,6 @@ pub use cache::{Cache, CacheError};
 pub use http::{FetchEvent, FetchProgress};
 pub use http_error::HttpError;
 pub use limits::Limits;
-pub use manifest::{DEFAULT_IMAGE, Manifest, ManifestError, Manifests, Mirror};
+pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, ManifestError, Manifests, Mirror};
 pub use unpack::{Mismatch, UnpackError};
 pub use updater::UpdaterError;

@@ -69,6 +69,9 @@ fn interrupted() -> (tempfile::TempDir, (UsbId, String, Vec<u8>), Seen) {
         let is_long =
             |line: &&String| console::measure_text_width(line) > COLUMNS && !line.trim_start().starts_with("asmpatch ");
         assert_eq!(seen.lines.iter().find(is_long), None, "{line}");
+        // A terminal offers the self-test, and it was answered with yes.
+        let is_tested = seen.text().contains("READ(16) against E4: not measured");
+        assert_eq!(is_tested, line.starts_with("asmpatch flash"), "{line}: {}", seen.text());
     }
     let before = identity(home.path());
     assert_eq!(before.0, UsbId::PATCHED);

@@ -1,16 +1,20 @@
 //! The `asmpatch bench` command: measures a unit after checking that data survives the trip.
 
+pub(super) mod self_test;
 pub(super) mod soak;
 mod svg;
 mod table;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::baseline::{self, Asked, Change};
 use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
+use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::unit::{self, Chosen, OpenError, Selector};
+use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
@@ -263,6 +267,13 @@ fn seed() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
+/// Returns a spinner that moves while a unit is measured.
+fn spinner(context: &Context) -> ProgressBar {
+    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -284,12 +295,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         true => restarted(args, recording.capture(), interrupt::install())?,
         false => args.device.port.choose(recording.capture())?,
     };
-    let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
-    bar.enable_steady_tick(Duration::from_millis(120));
+    let bar = spinner(context);
     if let Some(duration) = args.soak {
         return soak::run(args, duration, chosen, &bar);
     }
-    let report = measured(args, chosen, &bar);
+    let plan = args.plan(chosen.info.state, chosen.model().filter(|_| args.predict));
+    let devices = args.device.port.ids.load()?;
+    let report = measured(chosen, &plan, args.device.transport.into(), &devices, &bar);
     bar.finish_and_clear();
     let report = report?;
 
@@ -310,9 +322,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 /// Measures the unit, and restarts it if it was initialised.
-fn measured(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchReport, AnyFailure> {
+fn measured(
+    mut chosen: Chosen,
+    plan: &BenchPlan,
+    transport: Option<TransportKind>,
+    devices: &Arc<Devices>,
+    bar: &ProgressBar,
+) -> Result<BenchReport, AnyFailure> {
     let state = chosen.info.state;
-    let plan = args.plan(state, chosen.model().filter(|_| args.predict));
     let mut is_initialised = false;
     let mut progress = |event: BenchEvent| {
         is_initialised |= event == BenchEvent::Initialising;
@@ -322,27 +339,27 @@ fn measured(args: &Args, mut chosen: Chosen, bar: &ProgressBar) -> Result<BenchR
         BridgeState::OpenFirmware => {
             let mut unit = chosen.open_control()?;
             let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut progress)
+            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
         }
         BridgeState::Vendor => {
-            let mut unit = chosen.open(args.device.transport.into())?;
+            let mut unit = chosen.open(transport)?;
             let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, &plan, interrupt::install(), &mut progress)
+            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
         }
         // It takes only the commands that write the flash. Source: the reference's table of states.
         BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
     };
     // A virtual unit loses its power when this process ends.
     if is_initialised && !chosen.info.is_virtual() {
-        leave(args, chosen);
+        leave(devices, chosen);
     }
     Ok(report?)
 }
 
 /// Restarts a unit that was initialised: this one, not another that has taken its place.
-fn leave(args: &Args, unit: Chosen) {
+fn leave(devices: &Arc<Devices>, unit: Chosen) {
     let restart = || {
-        let mut port = unit.into_port(&args.device.port.ids.load()?)?;
+        let mut port = unit.into_port(devices)?;
         super::reset::restart(&mut *port, Interrupt::never())
     };
     if restart().is_err() {

@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     };
     bar.finish_and_clear();
     if is_initialised && !is_virtual {
-        leave(args, chosen);
+        leave(&args.device.port.ids.load()?, chosen);
     }
     let mut report = report?;
     let link_after = UsbLink::count(&place);

@@ -37,6 +37,38 @@ pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
     rows_without_figures(rows);
     prediction_lines(report);
     verdict_lines(report);
+    if let Some(line) = read_against_e4(report) {
+        wrapped("  ", "    ", &line);
+    }
+}
+
+/// Returns the line that compares READ(16) with E4, or says why READ(16) can't be measured and what would help; `None`
+/// if one of them is not in the plan.
+pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
+    let row = |path| report.rows.iter().find(|row| row.path == path);
+    let best = |path| report.best(path, |figures| Some(figures.mb_per_s.median));
+    let e4_row = row(Path::E4Stock)?;
+    let e4 = best(Path::E4Stock);
+    let alone = e4.map_or_else(|| e4_row.outcome.to_string(), |e4| format!("{} MB/s", figure(e4)));
+    let figures = |path| {
+        let (read, e4) = (best(path)?, e4?);
+        Some(format!("{} MB/s against {} MB/s, ×{}", figure(read), figure(e4), figure(read / e4)))
+    };
+    let line = match (row(Path::Read16), row(Path::F2In)) {
+        (Some(read), _) => figures(Path::Read16).unwrap_or_else(|| match &read.outcome {
+            Outcome::NotRun { reason: Skip::NoCompleter } => format!(
+                "not measured, because nothing completes a READ(16): the patch read16-sram would, or an SSD behind the \
+                 dock; E4: {alone}"
+            ),
+            outcome => format!("READ(16): {outcome}; E4: {alone}"),
+        }),
+        (None, Some(_)) => figures(Path::F2In).map_or_else(
+            || format!("open firmware has no READ(16), and nothing completes the F2 in its place; E4: {alone}"),
+            |figures| format!("open firmware has no READ(16), and F2 in its place: {figures}"),
+        ),
+        (None, None) => return None,
+    };
+    Some(format!("READ(16) against E4: {line}"))
 }
 
 /// Prints the unit and what is behind it.

@@ -45,7 +45,7 @@ pub use show::SSD_LOST;
 /// slot: if it stops half-way, the unit comes up in its ROM's boot loader, and the printed command brings it back.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --all --yes --json"
+    after_help = "Examples:\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --bench\n  asmpatch flash patched.bin --all --yes --json"
 )]
 pub struct Args {
     /// The image.
@@ -65,6 +65,11 @@ pub struct Args {
     /// that fails while it is written doesn't undo the others.
     #[arg(long)]
     all_or_none: bool,
+
+    /// Then run a short self-test on the unit that came back: whether bytes survive, and READ(16) against E4. On a
+    /// terminal it is offered without this option, unless you give --yes.
+    #[arg(long, conflicts_with = "dry_run")]
+    bench: bool,
 
     /// Take the configuration blocks from a backup instead of the unit: a unit in its boot loader can't provide them.
     #[arg(long, value_name = "DIR")]
@@ -168,7 +173,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     // A serial number is one unit's.
     let several = args.all || args.serial.is_none();
-    let choice = Choice { all: args.all, several, all_or_none: args.all_or_none };
+    let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let report = boot::check_within(&source.image, &proof::budget(context))?;
     source.check_kind(&args.file, &report)?;
     let session = WritingSession::open(&args.writing, choice, context)?;

@@ -1,5 +1,6 @@
 //! What a run is going to write, and each unit as far as it has come.
 
+use crate::bench::BenchReport;
 use crate::failure::AnyFailure;
 use crate::flash::decide::{Carried, Subject, Terms};
 use crate::flash::fitting::FittingBackup;
@@ -41,6 +42,8 @@ pub struct PreparedUnit {
     pub(super) backups: Vec<FittingBackup>,
     /// What to do instead of what was refused or is asked about.
     pub instead: Vec<Action>,
+    /// The self-test after the write; `None` if there was none.
+    pub self_test: Option<Result<BenchReport, AnyFailure>>,
 }
 
 /// The outcome for one unit.

@@ -16,6 +16,7 @@ use crate::flash::decide::{
 use crate::flash::fitting::fitting;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, FlashPlan};
+use crate::flash::proof::Runs;
 use crate::flash::run::FlashOptions;
 use crate::unit;
 use asm2464::escape::Escape as _;
@@ -24,11 +25,13 @@ use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
 
 use super::at_once::at_once;
+use super::next::next;
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use super::recovery::{Action, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, recovery, show, summary};
+use crate::cli::bench::self_test;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
@@ -36,7 +39,7 @@ use crate::cli::interrupt::{self};
 use crate::cli::log;
 use crate::cli::pcap::Recording;
 
-/// Which of the selected units to write.
+/// Which of the selected units to write, and whether to test them then.
 #[derive(Clone, Copy, Default)]
 pub struct Choice {
     /// Write every unit if none is named.
@@ -45,6 +48,8 @@ pub struct Choice {
     pub several: bool,
     /// Write no unit unless all can be written.
     pub all_or_none: bool,
+    /// Run a self-test on the units that came back.
+    pub bench: bool,
 }
 
 /// A unit as the user named it, and its port if it was found.
@@ -56,7 +61,7 @@ pub struct WritingSession<'a> {
     context: &'a Context,
     interrupt: Interrupt<'static>,
     /// The capture, which ends with the session.
-    _recording: Recording<'a>,
+    recording: Recording<'a>,
     backup_into: Option<PathBuf>,
     choice: Choice,
     devices: Arc<Devices>,
@@ -92,7 +97,7 @@ impl<'a> WritingSession<'a> {
         // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        Ok(Self { args, context, interrupt, _recording: recording, backup_into, choice, devices, ports })
+        Ok(Self { args, context, interrupt, recording, backup_into, choice, devices, ports })
     }
 
     /// Examines all units, decides, shows, asks, writes the accepted units all at once, and reports each.
@@ -130,15 +135,22 @@ impl<'a> WritingSession<'a> {
         }
         if answer.is_ok() && !self.args.dry_run {
             self.write(&mut units, job);
+            if self.choice.bench {
+                self.test(&mut units, job);
+            }
         }
         if self.args.json {
             show::json(&units, job, self.args.dry_run, &self.args.ids.suffix(), answer.as_ref().err());
         }
         let several = units.len() > 1;
-        let exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
+        let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
         if several && answer.is_ok() && !self.args.json {
             summary::print(&units, job, &self.args.ids.suffix());
         }
+        if self.offers_test(&units, job) && ask::is_yes("Run a self-test now, READ(16) against E4?", self.interrupt)? {
+            self.test(&mut units, job);
+        }
+        exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.coded()))),
@@ -161,7 +173,17 @@ impl<'a> WritingSession<'a> {
             let (terms, carried) = (Terms::default(), Carried::default());
             let (backups, instead) = (Vec::new(), Vec::new());
             let outcome = UnitOutcome::Nothing;
-            let mut unit = PreparedUnit { device, port: None, seen: None, terms, outcome, carried, backups, instead };
+            let mut unit = PreparedUnit {
+                device,
+                port: None,
+                seen: None,
+                terms,
+                outcome,
+                carried,
+                backups,
+                instead,
+                self_test: None,
+            };
             let seen = found.and_then(|port| {
                 let port = unit.port.insert(port);
                 fenced(|| look_at(&mut **port))?
@@ -373,6 +395,59 @@ impl<'a> WritingSession<'a> {
             run.each(units)
         }
         screen.finish();
+    }
+
+    /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
+    fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
+        let is_measurable = |unit: &PreparedUnit| match &unit.outcome {
+            UnitOutcome::Written(report) => next(report, unit, job, "").is_some(),
+            _ => false,
+        };
+        let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
+        is_asked && job.origin.command == WritingCommand::Flash && units.iter().any(is_measurable)
+    }
+
+    /// Runs the self-test on each unit that came back with what was written, one after the other.
+    fn test(&self, units: &mut [PreparedUnit], job: &WritingJob) {
+        let firmware = &job.subject.firmware;
+        for unit in units {
+            let UnitOutcome::Written(report) = &unit.outcome else { continue };
+            if report.after.is_none() || report.runs == Some(Runs::Before) {
+                continue;
+            }
+            // A virtual unit starts with the new firmware when its port is opened again.
+            let Some(mut port) = unit.port.take() else { continue };
+            let info = unit::of_port(&mut *port);
+            drop(port);
+            let capture = self.recording.capture();
+            unit.self_test = Some(info.and_then(|info| {
+                self_test::run(&info, firmware.answers_writes(), &self.devices, capture, self.context)
+            }));
+        }
+    }
+
+    /// Prints a unit's self-test, and returns its exit status.
+    fn report_test(&self, unit: &PreparedUnit, several: bool) -> Exit {
+        let shown = match (&unit.self_test, &unit.outcome) {
+            (Some(Ok(report)), _) if self.args.json => self_test::check(report),
+            (Some(Ok(report)), _) => self_test::show(&unit.device, report, several),
+            (Some(Err(failure)), _) => {
+                self.context.report(failure.coded());
+                return Exit::of(failure.coded());
+            }
+            (None, UnitOutcome::Written(_)) if self.choice.bench => {
+                errln!("{}: no self-test: the unit is not back with what was written", unit.device.shown());
+                return Exit::Done;
+            }
+            (None, _) => return Exit::Done,
+        };
+        shown.map_or_else(
+            |failure| {
+                self.context.report(failure.coded());
+                Exit::of(failure.coded())
+            },
+            |()| Exit::Done,
+        )
     }
 
     /// Reports the outcome of a unit and returns its exit status.

@@ -3,6 +3,7 @@
 use std::ops::Not;
 use std::path::Path;
 
+use crate::bench::BenchReport;
 use crate::failure::AnyFailure;
 use crate::flash::decide::Terms;
 use crate::flash::firmware_kind::Firmware;
@@ -274,6 +275,12 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// Why the unit doesn't have what was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<UnitErrorJson<'a>>,
+    /// With --bench: the report of the self-test, as `bench` prints it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    self_test: Option<&'a BenchReport>,
+    /// With --bench: why the self-test failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    self_test_error: Option<ErrorJson>,
 }
 
 impl print::Document for UnitJson<'_> {
@@ -391,6 +398,12 @@ fn unit_json<'a>(
         backup: report.and_then(|report| report.backup.as_ref()).map(|folder| folder.display().to_string()),
         steps: report.map_or(&[], |report| &report.steps),
         error,
+        self_test: unit.self_test.as_ref().and_then(|result| result.as_ref().ok()),
+        self_test_error: unit
+            .self_test
+            .as_ref()
+            .and_then(|result| result.as_ref().err())
+            .map(|failure| ErrorJson::of(failure.coded())),
     }
 }
 

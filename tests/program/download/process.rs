@@ -66,6 +66,50 @@ fn an_out_that_holds_something_else_is_only_replaced_with_force() {
     assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
 }
 
+/// Runs the program in the folder, with a cache of its own.
+fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.current_dir(folder).env("ASMPATCH_CACHE_DIR", "cache").env("ASMPATCH_CONFIG", "");
+    command.args(arguments).output().unwrap()
+}
+
+#[test]
+fn another_file_than_the_open_image_is_refused_with_the_way_to_build_it_and_nothing_is_written() {
+    for (len, code) in [(9207, "asmpatch::fetch::sha256"), (9206, "asmpatch::fetch::size")] {
+        let server = Server::start(move |_, stream| send_file(stream, &vec![1; len]));
+        let folder = tempfile::tempdir().unwrap();
+        let url = server.url("/firmware_wrapped.bin");
+        let output = asmpatch(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
+        assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+        let told = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(told.contains(code) && told.contains("git -C asm2464pd-firmware checkout ed4e39b"), "{told}");
+        assert!(told.contains("clean") && told.contains("asmpatch wrap"), "{told}");
+        assert!(!folder.path().join("open.bin").exists());
+    }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
+fn the_open_firmware_of_today_is_a_download_and_a_flash() {
+    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
+    let image = fs::read(image).unwrap();
+    let server = Server::start(move |_, stream| send_file(stream, &image));
+    let folder = tempfile::tempdir().unwrap();
+    let url = server.url("/firmware_wrapped.bin");
+    for arguments in [
+        &["download", "ed4e39b", "--from", &url, "-o", "open.bin"][..],
+        &["flash", "open.bin", "--device", "virtual:dock", "--yes"],
+    ] {
+        let output = asmpatch(folder.path(), arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    }
+    let listed = asmpatch(folder.path(), &["list", "--device", "virtual:dock"]);
+    assert!(String::from_utf8_lossy(&listed.stdout).contains("custom ed4e39b7-CLEAN"), "{listed:?}");
+    // Nobody has to be told what this build lacks.
+    let doctor = asmpatch(folder.path(), &["doctor", "--device", "virtual:dock"]);
+    assert!(!String::from_utf8_lossy(&doctor.stdout).contains("E4 fails"), "{doctor:?}");
+}
+
 /// Downloads from an address with `HTTP_PROXY` and `NO_PROXY` set.
 fn through_proxy(folder: &Path, proxy: &Server, no_proxy: &str, url: &str) -> Output {
     let mut command = Command::new(PROGRAM);

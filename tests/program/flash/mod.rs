@@ -19,6 +19,7 @@ fn the_commands_print_what_the_transcripts_show() {
         ("all.in/practice.bin", asm2464_chip::practice::image()),
         ("session.in/practice.bin", asm2464_chip::practice::image()),
         ("open.in/practice.bin", asm2464_chip::practice::image()),
+        ("self-test.in/practice.bin", asm2464_chip::practice::image()),
         ("open.in/open.bin", asm2464_chip::practice::open_image()),
     ] {
         std::fs::write(folder.join(name), image.to_file()).unwrap();

@@ -1,0 +1,69 @@
+//! The self-test after a flash: a short bench of READ(16) against E4.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use asm2464::firmware::BridgeState;
+use asm2464_dock::pcap::Capture;
+use asm2464_host::bridge::UnitInfo;
+
+use super::{CheckFailed, measured, seed, spinner, table};
+use crate::bench::{BenchError, BenchPlan, BenchReport, Effort, Path};
+use crate::cli::context::Context;
+use crate::devices::Devices;
+use crate::failure::AnyFailure;
+use crate::unit;
+
+/// Measures a unit that came back after a flash. `writes` says whether its firmware answers WRITE(16), or is open
+/// firmware. Only reads if an SSD could be behind the bridge.
+///
+/// # Errors
+/// As for [`super::run`].
+pub fn run(
+    unit: &UnitInfo,
+    writes: bool,
+    devices: &Arc<Devices>,
+    capture: Option<&Capture>,
+    context: &Context,
+) -> Result<BenchReport, AnyFailure> {
+    let bar = spinner(context);
+    let measure = |paths: &[Path]| {
+        let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
+        measured(unit::again(devices, unit, capture)?, &plan, None, devices, &bar)
+    };
+    let reads = [Path::E4Stock, Path::E4Extended, Path::Read16];
+    let report = match unit.state {
+        BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
+        _ if !writes => measure(&reads),
+        _ => measure(&Path::SCSI).or_else(|failure| {
+            match (failure.coded() as &dyn Error).downcast_ref() {
+                // Nothing was written yet.
+                Some(BenchError::SsdBehind { .. } | BenchError::CannotTell { .. }) => measure(&reads),
+                _ => Err(failure),
+            }
+        }),
+    };
+    bar.finish_and_clear();
+    report
+}
+
+/// Prints a self-test: all of it, or of one of several units only the line that compares READ(16) with E4.
+///
+/// # Errors
+/// Fails if bytes came back different from what was written.
+pub fn show(device: &str, report: &BenchReport, several: bool) -> Result<(), AnyFailure> {
+    if several {
+        table::wrapped(&format!("{device}: "), "    ", &table::read_against_e4(report).unwrap_or_default());
+    } else {
+        table::show(report, None, false);
+    }
+    check(report)
+}
+
+/// Checks that bytes survived.
+///
+/// # Errors
+/// Fails if bytes came back different from what was written.
+pub fn check(report: &BenchReport) -> Result<(), AnyFailure> {
+    if report.is_corrupt() { Err(CheckFailed::Corrupt.into()) } else { Ok(()) }
+}

@@ -2,6 +2,7 @@
 //! and a unit that comes back late, as another, or not at all.
 
 mod phases;
+mod registers;
 mod restart;
 mod stops;
 
@@ -25,6 +26,8 @@ use super::*;
 enum Quirk {
     /// One written bit is lost.
     Corrupt,
+    /// One bit is misread.
+    Misread,
     /// The unit is gone.
     Vanish,
     /// MEDIUM ERROR.
@@ -152,7 +155,7 @@ impl Transport for Wire {
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -163,6 +166,7 @@ impl Transport for Wire {
             }
             (0xE0, DataPhase::In(buffer)) => {
                 buffer.copy_from_slice(&unit.blocks[block]);
+                buffer[40] ^= u8::from(quirk == Some(Quirk::Misread));
                 buffer.len()
             }
             (0xE1, DataPhase::Out(bytes)) => {
@@ -412,6 +416,20 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Changed("configuration")));
     assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+}
+
+#[test]
+fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_before_the_first_write() {
+    // The first two readings are compared with the plan. Then the backup takes two of each block.
+    for misread in [[3, 4], [5, 6]] {
+        let misread = misread.map(|nth| (0xE0, nth, Quirk::Misread));
+        let mut rig = rig(Some(sample_image(1))).with(&misread);
+        let stopped = rig.stopped();
+        assert!(matches!(stopped.error, FlashError::Changed("configuration")), "{stopped:?}");
+        assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup));
+        assert_eq!(rig.count(0xE1), 0);
+        assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "nothing to rely on is there");
+    }
 }
 
 #[test]

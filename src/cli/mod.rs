@@ -27,6 +27,7 @@ mod harmless;
 mod help;
 mod info;
 mod input;
+pub mod interrupt;
 mod known;
 mod list;
 mod log;
@@ -59,7 +60,7 @@ mod xdata;
 use std::env;
 use std::process::ExitCode;
 
-use asmpatch_core::failure::AnyFailure;
+use crate::failure::AnyFailure;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 

@@ -5,9 +5,9 @@ use std::fs;
 use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::proof::Runs;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::left::Left;
+use asmpatch::flash::proof::Runs;
 
 use crate::history::{History, Output, Trouble};
 use crate::process::{End, Ended};

@@ -1,12 +1,12 @@
 //! Writes the accepted units: each by itself, or all or none.
 
+use crate::flash::decide::{Carried, Refusal};
+use crate::flash::fitting::FittingBackup;
+use crate::flash::plan::FlashPlan;
+use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
+use crate::patch::Library;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
-use asmpatch_core::flash::decide::{Carried, Refusal};
-use asmpatch_core::flash::fitting::FittingBackup;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
-use asmpatch_core::patch::Library;
 
 use super::at_once::at_once;
 use super::own_backup;

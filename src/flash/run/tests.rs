@@ -1,6 +1,7 @@
 //! Runs against a unit in memory, for behaviour that a virtual unit does not have: flash that loses what is written,
 //! and a unit that comes back late, as another, or not at all.
 
+mod backups;
 mod phases;
 mod registers;
 mod restart;
@@ -28,6 +29,8 @@ enum Quirk {
     Corrupt,
     /// One bit is misread.
     Misread,
+    /// A block's bytes from 1 to 3 pass through the flash's status and ID.
+    StatusInBuffer,
     /// The unit is gone.
     Vanish,
     /// MEDIUM ERROR.
@@ -155,7 +158,7 @@ impl Transport for Wire {
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt | Quirk::Misread) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread | Quirk::StatusInBuffer) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -176,8 +179,10 @@ impl Transport for Wire {
                     unit.flash.iter_mut().for_each(|part| part.fill(0xFF));
                 }
                 unit.blocks[block].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
-                if quirk == Some(Quirk::Corrupt) {
-                    unit.blocks[block][40] ^= 4;
+                match quirk {
+                    Some(Quirk::Corrupt) => unit.blocks[block][40] ^= 4,
+                    Some(Quirk::StatusInBuffer) => unit.blocks[block][1..4].copy_from_slice(&[0xEF, 0x60, 0x13]),
+                    _ => {}
                 }
                 bytes.len()
             }
@@ -309,7 +314,8 @@ fn rig(running: Option<Image>) -> Rig {
     .unwrap();
     let home = tempfile::tempdir().unwrap();
     let options = FlashOptions {
-        backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
+        backup_into: (state == BridgeState::Vendor).then(|| home.path().join("backups")),
+        backup_elsewhere: vec![home.path().join("elsewhere")],
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
         rewrite: false,
@@ -383,6 +389,18 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
     assert_eq!((stopped.left, rig.count(0xE8)), (Left::Complete, 0));
+}
+
+#[test]
+fn what_is_not_compared_of_a_block_is_not_called_the_same() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE1, 2, Quirk::StatusInBuffer)]);
+    let report = rig.run().unwrap();
+    let results = [BlockIndex::Zero, BlockIndex::One].map(|index| {
+        let step = FlashStep::ReadBackBlock(index).to_string();
+        report.steps.iter().find(|done| done.step == step).unwrap().result.as_str()
+    });
+    assert_eq!(results[0], "the same");
+    assert!(results[1].starts_with("the same from byte 4 on; bytes 0 to 3 came back changed"), "{results:?}");
 }
 
 #[test]

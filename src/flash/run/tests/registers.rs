@@ -108,3 +108,14 @@ fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
     let last = stopped.report.steps.last().unwrap();
     assert!(!last.done && last.result.contains("protection stays cleared"), "{last:?}");
 }
+
+#[test]
+fn a_flash_that_has_everything_already_is_read_and_not_written() {
+    let mut port = open_unit("");
+    let before = cells(port.unit());
+    let plan = plan(&mut port, &practice::open_image());
+    let report = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap();
+    let compared = report.steps.iter().find(|step| step.step == FlashStep::Compare.to_string()).unwrap();
+    assert_eq!(compared.result, "0 of 32 sectors differ");
+    assert!(cells(port.unit()) == before);
+}

@@ -119,3 +119,34 @@ fn a_flash_that_has_everything_already_is_read_and_not_written() {
     assert_eq!(compared.result, "0 of 32 sectors differ");
     assert!(cells(port.unit()) == before);
 }
+
+#[test]
+fn what_reads_back_differently_is_written_again_and_given_up_the_third_time() {
+    for times in [1, 3] {
+        let mut port = open_unit("");
+        let unit = port.unit().clone();
+        let plan = plan(&mut port, &practice::image());
+        let at = (0x1000..0xFF00).find(|at| plan.file[*at] != 0).unwrap();
+        let (mut losses, mut compared) = (times, Vec::new());
+        let mut wearing = |event: FlashEvent<'_>| match event {
+            FlashEvent::Begin(FlashStep::ReadBack(Part::One)) if losses > 0 => {
+                losses -= 1;
+                unit.lock().flash_mut().program(FlashAddress(at as u32 + 0x100), &[0]).unwrap();
+            }
+            FlashEvent::End(FlashStep::Compare, text) => compared.push(text.to_owned()),
+            _ => {}
+        };
+        let options = FlashOptions { rewrite: true, ..options() };
+        let outcome = run(&mut port, &plan, &options, &mut wearing, Interrupt::never());
+        // Only the first time is everything written.
+        assert_eq!(compared[..2], ["32 of 32 sectors differ", "2 of 32 sectors differ"]);
+        assert_eq!(compared.len(), times.max(2));
+        match outcome {
+            Ok(_) => assert_eq!(times, 1),
+            Err(stopped) => {
+                assert!(matches!(stopped.error, FlashError::PartDiffers { attempts: 3, .. }), "{stopped:?}");
+                assert_eq!((times, stopped.left), (3, Left::Complete));
+            }
+        }
+    }
+}

@@ -62,6 +62,7 @@
 //! let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |block| Ok(()))?;
 //! let options = FlashOptions {
 //!     backup_into: None,
+//!     backup_elsewhere: Vec::new(),
 //!     return_deadline: Duration::from_secs(10),
 //!     replug_deadline: Duration::ZERO,
 //!     rewrite: false,

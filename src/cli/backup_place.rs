@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use etcetera::BaseStrategy as _;
 use thiserror::Error;
@@ -16,13 +16,17 @@ pub struct BackupPlace {
     backup_dir: Option<PathBuf>,
 }
 
+/// Returns the option that names this folder.
+pub fn option(folder: &Path) -> OsString {
+    let mut option = OsString::from("--backup-dir=");
+    option.push(folder);
+    option
+}
+
 impl BackupPlace {
     /// Returns the option as given, for printing the command again; `None` if it was not given.
     pub fn option(&self) -> Option<OsString> {
-        let folder = self.backup_dir.as_ref()?;
-        let mut option = OsString::from("--backup-dir=");
-        option.push(folder);
-        Some(option)
+        self.backup_dir.as_deref().map(option)
     }
 
     /// Returns the backup folder: from the option, the environment, or the platform's default.
@@ -35,9 +39,19 @@ impl BackupPlace {
         if let Some(folder) = named {
             return Ok(folder);
         }
-        let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
-        Ok(strategy.data_dir().join("asmpatch").join("backups"))
+        default_folder()
     }
+}
+
+/// Returns the platform's folder for backups.
+fn default_folder() -> Result<PathBuf, NoBackupPlace> {
+    let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
+    Ok(strategy.data_dir().join("asmpatch").join("backups"))
+}
+
+/// Returns the folders for a backup whose own folder can't be written, the best first.
+pub fn elsewhere() -> Vec<PathBuf> {
+    default_folder().ok().into_iter().chain(env::current_dir()).chain([env::temp_dir()]).collect()
 }
 
 /// The system names no data folder.

@@ -1,26 +1,35 @@
 //! The `asmpatch restore` command: writes a backup back to a unit.
 
-use std::path::PathBuf;
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 
 use crate::failure::AnyFailure;
 use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
 use crate::shell;
+use asm2464::Coded;
 use asm2464::escape::Escape as _;
+use asm2464_dock::files::atomic;
+use derive_more::Display;
 
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
 use super::proof;
-use crate::cli::errors::Exit;
+use crate::cli::errors::{self, Exit};
 use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 
-/// Write a backup back to a unit, byte for byte.
+/// Write a backup back to a unit: its configuration blocks and its firmware.
 ///
 /// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
-/// the unit can't be read, it needs --no-backup.
+/// the unit can't be read, it needs --no-backup. Compares what it wrote, but for bytes 0 to 3 of each block, which the
+/// vendor's firmware may change. Doesn't write what lay behind the firmware.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {
@@ -37,7 +46,12 @@ pub struct Args {
 /// # Errors
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let backup = backup_folder::load(&args.folder)?;
+    let backup = match backup_folder::load(&args.folder) {
+        Err(error @ (BackupFolderError::Read { .. } | BackupFolderError::Manifest { .. })) => {
+            return no_backup(error, args);
+        }
+        loaded => loaded?,
+    };
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
@@ -67,4 +81,76 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
     };
     session.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
+}
+
+/// The most backups that commands are printed for.
+const MOST: usize = 3;
+
+/// What was named is no backup: the error, and those that there are, each with the command that writes it back.
+#[derive(Debug, Display)]
+#[display("{error}")]
+struct NoBackup {
+    error: BackupFolderError,
+    others: Vec<(FiledBackup, String)>,
+}
+
+impl std::error::Error for NoBackup {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl Coded for NoBackup {
+    fn code(&self) -> &'static str {
+        self.error.code()
+    }
+
+    fn help(&self) -> Option<String> {
+        let help = errors::help(&self.error);
+        let other = |(backup, command): &(FiledBackup, String)| {
+            let (serial, device) = (backup.serial(), &backup.unit.device);
+            format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())
+        };
+        Some(help + &self.others.iter().map(other).collect::<String>())
+    }
+}
+
+/// Ends the command, which named no backup, with the commands for the newest ones: in the folder that was named, beside it,
+/// and where backups go.
+fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> {
+    let named = args.folder.clone();
+    let beside = atomic::folder_of(&named).to_owned();
+    let places = [Some(named), Some(beside), args.writing.backup_place.folder().ok()];
+    let mut filed: Vec<FiledBackup> =
+        places.iter().flatten().filter_map(|place| backup_folder::filed(place).ok()).flatten().collect();
+    filed.sort_by_key(|backup| (Reverse(backup.written), backup.folder.clone()));
+    let mut known = HashSet::from([args.folder.canonicalize().ok()]);
+    filed.retain(|backup| known.insert(backup.folder.canonicalize().ok()));
+    let whole = filed.into_iter().filter(|backup| backup_folder::load(&backup.folder).is_ok());
+    let others = whole.take(MOST).map(|backup| {
+        let command = with_folder(&args.folder, &backup.folder, env::args_os());
+        (backup, command)
+    });
+    Err(NoBackup { error, others: others.collect() }.into())
+}
+
+/// Returns the command that was run, with another folder. Whoever said `--yes` meant the folder that they named.
+fn with_folder(named: &Path, folder: &Path, run: impl Iterator<Item = OsString>) -> String {
+    let folder = shell::path(folder.strip_prefix(".").unwrap_or(folder));
+    let word = |word: OsString| if word == *named { folder.clone() } else { shell::word(word) };
+    let words: Vec<String> = run.skip(1).filter(|word| word != "--yes" && word != "-y").map(word).collect();
+    format!("asmpatch {}", words.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_for_another_backup_keeps_every_option_but_the_yes() {
+        let run = ["asmpatch", "restore", "befor", "--device", "3-1.2", "--yes", "--no-backup"].map(OsString::from);
+        let command = with_folder(Path::new("befor"), Path::new("./my backups/before"), run.into_iter());
+        let quoted = if cfg!(windows) { "\"my backups/before\"" } else { "'my backups/before'" };
+        assert_eq!(command, format!("asmpatch restore {quoted} --device 3-1.2 --no-backup"));
+    }
 }

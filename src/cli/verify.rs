@@ -9,6 +9,7 @@ use crate::failure::{AnyFailure, shown_code};
 use crate::fetch::Manifests;
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Difference, Expectations, Library, Verification};
+use crate::shell;
 use crate::unit::Selector;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
@@ -25,11 +26,14 @@ use super::harmless::causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
-use super::{print, table};
+use super::{output, print, table};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.
 const MAX_SHOWN: usize = 64;
+
+/// A file of which one byte in so many is another was not damaged: it is another image, and rows of bytes say nothing.
+const ANOTHER: usize = 8;
 
 /// Verify images: container, base image, patches, receipt.
 ///
@@ -197,13 +201,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             reports.push(VerifyJson { ok, booted, unit, ..report });
             continue;
         }
-        print(path, &library, &verification, open.as_ref(), ok, args.hunks || args.files.len() == 1);
+        print(path, bytes.len(), &library, &verification, open.as_ref(), ok, args.hunks || args.files.len() == 1);
         match &booted {
             Some(booted) => booted.print(),
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
             None => {}
         }
         unit.iter().for_each(Comparison::print);
+        if let Some(command) = without_receipt(args, path, &verification) {
+            outln!("  next, verify it without that receipt:\n    {command}");
+        }
     }
     if args.json {
         print::json_each(&reports);
@@ -260,9 +267,10 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     format!("{base}, {patches}")
 }
 
-/// Prints what is known of a file. `ok` is the verdict of every requested check, those printed below included.
+/// Prints what is known of a file of `len` bytes. `ok` is the verdict of every requested check, those printed below included.
 fn print(
     path: &Path,
+    len: usize,
     library: &Library,
     verification: &Verification<'_>,
     open: Option<&OpenImage>,
@@ -284,13 +292,23 @@ fn print(
         outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
         outln!("    {}", errors::help(finding));
     }
-    if !verification.differences.is_empty() {
+    let count = verification.differences.len();
+    let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
+    if verification.differences.iter().filter(is_another).count() > len / ANOTHER {
+        outln!("  {count} bytes differ: it is another image than the one that it is compared with; --json lists them");
+    } else if count > 0 {
         print_differences(&verification.differences);
-        let hidden = verification.differences.len().saturating_sub(MAX_SHOWN);
-        if hidden > 0 {
-            outln!("  and {hidden} more bytes; --json lists them all");
+        if count > MAX_SHOWN {
+            outln!("  and {} more bytes; --json lists them all", count - MAX_SHOWN);
         }
     }
+}
+
+/// Returns the command that verifies a file without the receipt that was named, if that is another file's.
+fn without_receipt(args: &Args, path: &Path, verification: &Verification<'_>) -> Option<String> {
+    let is_anothers = |finding: &patch::Finding| matches!(finding, patch::Finding::ReceiptDigest { .. });
+    let named = args.receipt.as_ref().filter(|_| verification.findings.iter().any(is_anothers))?;
+    (*named != output::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
 }
 
 fn print_differences(differences: &[Difference]) {

@@ -12,6 +12,7 @@ pub(super) mod error;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::Sha256Digest;
@@ -39,6 +40,8 @@ const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PART
 const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 /// Maximum length of a backup's file. No more is read.
 const MAX_FILE_LEN: usize = 0x2_0000;
+/// The most names under which a backup is saved again in one folder.
+const NAMES: u32 = 9;
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -99,14 +102,14 @@ pub struct Saved {
 /// its owner alone. Of several units with the same content that are saved at once, one makes the folder and the others find it.
 ///
 /// # Errors
-/// [`BackupFolderError::Exists`], [`BackupFolderError::Io`].
+/// [`BackupFolderError::Exists`], [`BackupFolderError::Save`].
 pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
     if is_taken(folder) {
         return already_saved(backup, folder);
     }
     let parent = atomic::folder_of(folder);
-    file::make_folder(parent).map_err(io_error("create", parent))?;
-    let partial = StagedFolder::for_backup(parent).map_err(io_error("create a folder in", parent))?;
+    file::make_folder(parent).map_err(unsaved("create", parent))?;
+    let partial = StagedFolder::for_backup(parent).map_err(unsaved("create a folder in", parent))?;
 
     let mut entries = Vec::new();
     for (name, bytes) in files(backup) {
@@ -121,24 +124,70 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
         BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
     let path = partial.path().join(MANIFEST);
     write_synced(&path, manifest.to_string().as_bytes())?;
-    sync_folder(partial.path()).map_err(io_error("sync", partial.path()))?;
+    sync_folder(partial.path()).map_err(unsaved("sync", partial.path()))?;
     match partial.persist(folder) {
         Ok(()) => {}
         // Another unit or process has made the folder since.
         Err(_) if is_taken(folder) => return already_saved(backup, folder),
-        Err(error) => return Err(io_error("rename the finished backup to", folder)(error)),
+        Err(error) => return Err(unsaved("rename the finished backup to", folder)(error)),
     }
-    sync_folder(parent).map_err(io_error("sync", parent))?;
+    sync_folder(parent).map_err(unsaved("sync", parent))?;
     Ok(Saved { folder: folder.to_owned(), is_new: true })
 }
 
 fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
-    match load(folder) {
-        Ok(there) if there.blocks == backup.blocks && there.parts == backup.parts => {
-            Ok(Saved { folder: folder.to_owned(), is_new: false })
-        }
-        _ => Err(BackupFolderError::Exists(folder.to_owned())),
+    match is_kept(backup, folder) {
+        true => Ok(Saved { folder: folder.to_owned(), is_new: false }),
+        false => Err(BackupFolderError::Exists(folder.to_owned())),
     }
+}
+
+/// Whether this folder has the backup, whole.
+pub fn is_kept(backup: &Backup, folder: &Path) -> bool {
+    load(folder).is_ok_and(|there| there.blocks == backup.blocks && there.parts == backup.parts)
+}
+
+/// Saves a backup again that is gone from `folder` or damaged there: under the same name if that is free, otherwise
+/// under another one beside it. If its folder can't be written, does so in the first of the folders `elsewhere` that can.
+///
+/// # Errors
+/// The error of `folder` if no place takes the backup.
+pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Result<Saved, BackupFolderError> {
+    let name = folder.file_name().unwrap_or_default();
+    let mut first = None;
+    for place in iter::once(folder.to_owned()).chain(elsewhere.iter().map(|place| place.join(name))) {
+        let numbered = (2..=NAMES).map(|number| {
+            let mut other = name.to_owned();
+            other.push(format!("-{number}"));
+            place.with_file_name(other)
+        });
+        for place in iter::once(place.clone()).chain(numbered) {
+            match save(backup, &place) {
+                // Nothing there is overwritten.
+                Err(error @ BackupFolderError::Exists(_)) => first = first.or(Some(error)),
+                Err(error) => {
+                    first = first.or(Some(error));
+                    break;
+                }
+                saved => return saved,
+            }
+        }
+    }
+    Err(first.unwrap_or_else(|| BackupFolderError::Exists(folder.to_owned())))
+}
+
+/// Whether a backup can be saved in this folder: as many bytes as one has are written there, and removed.
+pub fn has_room(folder: &Path) -> bool {
+    let fill = || {
+        file::make_folder(folder)?;
+        let partial = StagedFolder::for_backup(folder)?;
+        // The image is in a backup twice: by itself, and in its parts.
+        (0..2).try_for_each(|part| {
+            let path = partial.path().join(PARTS[part]);
+            write_synced(&path, &[0; MAX_FILE_LEN]).map_err(io::Error::other)
+        })
+    };
+    fill().is_ok()
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
@@ -170,15 +219,15 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
 /// blocks are damaged. A folder that does not exist has none.
 ///
 /// # Errors
-/// [`BackupFolderError::Io`] if the folder can't be read.
+/// [`BackupFolderError::Read`] if the folder can't be read.
 pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(io_error("read", folder))?,
+        entries => entries.map_err(unread(folder))?,
     };
     let mut filed = Vec::new();
     for entry in entries {
-        let folder = entry.map_err(io_error("read", folder))?.path();
+        let folder = entry.map_err(unread(folder))?.path();
         let read = |opened: OpenedFolder<'_>| Ok((opened.blocks()?, opened.manifest.unit));
         let Ok((blocks, unit)) = OpenedFolder::open(&folder).and_then(read) else { continue };
         let written = fs::metadata(folder.join(MANIFEST)).and_then(|metadata| metadata.modified()).ok();
@@ -197,11 +246,8 @@ impl<'a> OpenedFolder<'a> {
     fn open(folder: &'a Path) -> Result<Self, BackupFolderError> {
         let path = folder.join(MANIFEST);
         let text = read_bounded(&path)?;
-        let text = String::from_utf8(text).map_err(|error| BackupFolderError::Io {
-            doing: "read",
-            path: path.clone(),
-            source: io::Error::new(io::ErrorKind::InvalidData, error),
-        })?;
+        let text = String::from_utf8(text)
+            .map_err(|error| unread(&path)(io::Error::new(io::ErrorKind::InvalidData, error)))?;
         // Another format may have keys that this version does not know.
         if let Ok(ManifestHead { format }) = toml::from_str(&text)
             && format != FORMAT
@@ -286,7 +332,7 @@ fn is_taken(path: &Path) -> bool {
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, BackupFolderError> {
-    file::read_regular(path, MAX_FILE_LEN).map_err(io_error("read", path))
+    file::read_regular(path, MAX_FILE_LEN).map_err(unread(path))
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
@@ -299,12 +345,17 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
             file.write_all(bytes)?;
             file.sync_all()
         })
-        .map_err(io_error("write", path))
+        .map_err(unsaved("write", path))
 }
 
-fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
+fn unread(path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
     let path = path.to_owned();
-    move |source| BackupFolderError::Io { doing, path, source }
+    move |source| BackupFolderError::Read { path, source }
+}
+
+fn unsaved(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
+    let path = path.to_owned();
+    move |source| BackupFolderError::Save { doing, path, source }
 }
 
 #[cfg(test)]

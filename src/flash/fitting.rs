@@ -142,7 +142,7 @@ impl FiledBackup {
     }
 
     /// The serial number that the backup gives a unit; without a valid block, the one that its unit showed.
-    fn serial(&self) -> String {
+    pub fn serial(&self) -> String {
         ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0])
             .map_or_else(|_| self.unit.serial.clone(), |block| block.text(ConfigField::Serial))
     }

@@ -20,6 +20,7 @@ use tracing::info;
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
 use super::access::{Access, FlashReader};
+use super::backup::Backup;
 use super::blocks::UnitBlocks;
 use super::error::FlashError;
 use super::left::Left;
@@ -29,6 +30,10 @@ use super::proof::Runs;
 use super::slot::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
 
+/// Result of reading back a block of which only the [kept bytes](kept_bytes) are the same.
+const NOT_COMPARED: &str =
+    "the same from byte 4 on; bytes 0 to 3 came back changed, as the vendor's firmware may change them";
+
 /// Number of times that the slot is written before asmpatch gives up.
 const ATTEMPTS: u32 = 3;
 
@@ -37,6 +42,8 @@ const ATTEMPTS: u32 = 3;
 pub struct FlashOptions {
     /// Folder for the backup's folder; `None` makes no backup.
     pub backup_into: Option<PathBuf>,
+    /// Folders in which a backup is saved again that is gone, in case its own can't be written any more.
+    pub backup_elsewhere: Vec<PathBuf>,
     /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,
     /// Time that the user may then take to unplug it and plug it in again; zero if nobody is there.
@@ -109,6 +116,8 @@ struct Run<'a> {
     report: FlashReport,
     left: Left,
     during: FlashStep,
+    /// The backup, whatever happens to its folder.
+    backup: Option<Backup>,
     /// Contents of a flash behind registers, once they are read.
     slot: Option<Slot>,
     /// Protection of a flash behind registers that has been cleared.
@@ -189,7 +198,29 @@ impl Run<'_> {
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
         }
         self.report.backup = Some(saved.folder);
+        self.backup = Some(backup);
         Ok(())
+    }
+
+    /// Makes sure that the backup is still in its folder. If it is gone or damaged, saves it again.
+    fn keep_backup(&mut self) -> Result<(), FlashError> {
+        let Some((backup, folder)) = self.backup.as_ref().zip(self.report.backup.as_ref()) else { return Ok(()) };
+        if backup_folder::is_kept(backup, folder) {
+            return Ok(());
+        }
+        let saved = backup_folder::save_again(backup, folder, &self.options.backup_elsewhere)?;
+        let text = format!("the backup in {} was gone or damaged: saved again in {saved}", folder.display());
+        self.report.backup = Some(saved.folder);
+        self.trouble(&text);
+        Ok(())
+    }
+
+    /// Does the same once commands are about to be printed that need the backup. What can't be saved stays named: it may
+    /// have been moved.
+    fn keep_backup_for_commands(&mut self) {
+        if let Err(error) = self.keep_backup() {
+            self.trouble(&format!("the backup is gone or damaged, and can't be saved again: {error}"));
+        }
     }
 
     /// Reads everything back and compares. `attempt` is the number of writes so far.
@@ -198,11 +229,12 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::ReadBackBlock(block.index);
             self.begin(step);
-            if kept_bytes(&reader.block(block.index)?) != kept_bytes(&block.new) {
+            let found = reader.block(block.index)?;
+            if kept_bytes(&found) != kept_bytes(&block.new) {
                 return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
             }
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
-            self.end(step, "the same");
+            self.end(step, if found == block.new { "the same" } else { NOT_COMPARED });
         }
         for (part, bytes) in plan.parts() {
             let step = FlashStep::ReadBack(part);

@@ -218,6 +218,28 @@ mod tests {
     }
 
     #[test]
+    fn a_single_sector_beside_the_first_is_written_too() {
+        let mut image = sample_image(1);
+        let old = slot(&image);
+        // The last byte of the body, beside the checksum and the CRC that change with it.
+        assert!(image.replace(asm2464::firmware::BodyOffset(image.body().len() as u32 - 1), &[0x77]));
+        let [other, first] = [0x1_7000, 0].map(|at| Change::Sector(FlashAddress(at)));
+        assert_eq!(old.changes(&slot(&image), false), [Change::Invalidate, other, first]);
+    }
+
+    #[test]
+    fn the_page_with_the_images_length_is_programmed_last() {
+        let slot = slot(&sample_image(1));
+        let pages = |sector| slot.pages(FlashAddress(sector)).into_iter().map(|(at, _)| at.0).collect::<Vec<_>>();
+        let Some((last, others)) = pages(0).split_last().map(|(last, others)| (*last, others.to_vec())) else {
+            panic!("the first sector is blank")
+        };
+        assert_eq!(last, 0x100);
+        assert_eq!(others[..3], [0, 0x80, 0x180], "the configuration blocks come first");
+        assert!(others.is_sorted() && pages(0x1000).is_sorted());
+    }
+
+    #[test]
     fn an_image_that_is_gone_already_is_not_cleared_again() {
         let new = slot(&small(1));
         assert!(!Slot::erased().changes(&new, false).contains(&Change::Invalidate));

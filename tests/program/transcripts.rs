@@ -62,7 +62,7 @@ fn transcripts_show_what_the_program_prints() {
         fs::create_dir_all(cli.join(folder)).unwrap();
         write(&cli.join(folder).join("practice.bin"), &practice::image().to_file());
     }
-    for folder in ["wrap.in", "doctor.in", "log.in", "run.in"] {
+    for folder in ["wrap.in", "doctor.in", "log.in", "patch.in", "run.in"] {
         write(&cli.join(folder).join("open.bin"), &practice::open_image().to_file());
     }
     // The reset vector jumps to itself.

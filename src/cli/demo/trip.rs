@@ -222,6 +222,7 @@ impl<'a> Demo<'a> {
         let plan = plan::FlashPlan::flash(attached.clone(), blocks, None, &patched.image, edit)?;
         let options = run::FlashOptions {
             backup_into: Some(self.folder.join("backups")),
+            backup_elsewhere: Vec::new(),
             return_deadline: Duration::from_secs(10),
             replug_deadline: Duration::ZERO,
             rewrite: false,

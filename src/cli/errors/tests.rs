@@ -134,6 +134,17 @@ fn the_document_lists_the_table() {
     assert!(is_current, "out of date: run `ERRORS=overwrite cargo test --lib errors`");
 }
 
+/// `restore` and `config set` end in the same errors as `flash`.
+#[test]
+fn an_option_that_flash_alone_has_is_named_with_the_command() {
+    for (code, help) in super::each() {
+        for quoted in help.split('`').skip(1).step_by(2) {
+            let is_flashs = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
+            assert!(!is_flashs || quoted.starts_with("asmpatch flash "), "{code}: `{quoted}`");
+        }
+    }
+}
+
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
     let entry = units::ENTRIES.iter().find(|entry| entry.codes.contains(&"asmpatch::usb::permission")).unwrap();

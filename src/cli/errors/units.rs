@@ -7,7 +7,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::digest", BadInput,
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
     "asmpatch::backup::exists", Refused,
-        "a backup is never overwritten, as it may be the only copy of a unit's identity: name another folder with `-o`";
+        "a backup is never overwritten, as it may be the only copy of a unit's identity: name another \
+         folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
     "asmpatch::backup::files", BadInput,
         "the manifest was changed after it was written, so asmpatch can't check the backup; use another one";
     "asmpatch::backup::firmware", BadInput,
@@ -15,14 +16,16 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `asmpatch flash`";
     "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
     "asmpatch::backup::io", BadInput,
-        "check the folder's name, and that you may use it; a new backup also needs room on the disk. No partial backup is \
-         left";
+        "check the name, and that you may read it: a backup is a folder with a backup.toml in it";
     "asmpatch::backup::manifest", BadInput,
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
     "asmpatch::backup::no_block", Refused,
         "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
          the commands that give it firmware, with the backups that may be its own";
     "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::save", BadInput,
+        "make room on its disk, and check that you may write there, or name another folder, with `asmpatch backup -o DIR` or \
+         with `--backup-dir DIR`. No partial backup is left";
     "asmpatch::backup::unsteady_block", Device,
         "nothing was written; try another cable and port, without a hub, and run the command again";
     "asmpatch::backup::unusable", CheckFailed,
@@ -149,17 +152,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "another program wrote to it, or another unit is on the same port now. Nothing was written: run the command \
          again";
     "asmpatch::flash::clone", Refused,
-        "one host can't tell two units with one identity apart: give this one a serial number of its own (`flash \
-         --serial TEXT`, `config set serial=TEXT`), or leave out `--config-from` to keep its own. `--clone-identity` \
-         writes it all the same. Nothing was written";
+        "one host can't tell two units with one identity apart: `asmpatch flash FILE` keeps this one's own, and \
+         `asmpatch flash FILE --serial TEXT` or `asmpatch config set serial=TEXT` gives it a new serial number. \
+         `--clone-identity` writes it all the same. Nothing was written";
     "asmpatch::flash::declined", Refused, "nothing was written; answer `y` to write";
     "asmpatch::flash::neighbours", Refused,
         "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
     "asmpatch::flash::no_backup", Refused,
-        "nothing was written, because the firmware and the settings in its flash would be lost. If you have an \
-         earlier backup, add `--config-from DIR --no-backup`: the unit keeps its identity. `--no-backup` alone gives \
-         it the configuration blocks that any unit gets";
+        "nothing was written, because the firmware and the settings in its flash would be lost. With an earlier backup \
+         of it, `asmpatch restore DIR --no-backup` or `asmpatch flash FILE --config-from DIR --no-backup` keeps its \
+         identity. `asmpatch flash FILE --no-backup` gives it the configuration blocks that any unit gets";
     "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
     "asmpatch::flash::not_rewritable", Refused,
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
@@ -173,8 +176,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
          it. Nothing was written";
     "asmpatch::flash::own_backup", Refused,
-        "nothing was written, because the unit's own identity would be lost for good. `--config-from DIR` gives it \
-         the backup's blocks. If none of the backups is this unit's, `--clone-identity` writes the known ones";
+        "nothing was written, because the unit's own identity would be lost for good. `asmpatch flash FILE \
+         --config-from DIR` gives it the backup's blocks. If none of the backups is this unit's, `--clone-identity` \
+         writes the known ones";
     "asmpatch::flash::several", Refused,
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id", Refused,

@@ -32,6 +32,7 @@ use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, recovery, show, summary};
 use crate::cli::bench::self_test;
+use crate::cli::backup_place;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
@@ -373,6 +374,7 @@ impl<'a> WritingSession<'a> {
         let is_attended = !self.args.yes && std::io::stderr().is_terminal();
         let options = |location: &Location| FlashOptions {
             backup_into: self.backup_into.as_deref().map(Path::to_owned),
+            backup_elsewhere: backup_place::elsewhere(),
             return_deadline: come_back,
             // Nobody can plug in a virtual unit again, and nobody who sees no messages will plug in a real one.
             replug_deadline: if is_attended && !location.is_virtual() { replug } else { Duration::ZERO },

@@ -114,9 +114,8 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
     let (serial, from_backup) = match job.origin.command {
         WritingCommand::Config => ("serial=TEXT", ""),
-        WritingCommand::Flash | WritingCommand::Restore => {
-            ("--serial TEXT", ", `--config-from DIR` the one in its backup")
-        }
+        WritingCommand::Flash => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
+        WritingCommand::Restore => ("asmpatch config set serial=TEXT", ""),
     };
     if !plan.has_own_serial() {
         notes.push(format!(

@@ -1,6 +1,11 @@
 //! Writes the accepted units: each by itself, or all or none.
 
+use std::borrow::Cow;
+use std::path::Path;
+
+use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::{Carried, Refusal};
+use crate::flash::error::FlashError;
 use crate::flash::fitting::FittingBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
@@ -13,7 +18,7 @@ use super::own_backup;
 use super::prepared::UnitOutcome;
 use super::recovery::{FlashFailure, InvokedCommand};
 use super::screen::UnitProgress;
-use crate::cli::log;
+use crate::cli::{backup_place, log};
 
 /// What the writes of one run share.
 pub struct Writing<'a> {
@@ -57,6 +62,19 @@ impl UnitWork<'_> {
     fn prepare<'b>(&'b mut self, interrupt: Interrupt<'b>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
         run::prepare(self.port, self.plan, &self.options, &mut self.progress, interrupt)
     }
+}
+
+/// Returns the command to print again. If the backup could not be saved, it names a folder that has room for one: with
+/// the same folder it would fail again.
+fn with_room<'a>(origin: &'a InvokedCommand, error: &FlashError) -> Cow<'a, InvokedCommand> {
+    let FlashError::Folder(BackupFolderError::Save { path, .. } | BackupFolderError::Exists(path)) = error else {
+        return Cow::Borrowed(origin);
+    };
+    let whole = |path: &Path| path.canonicalize().ok();
+    let failed = path.parent().and_then(whole);
+    let mut others = backup_place::elsewhere().into_iter().filter(|folder| failed.is_none() || whole(folder) != failed);
+    let backup = others.find(|folder| backup_folder::has_room(folder)).map(|folder| backup_place::option(&folder));
+    backup.map_or(Cow::Borrowed(origin), |option| Cow::Owned(InvokedCommand { backup: vec![option], ..origin.clone() }))
 }
 
 impl Writing<'_> {
@@ -121,7 +139,8 @@ impl Writing<'_> {
                 let has_own_blocks = report.backup.is_some() || self.origin.config_from.is_some();
                 let backups = if has_own_blocks { &[] } else { end.backups };
                 let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.location, self.library);
-                let failure = FlashFailure::new(*stopped, self.origin, end.carried, &offers);
+                let origin = with_room(self.origin, &stopped.error);
+                let failure = FlashFailure::new(*stopped, &origin, end.carried, &offers);
                 UnitOutcome::Stopped(report, failure.with_options(self.suffix))
             }
         };

@@ -12,9 +12,17 @@ pub(super) const FORMAT: u32 = 1;
 /// Reasons a backup could not be written or read.
 #[derive(Debug, Error)]
 pub enum BackupFolderError {
-    /// The system reported an error.
+    /// The system could not read a file or folder.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The system could not save a backup.
     #[error("cannot {doing} {}", path.display())]
-    Io {
+    Save {
         /// The failed operation.
         doing: &'static str,
         /// The file or folder.
@@ -72,7 +80,8 @@ pub enum BackupFolderError {
 }
 
 asm2464::coded!(BackupFolderError {
-    Io => "asmpatch::backup::io",
+    Read => "asmpatch::backup::io",
+    Save => "asmpatch::backup::save",
     Exists => "asmpatch::backup::exists",
     Manifest => "asmpatch::backup::manifest",
     Format => "asmpatch::backup::format",

@@ -67,7 +67,7 @@ fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
         fs::write(&path, &bytes).unwrap();
         assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name} short");
         fs::remove_file(&path).unwrap();
-        assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name} missing");
+        assert!(matches!(load(&folder), Err(BackupFolderError::Read { .. })), "{name} missing");
     }
 }
 
@@ -89,7 +89,7 @@ fn a_manifest_is_read_strictly() {
     assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
     assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
     assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));
-    assert!(matches!(load(home.path()), Err(BackupFolderError::Io { .. })));
+    assert!(matches!(load(home.path()), Err(BackupFolderError::Read { .. })));
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn a_backup_whose_files_do_not_end_is_refused() {
         save(&sample_backup(), &folder).unwrap();
         fs::remove_file(folder.join(name)).unwrap();
         std::os::unix::fs::symlink("/dev/zero", folder.join(name)).unwrap();
-        assert!(matches!(load(&folder), Err(BackupFolderError::Io { .. })), "{name}");
+        assert!(matches!(load(&folder), Err(BackupFolderError::Read { .. })), "{name}");
     }
 }
 
@@ -146,5 +146,5 @@ fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
     assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
     assert!(found[0].written.is_some());
     // A folder that can't be read is no folder without backups.
-    assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Io { .. })));
+    assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Read { .. })));
 }

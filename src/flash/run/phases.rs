@@ -64,6 +64,7 @@ pub fn prepare<'a>(
         report,
         left: Left::Untouched,
         during: FlashStep::Open,
+        backup: None,
         slot: None,
         protection: None,
     };
@@ -90,7 +91,8 @@ impl Opened<'_, Confirmed> {
     /// [`Stopped`], with the state that the unit is left in.
     pub fn write(self) -> Result<FlashReport, Box<Stopped>> {
         let Self { run, port, access, before, .. } = self;
-        let (run, ()) = run.stage(|run| run.write(port, access, &before))?;
+        let (mut run, ()) = run.stage(|run| run.write(port, access, &before))?;
+        run.keep_backup_for_commands();
         Ok(run.report)
     }
 }
@@ -113,6 +115,10 @@ impl Run<'_> {
         match fenced(|| work(&mut self)).unwrap_or_else(|panicked| Err(panicked.into())) {
             Ok(done) => Ok((self, done)),
             Err(error) => {
+                // Nothing needs the backup of a unit that is as it was: its next run makes another one.
+                if self.left != Left::Untouched {
+                    self.keep_backup_for_commands();
+                }
                 let Self { report, left, during, .. } = self;
                 Err(Box::new(Stopped { error, during, left, report }))
             }
@@ -151,6 +157,7 @@ impl Run<'_> {
         }
         self.check_identity(port)?;
         self.check_blocks(access)?;
+        self.keep_backup()?;
         // The last place to stop before the unit is complete again.
         Ok(self.interrupt.check()?)
     }

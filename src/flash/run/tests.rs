@@ -1,7 +1,9 @@
 //! Runs against a unit in memory, for behaviour that a virtual unit does not have: flash that loses what is written,
 //! and a unit that comes back late, as another, or not at all.
 
+mod backups;
 mod phases;
+mod registers;
 mod restart;
 mod stops;
 
@@ -25,6 +27,10 @@ use super::*;
 enum Quirk {
     /// One written bit is lost.
     Corrupt,
+    /// One bit is misread.
+    Misread,
+    /// A block's bytes from 1 to 3 pass through the flash's status and ID.
+    StatusInBuffer,
     /// The unit is gone.
     Vanish,
     /// MEDIUM ERROR.
@@ -152,7 +158,7 @@ impl Transport for Wire {
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread | Quirk::StatusInBuffer) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -163,6 +169,7 @@ impl Transport for Wire {
             }
             (0xE0, DataPhase::In(buffer)) => {
                 buffer.copy_from_slice(&unit.blocks[block]);
+                buffer[40] ^= u8::from(quirk == Some(Quirk::Misread));
                 buffer.len()
             }
             (0xE1, DataPhase::Out(bytes)) => {
@@ -172,8 +179,10 @@ impl Transport for Wire {
                     unit.flash.iter_mut().for_each(|part| part.fill(0xFF));
                 }
                 unit.blocks[block].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
-                if quirk == Some(Quirk::Corrupt) {
-                    unit.blocks[block][40] ^= 4;
+                match quirk {
+                    Some(Quirk::Corrupt) => unit.blocks[block][40] ^= 4,
+                    Some(Quirk::StatusInBuffer) => unit.blocks[block][1..4].copy_from_slice(&[0xEF, 0x60, 0x13]),
+                    _ => {}
                 }
                 bytes.len()
             }
@@ -305,7 +314,8 @@ fn rig(running: Option<Image>) -> Rig {
     .unwrap();
     let home = tempfile::tempdir().unwrap();
     let options = FlashOptions {
-        backup_into: (state == BridgeState::Vendor).then(|| home.path().to_owned()),
+        backup_into: (state == BridgeState::Vendor).then(|| home.path().join("backups")),
+        backup_elsewhere: vec![home.path().join("elsewhere")],
         return_deadline: Duration::ZERO,
         replug_deadline: Duration::ZERO,
         rewrite: false,
@@ -382,6 +392,18 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
 }
 
 #[test]
+fn what_is_not_compared_of_a_block_is_not_called_the_same() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE1, 2, Quirk::StatusInBuffer)]);
+    let report = rig.run().unwrap();
+    let results = [BlockIndex::Zero, BlockIndex::One].map(|index| {
+        let step = FlashStep::ReadBackBlock(index).to_string();
+        report.steps.iter().find(|done| done.step == step).unwrap().result.as_str()
+    });
+    assert_eq!(results[0], "the same");
+    assert!(results[1].starts_with("the same from byte 4 on; bytes 0 to 3 came back changed"), "{results:?}");
+}
+
+#[test]
 fn a_command_that_times_out_or_fails_in_the_flash_is_tried_again() {
     for quirk in [Quirk::Silent, Quirk::Medium] {
         for opcode in [0xE1, 0xE3, 0xE2] {
@@ -412,6 +434,20 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Changed("configuration")));
     assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+}
+
+#[test]
+fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_before_the_first_write() {
+    // The first two readings are compared with the plan. Then the backup takes two of each block.
+    for misread in [[3, 4], [5, 6]] {
+        let misread = misread.map(|nth| (0xE0, nth, Quirk::Misread));
+        let mut rig = rig(Some(sample_image(1))).with(&misread);
+        let stopped = rig.stopped();
+        assert!(matches!(stopped.error, FlashError::Changed("configuration")), "{stopped:?}");
+        assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup));
+        assert_eq!(rig.count(0xE1), 0);
+        assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "nothing to rely on is there");
+    }
 }
 
 #[test]

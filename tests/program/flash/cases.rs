@@ -67,6 +67,7 @@ impl Rig {
     pub fn options(&self, backup: bool) -> FlashOptions {
         FlashOptions {
             backup_into: backup.then(|| self.home.path().to_owned()),
+            backup_elsewhere: Vec::new(),
             return_deadline: Duration::from_secs(5),
             replug_deadline: Duration::ZERO,
             rewrite: false,

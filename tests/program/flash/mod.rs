@@ -1,5 +1,6 @@
 //! Backup, flash and restore on a virtual unit, with every fault that it supports.
 
+mod backups;
 mod cases;
 mod config;
 mod identity;

@@ -60,6 +60,14 @@ fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_ca
 }
 
 #[test]
+fn a_unit_that_was_in_its_boot_loader_and_has_left_it_runs_what_was_written() {
+    let mut rig = rig(None);
+    rig.port.has_switch = true;
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power, rig.port.cycles), (Some(Runs::Written), false, 1));
+}
+
+#[test]
 fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success() {
     let mut rig = rig(None).returning(None);
     rig.port.has_switch = true;

@@ -1,0 +1,88 @@
+//! What happens to a backup's folder while the unit is written.
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+/// Something that befalls the backup's folder.
+#[derive(Debug, Clone, Copy)]
+enum Mishap {
+    Moved,
+    Damaged,
+    /// A file has taken the place of the folder of backups.
+    Replaced,
+}
+
+impl Mishap {
+    fn befall(self, home: &Path) {
+        let backups = home.join("backups");
+        let folder = fs::read_dir(&backups).unwrap().next().unwrap().unwrap().path();
+        match self {
+            Self::Moved => fs::rename(folder, home.join("moved")).unwrap(),
+            Self::Damaged => fs::write(folder.join("config-1.bin"), [0; CONFIG_BLOCK_LEN]).unwrap(),
+            Self::Replaced => {
+                fs::rename(&backups, home.join("moved")).unwrap();
+                fs::write(backups, b"in the way").unwrap();
+            }
+        }
+    }
+
+    /// Runs the rig, and lets this happen when a step begins.
+    fn during(self, step: FlashStep, rig: &mut Rig) -> Result<FlashReport, Box<Stopped>> {
+        let home = rig.home.path().to_owned();
+        let mut watching = |event: FlashEvent<'_>| {
+            if matches!(event, FlashEvent::Begin(begun) if begun == step) {
+                self.befall(&home);
+            }
+        };
+        run(&mut rig.port, &rig.plan, &rig.options, &mut watching, Interrupt::watching(&rig.interrupt))
+    }
+}
+
+/// The folder of the report's backup, which must be the unit's as it was.
+fn restorable(report: &FlashReport) -> &Path {
+    let folder = report.backup.as_deref().unwrap();
+    let backup = backup_folder::load(folder).unwrap();
+    assert_eq!(backup.firmware().unwrap(), sample_image(1));
+    assert_eq!(&backup.blocks[0], own_block(UsbId::STOCK).bytes());
+    let told = report.steps.iter().any(|step| !step.done && step.result.contains(&folder.display().to_string()));
+    assert!(told, "{:?}", report.steps);
+    folder
+}
+
+#[test]
+fn a_backup_that_goes_before_the_first_erase_or_during_the_write_is_saved_again_and_named() {
+    for (mishap, name) in [(Mishap::Moved, "backups"), (Mishap::Damaged, "backups"), (Mishap::Replaced, "elsewhere")] {
+        for step in [FlashStep::Confirm, FlashStep::WritePart(Part::One)] {
+            let mut lost = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Vanish)]);
+            let stopped = mishap.during(step, &mut lost).unwrap_err();
+            assert_eq!(stopped.left, Left::Incomplete, "{mishap:?} {step}: {stopped:?}");
+            let place = lost.home.path().join(name);
+            assert_eq!(restorable(&stopped.report).parent(), Some(&*place), "{mishap:?} {step}");
+
+            let mut written = rig(Some(sample_image(1)));
+            restorable(&mishap.during(step, &mut written).unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_unit_whose_backup_is_gone_and_can_not_be_saved_again_is_not_erased() {
+    let mut rig = rig(Some(sample_image(1)));
+    rig.options.backup_elsewhere.clear();
+    let stopped = Mishap::Replaced.during(FlashStep::Confirm, &mut rig).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Folder(_)), "{stopped:?}");
+    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+}
+
+#[test]
+fn a_backup_that_can_not_be_saved_again_stays_named_since_it_may_have_been_moved() {
+    let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Vanish)]);
+    rig.options.backup_elsewhere.clear();
+    let stopped = Mishap::Replaced.during(FlashStep::WritePart(Part::One), &mut rig).unwrap_err();
+    assert_eq!(stopped.left, Left::Incomplete);
+    assert!(stopped.report.backup.unwrap().starts_with(rig.home.path().join("backups")));
+    let last = stopped.report.steps.last().unwrap();
+    assert!(!last.done && last.result.contains("can't be saved again"), "{last:?}");
+}

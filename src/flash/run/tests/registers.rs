@@ -1,0 +1,152 @@
+//! Runs through registers, on units in memory.
+
+use asm2464::firmware::FlashAddress;
+use asm2464_chip::mcu::SpiFlash as _;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
+
+use super::*;
+
+/// A port at which another unit takes the first one's place.
+struct Exchanged {
+    units: [VirtualPort; 2],
+    /// Whether the other one is there.
+    is_other: Arc<AtomicBool>,
+    /// Whether nothing is there until somebody waits for the unit.
+    has_gap: bool,
+}
+
+impl Exchanged {
+    fn now(&mut self) -> &mut VirtualPort {
+        &mut self.units[usize::from(self.is_other.load(Ordering::Relaxed))]
+    }
+
+    fn there(&mut self) -> Result<Attached, PortError> {
+        let is_other = self.is_other.load(Ordering::Relaxed);
+        let attached = self.now().attached()?;
+        // Like the newer builds of open firmware, which take the serial number from the chip.
+        Ok(Attached { serial: if is_other { "other chip" } else { "chip" }.to_owned(), ..attached })
+    }
+}
+
+impl Port for Exchanged {
+    fn location(&self) -> Location {
+        "9-9".parse().unwrap()
+    }
+
+    fn attached(&mut self) -> Result<Attached, PortError> {
+        if self.is_other.load(Ordering::Relaxed) && self.has_gap {
+            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+        }
+        self.there()
+    }
+
+    fn speed(&mut self) -> Result<BusSpeed, PortError> {
+        self.now().speed()
+    }
+
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+        self.now().open()
+    }
+
+    fn open_control(&mut self) -> Result<OpenBridge, PortError> {
+        self.now().open_control()
+    }
+
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+        self.there().map(Some)
+    }
+}
+
+fn open_unit(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(&format!("factory = 'open'\n{scenario}")).unwrap();
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
+}
+
+fn cells(unit: &SharedUnit) -> Vec<u8> {
+    unit.lock().flash().get(FlashAddress(0), SLOT_LEN).unwrap().to_vec()
+}
+
+fn plan(port: &mut dyn Port, image: &Image) -> FlashPlan {
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
+    FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap()
+}
+
+fn options() -> FlashOptions {
+    FlashOptions { return_deadline: Duration::from_millis(200), ..rig(None).options }
+}
+
+#[test]
+fn a_unit_that_takes_the_place_of_the_one_that_is_written_is_left_alone() {
+    for has_gap in [false, true] {
+        let is_other = Arc::new(AtomicBool::new(false));
+        let mut port = Exchanged { units: [open_unit(""), open_unit("")], is_other: is_other.clone(), has_gap };
+        let [first, other] = [0, 1].map(|at: usize| port.units[at].unit().clone());
+        let before = cells(&other);
+        let plan = plan(&mut port, &practice::image());
+        let mut exchange = |event: FlashEvent<'_>| {
+            if matches!(event, FlashEvent::Begin(FlashStep::WriteSectors)) {
+                first.lock().unplug();
+                is_other.store(true, Ordering::Relaxed);
+            }
+        };
+        let stopped = run(&mut port, &plan, &options(), &mut exchange, Interrupt::never()).unwrap_err();
+        assert!(matches!(stopped.error, FlashError::Registers(_)), "{has_gap}: {stopped:?}");
+        assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WriteSectors), "{has_gap}");
+        assert!(cells(&other) == before, "{has_gap}: the other unit was written");
+    }
+}
+
+#[test]
+fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\nstuck-sector = 0x0\n");
+    let plan = plan(&mut port, &practice::image());
+    let stopped = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap_err();
+    assert_eq!(stopped.left, Left::Incomplete, "{stopped:?}");
+    assert_eq!(port.unit().lock().flash().status(), 0, "the boot loader may not clear it");
+    let last = stopped.report.steps.last().unwrap();
+    assert!(!last.done && last.result.contains("protection stays cleared"), "{last:?}");
+}
+
+#[test]
+fn a_flash_that_has_everything_already_is_read_and_not_written() {
+    let mut port = open_unit("");
+    let before = cells(port.unit());
+    let plan = plan(&mut port, &practice::open_image());
+    let report = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap();
+    let compared = report.steps.iter().find(|step| step.step == FlashStep::Compare.to_string()).unwrap();
+    assert_eq!(compared.result, "0 of 32 sectors differ");
+    assert!(cells(port.unit()) == before);
+}
+
+#[test]
+fn what_reads_back_differently_is_written_again_and_given_up_the_third_time() {
+    for times in [1, 3] {
+        let mut port = open_unit("");
+        let unit = port.unit().clone();
+        let plan = plan(&mut port, &practice::image());
+        let at = (0x1000..0xFF00).find(|at| plan.file[*at] != 0).unwrap();
+        let (mut losses, mut compared) = (times, Vec::new());
+        let mut wearing = |event: FlashEvent<'_>| match event {
+            FlashEvent::Begin(FlashStep::ReadBack(Part::One)) if losses > 0 => {
+                losses -= 1;
+                unit.lock().flash_mut().program(FlashAddress(at as u32 + 0x100), &[0]).unwrap();
+            }
+            FlashEvent::End(FlashStep::Compare, text) => compared.push(text.to_owned()),
+            _ => {}
+        };
+        let options = FlashOptions { rewrite: true, ..options() };
+        let outcome = run(&mut port, &plan, &options, &mut wearing, Interrupt::never());
+        // Only the first time is everything written.
+        assert_eq!(compared[..2], ["32 of 32 sectors differ", "2 of 32 sectors differ"]);
+        assert_eq!(compared.len(), times.max(2));
+        match outcome {
+            Ok(_) => assert_eq!(times, 1),
+            Err(stopped) => {
+                assert!(matches!(stopped.error, FlashError::PartDiffers { attempts: 3, .. }), "{stopped:?}");
+                assert_eq!((times, stopped.left), (3, Left::Complete));
+            }
+        }
+    }
+}

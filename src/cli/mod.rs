@@ -44,7 +44,7 @@ mod restore;
 mod run;
 mod settings;
 mod table;
-pub(crate) mod terminal;
+mod terminal;
 mod udev;
 mod unpatch;
 mod verify;
@@ -67,9 +67,8 @@ use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
 use self::log::LogArgs;
-pub(crate) use self::print::has_json;
-pub(crate) use self::reset::tell_ports_left_off;
 use self::settings::{ColorChoice, ConfigFile, Settings};
+use crate::interrupt::{self, FrontEnd};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
@@ -207,6 +206,12 @@ fn run_reported() -> Result<Exit, clap::Error> {
     }
     let settings = loaded.as_ref().ok().cloned().unwrap_or_default();
     let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json, settings);
+    interrupt::serve(FrontEnd {
+        first: flash::held::tell_how_to_stop,
+        last: last_words,
+        has_result: print::has_json,
+        may_pause: flash::held::is_empty,
+    });
     let mut log = None;
     let outcome = loaded.and_then(|_| {
         // Start the log before anything else: a file that can't be written stops the command.
@@ -219,6 +224,13 @@ fn run_reported() -> Result<Exit, clap::Error> {
     });
     drop(log);
     Ok(exit)
+}
+
+/// Says what a process leaves behind that ends at a second Ctrl-C.
+fn last_words() {
+    terminal::clear();
+    flash::held::tell();
+    reset::tell_ports_left_off();
 }
 
 /// Whether the subcommand, or the one below it, has a `--json` option and it was given.

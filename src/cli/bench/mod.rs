@@ -287,7 +287,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         false => args.device.port.choose(recording.capture())?,
     };
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
-    bar.enable_steady_tick(Duration::from_millis(120));
+    terminal::keep_drawn(&bar, Duration::from_millis(120));
     if let Some(duration) = args.soak {
         return soak::run(args, duration, chosen, &bar);
     }

@@ -1,5 +1,7 @@
 //! What a run is going to write, and each unit as far as it has come.
 
+use std::sync::Arc;
+
 use asm2464_host::bridge::Port;
 use asmpatch_core::failure::AnyFailure;
 use asmpatch_core::flash::decide::{Carried, Subject, Terms};
@@ -56,7 +58,7 @@ pub enum UnitOutcome {
     /// It was written.
     Written(FlashReport),
     /// Writing it stopped.
-    Stopped(FlashReport, FlashFailure),
+    Stopped(FlashReport, Arc<FlashFailure>),
 }
 
 impl PreparedUnit {

@@ -1,28 +1,22 @@
 //! Writes the accepted units: each by itself, or all or none.
 
+use std::sync::Arc;
+
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
-use asmpatch_core::flash::decide::{Carried, Refusal};
-use asmpatch_core::flash::fitting::FittingBackup;
+use asmpatch_core::flash::decide::Refusal;
 use asmpatch_core::flash::plan::FlashPlan;
 use asmpatch_core::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
-use asmpatch_core::patch::Library;
 
 use super::at_once::at_once;
-use super::own_backup;
+use super::held::HeldUnit;
 use super::prepared::UnitOutcome;
-use super::recovery::{FlashFailure, InvokedCommand};
+use super::recovery::{FlashFailure, Standing, Ways};
 use super::screen::UnitProgress;
 use crate::cli::log;
 
 /// What the writes of one run share.
-pub struct Writing<'a> {
-    /// The command, for printing it again.
-    pub origin: &'a InvokedCommand,
-    /// The patches by which images are recognised.
-    pub library: &'a Library,
-    /// Appended to each command that is printed.
-    pub suffix: &'a str,
+pub struct Writing {
     /// Stops the units at their next safe place.
     pub interrupt: Interrupt<'static>,
     /// Whether log lines name their unit.
@@ -45,10 +39,10 @@ pub struct UnitWork<'a> {
 pub struct UnitEnd<'a> {
     /// The unit's port.
     pub location: &'a Location,
-    /// What the commands printed later need to repeat.
-    pub carried: &'a Carried,
-    /// The earlier backups that may be its own.
-    pub backups: &'a [FittingBackup],
+    /// What brings it back, if it stops.
+    pub ways: Ways,
+    /// What is said of it if the process ends now.
+    pub held: HeldUnit,
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
 }
@@ -59,7 +53,7 @@ impl UnitWork<'_> {
     }
 }
 
-impl Writing<'_> {
+impl Writing {
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
     pub fn each(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
         at_once(units, &|(mut work, end): (UnitWork<'_>, UnitEnd<'_>)| {
@@ -105,6 +99,7 @@ impl Writing<'_> {
             match unit {
                 Ok(unit) => {
                     let refusal = Refusal::AllOrNone { device: end.location.to_string(), because: because.clone() };
+                    end.held.let_go();
                     *end.outcome = UnitOutcome::Spared(unit.release(), refusal.into());
                 }
                 Err(stopped) => self.finish(end, Err(stopped)),
@@ -115,14 +110,15 @@ impl Writing<'_> {
 
     fn finish(&self, end: UnitEnd<'_>, written: Result<FlashReport, Box<Stopped>>) {
         *end.outcome = match written {
-            Ok(report) => UnitOutcome::Written(report),
+            Ok(report) => {
+                end.held.let_go();
+                UnitOutcome::Written(report)
+            }
             Err(stopped) => {
-                let report = stopped.report.clone();
-                let has_own_blocks = report.backup.is_some() || self.origin.config_from.is_some();
-                let backups = if has_own_blocks { &[] } else { end.backups };
-                let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.location, self.library);
-                let failure = FlashFailure::new(*stopped, self.origin, end.carried, &offers);
-                UnitOutcome::Stopped(report, failure.with_options(self.suffix))
+                let standing = Standing::from(&*stopped);
+                let failure = Arc::new(FlashFailure::new(stopped.error, standing, &end.ways));
+                end.held.has_stopped(&failure);
+                UnitOutcome::Stopped(stopped.report, failure)
             }
         };
     }

@@ -26,7 +26,7 @@ use asmpatch_core::flash::run::{FlashReport, Stopped, run};
 use asmpatch_core::flash::slot::{SLOT_LEN, Slot};
 use asmpatch_core::patch::Patched;
 
-use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
+use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, Standing, Ways, WritingCommand};
 
 use crate::flash::cases::{Rig, patched};
 

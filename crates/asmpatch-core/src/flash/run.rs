@@ -122,6 +122,13 @@ impl Run<'_> {
         self.observer.event(FlashEvent::Begin(step));
     }
 
+    /// Notes the unit's state, before the command that changes it is sent.
+    fn stands(&mut self, left: Left) {
+        self.left = left;
+        let FlashReport { location, backup, .. } = &self.report;
+        self.observer.event(FlashEvent::Stands { left, location, backup: backup.as_deref() });
+    }
+
     fn end(&mut self, step: FlashStep, result: &str) {
         self.record(step, result, true);
         self.observer.event(FlashEvent::End(step, result));
@@ -189,6 +196,7 @@ impl Run<'_> {
             self.slot = Some(Slot::of([zero, one], &backup.parts.concat()));
         }
         self.report.backup = Some(saved.folder);
+        self.stands(self.left);
         Ok(())
     }
 
@@ -217,7 +225,7 @@ impl Run<'_> {
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, "the same");
         }
-        self.left = Left::Verified;
+        self.stands(Left::Verified);
         Ok(())
     }
 }

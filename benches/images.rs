@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
-use asmpatch_core::patch::{Expectations, PatchSet, Selection, verify};
+use asmpatch::patch::{Expectations, PatchSet, Selection, verify};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 fn image() -> Image {

@@ -20,7 +20,7 @@ use asm2464::sram::{SECTOR_LEN, SRAM_LEN};
 use asm2464::tlp::Tlp;
 use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SramTransfer};
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge};
-use asmpatch_core::unit::{self, Selector};
+use asmpatch::unit::{self, Selector};
 
 const GPU_BUS: u8 = 1;
 const BAR0: u16 = 0x10;

@@ -13,7 +13,7 @@ use std::time::Duration;
 use asm2464::TransportKind;
 use asm2464::scsi::{Command, XdataAddress};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
-use asmpatch_core::unit::{self, Selector};
+use asmpatch::unit::{self, Selector};
 
 const LEN: u8 = 255;
 const TIMEOUT: Duration = Duration::from_secs(5);

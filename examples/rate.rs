@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use asm2464::TransportKind;
 use asm2464::scsi::ResetMode;
 use asm2464_host::bridge::Transport;
-use asmpatch_core::unit::{self, Selector};
+use asmpatch::unit::{self, Selector};
 use plain::{BLOCK, EXPENDABLE, Kind, SPAN, Stream};
 
 const TIMEOUT: Duration = Duration::from_secs(20);

@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn main() -> Result<(), Box<dyn Error>> {
     use asm2464_dock::virtual_unit::usbredir::{Listener, serve};
 
-    use asmpatch::interrupt;
+    use asmpatch::cli::interrupt;
 
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (address, command_us) = match &arguments[..] {

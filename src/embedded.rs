@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use asmpatch_core::devices::{Devices, DevicesError};
-use asmpatch_core::fetch::{ManifestError, Manifests};
-use asmpatch_core::patch::{Library, LibraryError};
+use crate::devices::{Devices, DevicesError};
+use crate::fetch::{ManifestError, Manifests};
+use crate::patch::{Library, LibraryError};
 
 /// Names a data file for messages, and embeds its text.
 macro_rules! data {
@@ -52,7 +52,7 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use asmpatch_files::file::toml_files;
+    use asm2464_dock::files::file::toml_files;
 
     use super::*;
 

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
+use crate::flash::backup::BackedUpUnit;
+use crate::flash::backup_folder;
+use crate::flash::open_image::OpenImage;
+use crate::flash::progress::FlashStep;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::ImageError;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::backup::BackedUpUnit;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::open_image::OpenImage;
-use asmpatch_core::flash::progress::FlashStep;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -18,7 +18,7 @@ use super::device::PortArgs;
 use super::flash::Screen;
 use super::print;
 use crate::cli::errors::Exit;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Save a unit's configuration blocks and firmware, with digests.
 ///

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::shell;
+use crate::unit::Selector;
 use asm2464_host::bridge::Location;
-use asmpatch_core::shell;
-use asmpatch_core::unit::Selector;
 use clap::ArgMatches;
 
 /// Whether each unit that the command line names is virtual.

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::bench::Path;
+use crate::failure::AnyFailure;
 use asm2464::firmware::{ConfigField, FieldKind};
-use asmpatch_core::bench::Path;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_files::atomic;
-use asmpatch_files::file;
+use asm2464_dock::files::atomic;
+use asm2464_dock::files::file;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};

@@ -3,9 +3,9 @@
 pub(super) mod get;
 mod set;
 
+use crate::failure::AnyFailure;
+use crate::flash::blocks::UnitBlocks;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::blocks::UnitBlocks;
 use thiserror::Error;
 
 use super::context::Context;

@@ -3,12 +3,12 @@
 use std::error::Error;
 use std::io::IsTerminal;
 
+use crate::failure::AnyFailure;
+use crate::unit::OpenError;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::interrupt::Interrupted;
 use asm2464_host::usb::sysfs::TunnelledDevice;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::OpenError;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 

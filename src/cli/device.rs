@@ -1,16 +1,16 @@
 //! The options that select a unit, shared by every command that talks to one.
 
+use crate::failure::AnyFailure;
+use crate::unit::{self, Chosen, Selector};
 use asm2464::TransportKind;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::record::Recorder;
 use asm2464_host::bridge::Port;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{self, Chosen, Selector};
 use clap::ValueEnum;
 
 use super::known::KnownUnits;
 use super::pcap::{PcapArgs, Recording};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// The value of a `--device` that names a unit to change.
 pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";

@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{CodeAddress, Image, known_routines};
 use asm2464_chip::code::elf_of_image;
 use asm2464_chip::disasm::{self, Line};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_files::atomic;
+use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;

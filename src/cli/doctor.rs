@@ -9,16 +9,16 @@ mod tests;
 use std::fs;
 use std::path::PathBuf;
 
+use crate::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
+use crate::failure::AnyFailure;
+use crate::record::{self, ReportedRecord};
+use crate::shell;
+use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
+use asm2464_dock::files::atomic;
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
-use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, examine};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::record::{self, ReportedRecord};
-use asmpatch_core::shell;
-use asmpatch_core::unit::{self, Selector};
-use asmpatch_files::atomic;
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
@@ -31,7 +31,7 @@ use super::known::PatchDirs;
 use super::list::tunnelled_note;
 use super::{output, print};
 use crate::cli::errors::Exit;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///

@@ -4,13 +4,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::failure::AnyFailure;
+use crate::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::FirmwareVersion;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::{Acquired, Cache, DEFAULT_IMAGE, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
-use asmpatch_files::atomic;
-use asmpatch_files::file;
+use asm2464_dock::files::atomic;
+use asm2464_dock::files::file;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
@@ -20,7 +20,7 @@ use super::errors::Exit;
 use super::output::{self, OutputError};
 use super::settings::TIMEOUT_S;
 use super::{print, terminal};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Download a vendor image and verify it.
 ///

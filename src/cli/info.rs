@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
+use crate::flash::open_image::OpenImage;
+use crate::patch::{self, Identified, PatchSet, Selection};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::open_image::OpenImage;
-use asmpatch_core::patch::{self, Identified, PatchSet, Selection};
 use serde::Serialize;
 
 use super::context::Context;

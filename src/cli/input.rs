@@ -4,13 +4,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::failure::AnyFailure;
+use crate::patch::Receipt;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{Image, ImageError, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::patch::Receipt;
-use asmpatch_files::file;
+use asm2464_dock::files::file;
 use thiserror::Error;
 
 use super::output;
@@ -125,7 +125,7 @@ pub fn read_text(path: &Path) -> Result<String, InputError> {
 /// the commands that check an image and those that write it must not differ about that.
 ///
 /// # Errors
-/// [`InputError`], and [`asmpatch_core::patch::ReceiptError`].
+/// [`InputError`], and [`asmpatch::patch::ReceiptError`].
 pub fn receipt_of(image: &Path, named: Option<&Path>) -> Result<Option<Receipt>, AnyFailure> {
     let beside = output::receipt_path(image);
     let path = match named {

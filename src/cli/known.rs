@@ -5,14 +5,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::devices::Devices;
+use crate::failure::AnyFailure;
+use crate::fetch::{Cache, CacheError, Manifests};
+use crate::patch::{Library, Patch, Receipt};
+use crate::shell;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::UsbId;
 use asm2464_chip::practice;
-use asmpatch_core::devices::Devices;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::{Cache, CacheError, Manifests};
-use asmpatch_core::patch::{Library, Patch, Receipt};
-use asmpatch_core::shell;
 
 use super::context::Context;
 use super::input;

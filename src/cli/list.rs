@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
+use crate::devices::{Devices, KnownDevice};
+use crate::failure::AnyFailure;
+use crate::flash::access::Access;
+use crate::flash::firmware_kind::RunningFirmware;
+use crate::flash::identity::shared_serials;
+use crate::flash::observe::Running;
+use crate::patch::Library;
+use crate::shell;
+use crate::unit::{self, OpenError, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice};
-use asmpatch_core::devices::{Devices, KnownDevice};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::flash::identity::shared_serials;
-use asmpatch_core::flash::observe::Running;
-use asmpatch_core::patch::Library;
-use asmpatch_core::shell;
-use asmpatch_core::unit::{self, OpenError, Selector};
 use serde::Serialize;
 
 use super::by_hand::{self, OTHER_PORT};
@@ -26,7 +26,7 @@ use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
 use super::print;
 use crate::cli::errors::{Exit, help};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// List every unit on the system: firmware, maker, link, and what is behind it.
 ///

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
-use asmpatch_files::file;
-use asmpatch_files::queue::{Counts, Outcome, Queue, Sink};
+use asm2464_dock::files::file;
+use asm2464_dock::files::queue::{Counts, Outcome, Queue, Sink};
 use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;

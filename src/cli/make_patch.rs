@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::AnyFailure;
+use crate::fetch::DEFAULT_IMAGE;
+use crate::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::DEFAULT_IMAGE;
-use asmpatch_core::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
-use asmpatch_files::toml_file;
+use asm2464_dock::files::toml_file;
 use thiserror::Error;
 
 use super::context::Context;
@@ -117,8 +117,8 @@ fn hex_value(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use crate::patch::{Library, Patch, PatchSet, Selection};
     use asm2464_chip::practice;
-    use asmpatch_core::patch::{Library, Patch, PatchSet, Selection};
 
     use super::*;
 

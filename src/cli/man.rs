@@ -3,9 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_files::atomic;
-use asmpatch_files::file;
+use crate::failure::AnyFailure;
+use asm2464_dock::files::atomic;
+use asm2464_dock::files::file;
 use thiserror::Error;
 
 use super::errors::Exit;

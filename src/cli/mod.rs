@@ -27,6 +27,7 @@ mod harmless;
 mod help;
 mod info;
 mod input;
+pub mod interrupt;
 mod known;
 mod list;
 mod log;
@@ -59,16 +60,16 @@ mod xdata;
 use std::env;
 use std::process::ExitCode;
 
-use asmpatch_core::failure::AnyFailure;
+use crate::failure::AnyFailure;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
+use self::interrupt::FrontEnd;
 use self::log::LogArgs;
 use self::settings::{ColorChoice, ConfigFile, Settings};
-use crate::interrupt::{self, FrontEnd};
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, ParseCodeAddressError};
 use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
-use asmpatch_core::failure::AnyFailure;
 use i8051::Instruction;
 use serde::Serialize;
 

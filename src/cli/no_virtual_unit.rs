@@ -1,6 +1,6 @@
 //! `asmpatch virtual` on systems without Unix sockets.
 
-use asmpatch_core::failure::AnyFailure;
+use crate::failure::AnyFailure;
 use thiserror::Error;
 
 use super::context::Context;

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use asmpatch_files::file;
+use asm2464_dock::files::file;
 use thiserror::Error;
 
 /// Reasons a file is not written.

@@ -2,15 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use asm2464::escape::Escape as _;
-use asm2464::scsi::runtime::Variables;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::patch::{
+use crate::failure::AnyFailure;
+use crate::patch::{
     ConfigEdits, EarlyAnswer, Effect, Library, NotProven, PatchError, PatchSet, Patched, Readiness, ReceiptImage,
     Selection, early_answer,
 };
-use asmpatch_core::shell;
-use asmpatch_files::atomic;
+use crate::shell;
+use asm2464::escape::Escape as _;
+use asm2464::scsi::runtime::Variables;
+use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
@@ -20,7 +20,7 @@ use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
 use super::{print, proof, table};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Patch an image, and write a receipt beside it.
 ///

@@ -1,10 +1,10 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
+use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Image;
 use asm2464_chip::disasm::Line;
-use asmpatch_core::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use serde::Serialize;
 
 /// The keys of a patch in `--json`.

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use asmpatch_files::queue::Queue;
+use asm2464_dock::files::queue::Queue;
 use serde::Serialize;
 
 use super::{escape, fold, terminal};

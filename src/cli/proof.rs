@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::context::Context;
 use super::terminal;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// The budget of one proof. A proof that takes long is shown as a bar.
 pub(super) fn budget(context: &Context) -> ProofBudget {

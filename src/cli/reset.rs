@@ -3,14 +3,14 @@
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
+use crate::failure::AnyFailure;
+use crate::restart::{
+    Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Attached, BusSpeed, Port};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::restart::{
-    Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
-};
 use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
@@ -21,7 +21,7 @@ use super::deadlines::Deadlines;
 use super::device::PortArgs;
 use super::errors::Exit;
 use super::print;
-use crate::interrupt::{self};
+use crate::cli::interrupt::{self};
 
 /// Restart a unit that hangs or came up slow, by the mildest level that helps.
 ///

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
+use crate::flash::backup_folder::{self, BackupFolderError};
+use crate::flash::decide::Subject;
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::plan::FlashPlan;
+use crate::shell;
 use asm2464::escape::Escape as _;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::backup_folder::{self, BackupFolderError};
-use asmpatch_core::flash::decide::Subject;
-use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::shell;
 
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};

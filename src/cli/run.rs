@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use crate::failure::AnyFailure;
 use asm2464::Bdf;
 use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
@@ -17,7 +18,6 @@ use asm2464_chip::chip::boot;
 use asm2464_chip::chip::{Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
 use asm2464_chip::profile::{Profile, Timeline};
-use asmpatch_core::failure::AnyFailure;
 use clap::ValueEnum;
 
 use self::author::AuthorArgs;

@@ -9,9 +9,9 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf, is_separator};
 
+use crate::failure::AnyFailure;
 use asm2464::firmware::UsbId;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file::{self, TomlError};
 use clap::ValueEnum;
 use clap::builder::OsStringValueParser;
 use etcetera::BaseStrategy as _;

@@ -1,7 +1,7 @@
 //! The `asmpatch udev` command: prints udev rules.
 
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::udev_rules::udev_rules;
+use crate::failure::AnyFailure;
+use crate::udev_rules::udev_rules;
 
 use super::context::Context;
 use super::errors::Exit;

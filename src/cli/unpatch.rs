@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
+use crate::patch::{self, Patch, PatchError};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::patch::{self, Patch, PatchError};
-use asmpatch_files::atomic;
+use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;

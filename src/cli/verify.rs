@@ -5,16 +5,16 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::AnyFailure;
+use crate::fetch::Manifests;
+use crate::flash::open_image::OpenImage;
+use crate::patch::{self, Difference, Expectations, Library, Verification};
+use crate::unit::Selector;
 use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, FirmwareVersion, Image, MAX_FILE_LEN};
 use asm2464_chip::practice;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::Manifests;
-use asmpatch_core::flash::open_image::OpenImage;
-use asmpatch_core::patch::{self, Difference, Expectations, Library, Verification};
-use asmpatch_core::unit::Selector;
 use serde::Serialize;
 
 use self::booting::Booting;

@@ -3,20 +3,20 @@
 use std::path::Path;
 use std::thread;
 
+use crate::failure::AnyFailure;
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};
 use asm2464_host::bridge::Location;
-use asmpatch_core::failure::AnyFailure;
 use owo_colors::OwoColorize;
 use thiserror::Error;
 
 use super::context::Context;
 use super::errors::Exit;
 use super::pcap::PcapArgs;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Work with virtual units.
 #[derive(Debug, clap::Args)]

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
+use crate::shell;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Part;
 use asm2464_chip::code::{CodeFileError, CodeFormat, image_of_code};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::shell;
-use asmpatch_files::atomic;
+use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;

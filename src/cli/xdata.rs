@@ -4,14 +4,14 @@ mod effects;
 
 use std::time::{Duration, Instant};
 
+use crate::failure::AnyFailure;
+use crate::suggest;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::chip::{register_name, registers};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, survey};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::suggest;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -21,7 +21,7 @@ use super::device::DeviceArgs;
 use super::errors::Exit;
 use super::flash::ask;
 use super::{pcie, print};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Read and write XDATA on a unit: the memory of the chip's CPU, and the chip's registers.
 ///

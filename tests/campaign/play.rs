@@ -7,7 +7,7 @@ use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use asmpatch_core::flash::backup_folder;
+use asmpatch::flash::backup_folder;
 use serde_json::Value;
 
 use crate::check::{self, Around, Goals, Verb};

@@ -1,7 +1,7 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::proof::Runs;
+use asmpatch::flash::left::Left;
+use asmpatch::flash::proof::Runs;
 use serde_json::Value;
 
 use crate::process::Ended;

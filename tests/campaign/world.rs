@@ -10,9 +10,9 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image, Part, known_blocks};
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{FLASH_LEN, Scenario, VirtualUnit};
-use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::patch::{PatchSet, Patched, Selection};
+use asmpatch::flash::backup::{BackedUpUnit, Backup};
+use asmpatch::flash::backup_folder;
+use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use crate::history::{Build, Companion, Config, Firmware, History, Job, Start};
 
@@ -256,7 +256,7 @@ pub fn image_in(flash: &[u8]) -> Option<Image> {
         let at = part.flash_address().0 as usize;
         flash[at..at + part.max_len()].to_vec()
     });
-    Image::parse(&asmpatch_core::flash::backup::firmware_file(&parts)).ok()
+    Image::parse(&asmpatch::flash::backup::firmware_file(&parts)).ok()
 }
 
 /// The backup that this flash gives.

@@ -7,7 +7,7 @@ pub mod drive;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 pub use asm2464_chip::chip::boot::powered_on;
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 
 /// Reads the file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464_chip::practice;
-use asmpatch_core::doctor::Question;
+use asmpatch::doctor::Question;
 
 use self::session::Session;
 use crate::chip_images;

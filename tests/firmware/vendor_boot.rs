@@ -6,7 +6,7 @@ use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images::{powered_on, with};
 

@@ -2,7 +2,7 @@
 
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::{FileOffset, Image};
-use asmpatch_core::patch::{PatchError, PatchSet, Selection, unpatch};
+use asmpatch::patch::{PatchError, PatchSet, Selection, unpatch};
 
 const STOCK_SHA256: &str = "0acfd7e0b6e3a5dec5abcf4af4ac03817dd463b7800ed4cf1f7c8a0778ab7b8b";
 

@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::scsi::runtime::Variables;
 use asm2464_chip::chip::{Data, Ending, ProofBudget, boot};
-use asmpatch_core::patch::{
+use asmpatch::patch::{
     EarlyAnswer, Hunk, Library, NotProven, PatchError, PatchSet, Readiness, Selection, early_answer, identify,
 };
 

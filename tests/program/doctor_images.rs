@@ -9,8 +9,8 @@ use asm2464::scsi::Cdb;
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::Endpoint;
-use asmpatch_core::doctor::{DoctorOptions, PipeState, examine};
-use asmpatch_core::unit;
+use asmpatch::doctor::{DoctorOptions, PipeState, examine};
+use asmpatch::unit;
 
 use crate::schemas;
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use asm2464::firmware::UsbId;
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::Port as _;
-use asmpatch_core::flash::access::Access;
+use asmpatch::flash::access::Access;
 
 use crate::terminal::{self, COLUMNS};
 

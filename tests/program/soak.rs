@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
 use asm2464_chip::practice;
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 
 use crate::schemas;
 

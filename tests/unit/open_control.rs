@@ -10,7 +10,7 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
-use asmpatch_core::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
+use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
 const BAR: u64 = 0x1000_0000;
 

@@ -9,9 +9,9 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, Port as _};
-use asmpatch_core::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
-use asmpatch_core::bench::{BenchEvent, BenchUnit, Path};
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
+use asmpatch::bench::{BenchEvent, BenchUnit, Path};
+use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images;
 
@@ -84,8 +84,7 @@ fn path(report: &SoakReport, path: Path) -> (u64, u64, u64) {
 
 /// Checks that totals, paths and slices tell the same.
 fn assert_adds_up(report: &SoakReport) {
-    let sum =
-        |count: &dyn Fn(&asmpatch_core::bench::soak::SoakPath) -> u64| report.paths.iter().map(count).sum::<u64>();
+    let sum = |count: &dyn Fn(&asmpatch::bench::soak::SoakPath) -> u64| report.paths.iter().map(count).sum::<u64>();
     assert_eq!(report.bytes, sum(&|path| path.bytes));
     assert_eq!(report.compared_bytes, sum(&|path| path.compared_bytes));
     assert_eq!(report.error_count, sum(&|path| path.errors));

@@ -13,7 +13,7 @@ use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
 };
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use asmpatch_core::bench::{
+use asmpatch::bench::{
     self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Prediction, Skip,
 };
 
@@ -34,9 +34,9 @@ fn with(patches: &[&str]) -> Image {
     let image = vendor();
     let library = asmpatch::embedded::patches().unwrap();
     let add = patches.iter().map(|patch| (*patch).to_owned()).collect();
-    let selection = asmpatch_core::patch::Selection { no_defaults: false, add };
+    let selection = asmpatch::patch::Selection { no_defaults: false, add };
     let digest = asm2464::digest::Sha256Digest::of(&image.to_file());
-    let set = asmpatch_core::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
+    let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
     set.apply().unwrap().image
 }
 

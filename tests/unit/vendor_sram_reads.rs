@@ -13,7 +13,7 @@ use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
-use asmpatch_core::doctor::{Answer, Experiment};
+use asmpatch::doctor::{Answer, Experiment};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
 const SECTOR: usize = 512;

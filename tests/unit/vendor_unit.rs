@@ -11,7 +11,7 @@ use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey,
 };
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 
 fn vendor_file() -> Vec<u8> {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")

@@ -51,6 +51,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod files;
 pub mod pcap;
 pub mod record;
 pub mod tiny_gpu;

@@ -7,18 +7,16 @@ mod table;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::bench::baseline::{self, Asked, Change};
+use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
+use crate::failure::AnyFailure;
+use crate::unit::{self, Chosen, OpenError, Selector};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
+use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::Location;
-use asmpatch_core::bench::baseline::{self, Asked, Change};
-use asmpatch_core::bench::{
-    self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point,
-};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{self, Chosen, OpenError, Selector};
-use asmpatch_files::atomic;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use thiserror::Error;
@@ -26,7 +24,7 @@ use thiserror::Error;
 use super::context::Context;
 use super::{input, output, print, terminal};
 use crate::cli::errors::Exit;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Measure a unit, after checking that data survives the trip.
 ///

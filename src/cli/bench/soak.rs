@@ -2,16 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use crate::bench::soak::{
+    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport,
+};
+use crate::bench::{BenchError, BenchEvent, BenchUnit, Outcome};
+use crate::failure::AnyFailure;
+use crate::unit::{Chosen, OpenError};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asmpatch_core::bench::soak::{
-    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport,
-};
-use asmpatch_core::bench::{BenchError, BenchEvent, BenchUnit, Outcome};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::unit::{Chosen, OpenError};
-use asmpatch_files::atomic;
+use asm2464_dock::files::atomic;
 use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
@@ -20,8 +20,8 @@ use thiserror::Error;
 use super::table::{aligned, figure, plain, unit_lines, wrapped};
 use super::{Args, CheckFailed, Exit, leave, seed, show, svg};
 use crate::cli::deadlines::Deadlines;
+use crate::cli::interrupt;
 use crate::cli::print;
-use crate::interrupt;
 
 /// Maximum width of the throughput over time, in columns.
 const COLUMNS: usize = 60;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::bench::soak::SoakReport;
+use crate::bench::{BenchReport, BenchUnit, Path, Row};
 use asm2464::escape::Escape as _;
-use asmpatch_core::bench::soak::SoakReport;
-use asmpatch_core::bench::{BenchReport, BenchUnit, Path, Row};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};

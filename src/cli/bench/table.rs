@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use crate::bench::baseline::Change;
+use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, ROUND_TRIP_US, Row, Skip};
 use asm2464::escape::Escape as _;
-use asmpatch_core::bench::baseline::Change;
-use asmpatch_core::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, ROUND_TRIP_US, Row, Skip};
 use comfy_table::{CellAlignment, Table, presets};
 use owo_colors::OwoColorize as _;
 
@@ -310,7 +310,7 @@ fn verdict_lines(report: &BenchReport) {
 
 #[cfg(test)]
 mod tests {
-    use asmpatch_core::bench::{Figures, Spread};
+    use crate::bench::{Figures, Spread};
 
     use super::*;
 

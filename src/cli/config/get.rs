@@ -2,20 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use crate::failure::AnyFailure;
+use crate::flash::observe;
+use crate::suggest::{nearest, question};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
 use asm2464_host::bridge::Attached;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::observe;
-use asmpatch_core::suggest::{nearest, question};
 use serde::Serialize;
 
 use super::block;
 use crate::cli::device::PortArgs;
 use crate::cli::errors::Exit;
+use crate::cli::interrupt;
 use crate::cli::print;
-use crate::interrupt;
 
 /// Show the fields of a unit's configuration.
 ///

@@ -2,15 +2,15 @@
 
 use std::str::FromStr;
 
+use crate::failure::AnyFailure;
+use crate::flash::decide::Subject;
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::observe::Observation;
+use crate::flash::plan::FlashPlan;
+use crate::suggest::{nearest, question};
+use crate::unit::OpenError;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::decide::Subject;
-use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::observe::Observation;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::suggest::{nearest, question};
-use asmpatch_core::unit::OpenError;
 
 use super::{ConfigError, block};
 use crate::cli::context::Context;

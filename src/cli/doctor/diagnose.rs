@@ -2,14 +2,14 @@
 
 use std::iter;
 
+use crate::doctor::{Examination, FlashPart, PipeState, Problem, Timing};
+use crate::flash::firmware_kind::RunningFirmware;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
-use asmpatch_core::doctor::{Examination, FlashPart, PipeState, Problem, Timing};
-use asmpatch_core::flash::firmware_kind::RunningFirmware;
 use derive_more::Display;
 use serde::Serialize;
 

@@ -1,15 +1,15 @@
 //! `doctor --experiments`: explains each experiment, asks, runs it, and restarts the unit.
 
+use crate::doctor::{Answer, Examination, Experiment, Finding};
+use crate::failure::AnyFailure;
+use crate::flash::firmware_kind::RunningFirmware;
+use crate::unit;
 use asm2464::TransportKind;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge;
 use asm2464_host::bridge::{AnyTransport, Bridge, BusSpeed, Port};
-use asmpatch_core::doctor::{Answer, Examination, Experiment, Finding};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::unit;
 use thiserror::Error;
 
 use super::Args;

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use crate::flash::backup_folder;
+use crate::flash::fitting::{UnitTraces, fitting};
+use crate::patch::Library;
+use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::UnitInfo;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::fitting::{UnitTraces, fitting};
-use asmpatch_core::patch::Library;
-use asmpatch_core::shell;
 
 use super::diagnose::Diagnosis;
 use crate::cli::backup_place::BackupPlace;

@@ -1,5 +1,9 @@
 //! Diagnoses of units in memory.
 
+use crate::doctor::{DoctorOptions, DoctorReport, Examination, FlashPart, PipeState, Problem, examine, hashed};
+use crate::flash::firmware_kind::RunningFirmware;
+use crate::patch::{PatchSet, Selection};
+use crate::unit;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::flash::JedecId;
@@ -8,10 +12,6 @@ use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, Location, Port as _};
-use asmpatch_core::doctor::{DoctorOptions, DoctorReport, Examination, FlashPart, PipeState, Problem, examine, hashed};
-use asmpatch_core::flash::firmware_kind::RunningFirmware;
-use asmpatch_core::patch::{PatchSet, Selection};
-use asmpatch_core::unit;
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict, diagnose};
 use crate::cli::by_hand;

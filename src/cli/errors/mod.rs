@@ -7,8 +7,8 @@
 use std::env;
 use std::ffi::OsString;
 
+use crate::shell;
 use asm2464::Coded;
-use asmpatch_core::shell;
 
 use super::by_hand;
 

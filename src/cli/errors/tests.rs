@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::udev_rules::RULES_PATH;
 use asm2464_host::usb::DiskError;
-use asmpatch_core::udev_rules::RULES_PATH;
 
 use super::{Exit, entry_of, files, units, with_command};
 

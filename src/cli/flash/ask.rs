@@ -5,9 +5,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::failure::AnyFailure;
+use crate::flash::decide::Refusal;
 use asm2464::interrupt::Interrupt;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::decide::Refusal;
 
 /// How often to check for Ctrl-C while nobody answers.
 const TICK: Duration = Duration::from_millis(100);

@@ -3,10 +3,10 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::flash::left::Left;
+use crate::flash::progress::{FlashEvent, FlashStep};
 use asm2464::interrupt::Interrupted;
 use asm2464_host::bridge::Location;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::progress::{FlashEvent, FlashStep};
 
 use super::recovery::{FlashFailure, Standing, Ways};
 use super::show;

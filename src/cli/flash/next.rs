@@ -1,10 +1,10 @@
 //! What to do with a unit after a run: the next command, and the one that brings back what was there.
 
+use crate::flash::proof::Runs;
+use crate::flash::run::FlashReport;
+use crate::shell;
 use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::Behind;
-use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::run::FlashReport;
-use asmpatch_core::shell;
 
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use super::recovery::{WritingCommand, again, restore};

@@ -1,15 +1,15 @@
-//! The commands that give a unit its own identity back from its backups. What fits is [`asmpatch_core::flash::fitting`]'s.
+//! The commands that give a unit its own identity back from its backups. What fits is [`asmpatch::flash::fitting`]'s.
 
 use std::borrow::Cow;
 
+use crate::flash::backup::Backup;
+use crate::flash::backup_folder;
+use crate::flash::decide::{Permission, line_change};
+use crate::flash::firmware_kind::{Firmware, Rewritable};
+use crate::flash::fitting::{Fit, FittingBackup, versions_run};
+use crate::patch::Library;
 use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
-use asmpatch_core::flash::backup::Backup;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::decide::{Permission, line_change};
-use asmpatch_core::flash::firmware_kind::{Firmware, Rewritable};
-use asmpatch_core::flash::fitting::{Fit, FittingBackup, versions_run};
-use asmpatch_core::patch::Library;
 
 use super::recovery::{Action, InvokedCommand, WritingCommand, again, restore};
 
@@ -116,9 +116,9 @@ pub fn lines(actions: &[Action]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use crate::flash::backup::{BackedUpUnit, Backup};
     use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
     use asm2464_chip::practice;
-    use asmpatch_core::flash::backup::{BackedUpUnit, Backup};
 
     use super::*;
 
@@ -164,7 +164,7 @@ mod tests {
         };
         let offers = |fit| offers(&[found(fit)], &origin, &[Permission::OtherLine], &"1-2".parse().unwrap(), &library);
         let certain = offers(Fit::Certain);
-        let b = asmpatch_core::shell::path(&path);
+        let b = crate::shell::path(&path);
         let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();
         assert_eq!(
             commands,

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use crate::failure::AnyFailure;
+use crate::flash::decide::{Carried, Subject, Terms};
+use crate::flash::fitting::FittingBackup;
+use crate::flash::observe::Observation;
+use crate::flash::plan::FlashPlan;
+use crate::flash::run::FlashReport;
+use crate::patch::Library;
 use asm2464_host::bridge::Port;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::decide::{Carried, Subject, Terms};
-use asmpatch_core::flash::fitting::FittingBackup;
-use asmpatch_core::flash::observe::Observation;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::run::FlashReport;
-use asmpatch_core::patch::Library;
 
 use super::recovery::{Action, FlashFailure, InvokedCommand};
 

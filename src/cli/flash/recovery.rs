@@ -4,16 +4,16 @@ use std::borrow::Cow;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::flash::decide::{Carried, Permission};
+use crate::flash::error::FlashError;
+use crate::flash::left::Left;
+use crate::flash::progress::FlashStep;
+use crate::flash::run::Stopped;
+use crate::shell;
 use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::RegisterError;
 use asm2464_host::bridge::{CommandError, ControlError, Location};
-use asmpatch_core::flash::decide::{Carried, Permission};
-use asmpatch_core::flash::error::FlashError;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::progress::FlashStep;
-use asmpatch_core::flash::run::Stopped;
-use asmpatch_core::shell;
 use derive_more::Display;
 use serde::Serialize;
 

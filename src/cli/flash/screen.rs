@@ -7,14 +7,14 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use crate::failure::AnyFailure;
+use crate::flash::access::Access;
+use crate::flash::backup::{self, Backup};
+use crate::flash::progress::{FlashEvent, FlashStep};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::bridge::Port;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::backup::{self, Backup};
-use asmpatch_core::flash::progress::{FlashEvent, FlashStep};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::held::HeldUnit;

@@ -6,22 +6,22 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::devices::Devices;
+use crate::failure::{AnyFailure, fenced};
+use crate::flash::backup_folder;
+use crate::flash::blocks::is_readable;
+use crate::flash::decide::{
+    Candidate, Carried, Decision, Neighbour, Neighbours, Permission, Refusal, Terms, carried, decide,
+};
+use crate::flash::fitting::fitting;
+use crate::flash::observe::Observation;
+use crate::flash::plan::{BlockSource, FlashPlan};
+use crate::flash::run::FlashOptions;
+use crate::unit;
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
-use asmpatch_core::devices::Devices;
-use asmpatch_core::failure::{AnyFailure, fenced};
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::blocks::is_readable;
-use asmpatch_core::flash::decide::{
-    Candidate, Carried, Decision, Neighbour, Neighbours, Permission, Refusal, Terms, carried, decide,
-};
-use asmpatch_core::flash::fitting::fitting;
-use asmpatch_core::flash::observe::Observation;
-use asmpatch_core::flash::plan::{BlockSource, FlashPlan};
-use asmpatch_core::flash::run::FlashOptions;
-use asmpatch_core::unit;
 
 use super::at_once::at_once;
 use super::held::{self, HeldUnit};
@@ -33,9 +33,9 @@ use super::{WritingArgs, ask, own_backup, recovery, show, summary};
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
+use crate::cli::interrupt::{self};
 use crate::cli::log;
 use crate::cli::pcap::Recording;
-use crate::interrupt::{self};
 
 /// Which of the selected units to write.
 #[derive(Clone, Copy, Default)]

@@ -3,19 +3,19 @@
 use std::ops::Not;
 use std::path::Path;
 
+use crate::failure::AnyFailure;
+use crate::flash::decide::Terms;
+use crate::flash::firmware_kind::Firmware;
+use crate::flash::left::Left;
+use crate::flash::observe::Observation;
+use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
+use crate::flash::progress::StepReport;
+use crate::flash::proof::Runs;
+use crate::flash::run::FlashReport;
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_host::bridge::{Attached, Behind};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::decide::Terms;
-use asmpatch_core::flash::firmware_kind::Firmware;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::observe::Observation;
-use asmpatch_core::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
-use asmpatch_core::flash::progress::StepReport;
-use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::run::FlashReport;
 use serde::Serialize;
 
 use super::next::{next, next_command, way_back};

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use crate::failure::AnyFailure;
+use crate::flash::decide::Refusal;
+use crate::flash::firmware_kind::Firmware;
+use crate::patch::{self, ConfigEdits, Expectations, Library};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
 use asm2464_chip::chip::boot::BootReport;
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::decide::Refusal;
-use asmpatch_core::flash::firmware_kind::Firmware;
-use asmpatch_core::patch::{self, ConfigEdits, Expectations, Library};
 
 use super::Args;
 use crate::cli::context::Context;

@@ -2,8 +2,8 @@
 
 use std::iter;
 
+use crate::flash::left::Left;
 use asm2464::escape::Escape as _;
-use asmpatch_core::flash::left::Left;
 use derive_more::Display;
 use serde::Serialize;
 

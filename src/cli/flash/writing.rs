@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::flash::decide::Refusal;
+use crate::flash::plan::FlashPlan;
+use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
-use asmpatch_core::flash::decide::Refusal;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 
 use super::at_once::at_once;
 use super::held::HeldUnit;

@@ -6,6 +6,7 @@ mod tree;
 
 use std::time::{Duration, Instant};
 
+use crate::failure::AnyFailure;
 use asm2464::Bdf;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
@@ -13,7 +14,6 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
-use asmpatch_core::failure::AnyFailure;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use thiserror::Error;
@@ -23,7 +23,7 @@ use super::context::Context;
 use super::device::DeviceArgs;
 use super::{print, terminal};
 use crate::cli::errors::Exit;
-use crate::interrupt::{self};
+use crate::cli::interrupt::{self};
 
 /// Show what is behind a unit on PCIe: link, devices, memory.
 ///

@@ -2,15 +2,15 @@
 
 use std::time::Instant;
 
+use crate::failure::AnyFailure;
 use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::{Behind, ControlError, OpenBridge, survey};
 use asm2464_host::pcie::{Pcie, TlpEngine, VendorTlp};
-use asmpatch_core::failure::AnyFailure;
 
 use super::{PcieRefusal, Reached, SURVEY_TIMEOUT, Waits};
 use crate::cli::device::DeviceArgs;
 use crate::cli::errors::Exit;
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;

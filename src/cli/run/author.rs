@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::failure::AnyFailure;
 use asm2464::firmware::Image;
 use asm2464_chip::chip::CLOCK_MHZ;
 use asm2464_chip::mcu::{Observer, Step};
 use asm2464_chip::profile::{Coverage, Profile, Timeline};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_files::atomic;
+use asm2464_dock::files::atomic;
 use thiserror::Error;
 
 use crate::cli::names::LoadedSymbols;

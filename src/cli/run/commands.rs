@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
+use crate::failure::AnyFailure;
 use asm2464::firmware::{BridgeState, UAS_CLASS};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};
 use asm2464_chip::chip::boot::Enumerated;
 use asm2464_chip::chip::{Driver, Ending, Outcome, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
-use asmpatch_core::failure::AnyFailure;
 use thiserror::Error;
 
 use super::report::CommandReport;

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::{env, fs};
 
-use asmpatch_core::devices::KnownDevice;
+use crate::devices::KnownDevice;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -167,9 +167,9 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");
     each!("verify", verify::VerifyJson<'_>, "asmpatch verify --json: an element a file");
     one!("wrap", wrap::WrapJson, "asmpatch wrap --json");
-    let report = asmpatch_core::doctor::REPORT_SCHEMA;
+    let report = crate::doctor::REPORT_SCHEMA;
     check(
-        document::<asmpatch_core::doctor::DoctorReport<'_, doctor::diagnose::Verdicts>>(
+        document::<crate::doctor::DoctorReport<'_, doctor::diagnose::Verdicts>>(
             "doctor-report",
             report,
             "The file of asmpatch doctor --report",

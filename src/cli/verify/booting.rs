@@ -1,16 +1,16 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
+use crate::patch::{Effect, Library, NotProven, PatchSet, Verification, early_answer};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
 use asm2464::scsi::runtime::Variables;
 use asm2464_chip::chip::boot::{self, Check, Effects};
-use asmpatch_core::patch::{Effect, Library, NotProven, PatchSet, Verification, early_answer};
 use serde::Serialize;
 
 use crate::cli::context::Context;
+use crate::cli::interrupt;
 use crate::cli::{proof, table};
-use crate::interrupt;
 
 // Without an image there are no checks.
 #[derive(Serialize)]

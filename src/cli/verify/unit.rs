@@ -1,17 +1,17 @@
 //! `verify --device`: compares a unit's flash with an image.
 
+use crate::failure::AnyFailure;
+use crate::flash::backup::Backup;
+use crate::flash::progress::FlashStep;
+use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{FileOffset, Part};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::flash::backup::Backup;
-use asmpatch_core::flash::progress::FlashStep;
-use asmpatch_core::unit::{self, Selector};
 use serde::Serialize;
 
 use crate::cli::context::Context;
 use crate::cli::flash::Screen;
+use crate::cli::interrupt;
 use crate::cli::known::KnownUnits;
-use crate::interrupt;
 
 /// The `unit` key of `--json`.
 #[derive(Serialize)]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataPage;
-use asmpatch_core::patch::{PatchSet, Selection};
+use asmpatch::patch::{PatchSet, Selection};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unit::{After, E4, Unit};

@@ -18,7 +18,7 @@ use asmpatch::cli::errors::Exit;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
-use asmpatch_core::fetch::{
+use asmpatch::fetch::{
     Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Source, UnpackError,
 };
 use server::{Server, send, send_file};

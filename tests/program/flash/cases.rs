@@ -11,14 +11,14 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{VirtualOpenError, VirtualPort};
 use asm2464_host::bridge::{Behind, Port};
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::observe::Running;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::run::{FlashOptions, FlashReport, Stopped, run};
-use asmpatch_core::patch::{PatchSet, Patched, Selection};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::left::Left;
+use asmpatch::flash::observe::Running;
+use asmpatch::flash::plan::FlashPlan;
+use asmpatch::flash::proof::Runs;
+use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
+use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use asmpatch::cli::errors::Exit;
 

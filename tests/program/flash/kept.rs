@@ -9,10 +9,10 @@ use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::run::{FlashReport, run};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::plan::FlashPlan;
+use asmpatch::flash::run::{FlashReport, run};
 
 use crate::flash::cases::{Rig, asmpatch};
 

@@ -5,7 +5,7 @@ use std::fs;
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
-use asmpatch_core::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
+use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 
 use crate::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};

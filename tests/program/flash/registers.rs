@@ -14,17 +14,17 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::backup_folder;
-use asmpatch_core::flash::decide::Carried;
-use asmpatch_core::flash::error::FlashError;
-use asmpatch_core::flash::left::Left;
-use asmpatch_core::flash::plan::FlashPlan;
-use asmpatch_core::flash::progress::{FlashEvent, FlashProgress, FlashStep};
-use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::run::{FlashReport, Stopped, run};
-use asmpatch_core::flash::slot::{SLOT_LEN, Slot};
-use asmpatch_core::patch::Patched;
+use asmpatch::flash::access::Access;
+use asmpatch::flash::backup_folder;
+use asmpatch::flash::decide::Carried;
+use asmpatch::flash::error::FlashError;
+use asmpatch::flash::left::Left;
+use asmpatch::flash::plan::FlashPlan;
+use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use asmpatch::flash::proof::Runs;
+use asmpatch::flash::run::{FlashReport, Stopped, run};
+use asmpatch::flash::slot::{SLOT_LEN, Slot};
+use asmpatch::patch::Patched;
 
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, Standing, Ways, WritingCommand};
 
@@ -184,7 +184,7 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
                 sectors.push(text.split(' ').next().unwrap().parse().unwrap());
             }
         };
-        let options = asmpatch_core::flash::run::FlashOptions { rewrite, ..rig.options(false) };
+        let options = asmpatch::flash::run::FlashOptions { rewrite, ..rig.options(false) };
         run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
         sectors
     };

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use asmpatch_files::file;
-use asmpatch_files::queue::{Counts, Outcome, Queue, Sink};
+use crate::files::file;
+use crate::files::queue::{Counts, Outcome, Queue, Sink};
 use thiserror::Error;
 
 use super::pcapng;

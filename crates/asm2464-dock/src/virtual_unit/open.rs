@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use asmpatch_files::atomic::{self, AtomicWriteError};
-use asmpatch_files::file;
+use crate::files::atomic::{self, AtomicWriteError};
+use crate::files::file;
 use thiserror::Error;
 
 use super::disk::Disk;

@@ -2,13 +2,13 @@
 //!
 //! The TOML is documented in docs/virtual-unit.md.
 
+use crate::files::toml_file;
 use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{
     Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, MemoryFunction, PartRevision, Speed, SupplySensor,
     TreeError,
 };
-use asmpatch_files::toml_file;
 use serde::Deserialize;
 
 use super::nor::FlashFaults;

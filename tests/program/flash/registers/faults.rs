@@ -160,7 +160,7 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
-        let options = asmpatch_core::flash::run::FlashOptions { budget, ..rig.options(true) };
+        let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
         run(&mut port, &plan, &options, &mut lingers(budget), Interrupt::never())
     };
     let stopped = tried(Duration::ZERO).unwrap_err();

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use tempfile::{NamedTempFile, TempDir};
 
-use crate::file;
+use crate::files::file;
 
 /// Prefix of every temporary name. Six random letters and digits follow at the end.
 const PREFIX: &str = ".asmpatch-";

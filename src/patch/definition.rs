@@ -2,7 +2,7 @@
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
-use asmpatch_files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file::{self, TomlError};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 

@@ -5,7 +5,7 @@ use std::fmt;
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
-use asmpatch_files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file::{self, TomlError};
 use serde::{Deserialize, Deserializer, de};
 use thiserror::Error;
 

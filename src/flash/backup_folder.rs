@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
-use asmpatch_files::atomic::{self, StagedFolder, sync_folder};
-use asmpatch_files::file;
-use asmpatch_files::toml_file;
+use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
+use asm2464_dock::files::file;
+use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 

@@ -10,7 +10,7 @@ use tempfile::NamedTempFile;
 use thiserror::Error;
 
 pub use self::leftovers::StagedFolder;
-use crate::file;
+use crate::files::file;
 
 /// A file could not be written. Whatever had its name before is still there, unchanged.
 #[derive(Debug, Error)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind};
-use asmpatch_files::toml_file;
+use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 

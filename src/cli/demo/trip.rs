@@ -1,8 +1,6 @@
 //! The demonstration, with nothing attached and no network: downloads the practice image from a local mirror, patches,
 //! verifies and flashes it to a virtual unit, and measures it, with the same calls as the commands.
 
-mod mirror;
-
 use std::fs;
 use std::io::{self, Cursor, Write};
 use std::path::{Path, PathBuf};
@@ -12,6 +10,14 @@ use thiserror::Error;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
+use super::mirror::MirrorServer;
+use crate::bench::{self, Effort};
+use crate::failure::AnyFailure;
+use crate::fetch::{Acquired, Cache, Fetcher, Limits};
+use crate::flash::access::Access;
+use crate::flash::{plan, run};
+use crate::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
+use crate::unit;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
@@ -19,21 +25,13 @@ use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::practice;
+use asm2464_dock::files::atomic;
+use asm2464_dock::files::file;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
 use asm2464_dock::virtual_unit::{Counts, VirtualPort};
 use asm2464_host::bridge::{Attached, Bridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
-use asmpatch_core::bench::{self, Effort};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::{Acquired, Cache, Fetcher, Limits};
-use asmpatch_core::flash::access::Access;
-use asmpatch_core::flash::{plan, run};
-use asmpatch_core::patch::{Expectations, Library, PatchSet, Patched, Selection, verify};
-use asmpatch_core::unit;
-use asmpatch_files::atomic;
-use asmpatch_files::file;
-use mirror::MirrorServer;
 
 /// The practice image's id in the demo's manifest.
 pub const IMAGE_ID: &str = "practice";

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use asm2464::Coded;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asmpatch_files::file;
+use asm2464_dock::files::file;
 use derive_more::Display;
 use thiserror::Error;
 

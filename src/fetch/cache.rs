@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::MAX_FILE_LEN;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asmpatch_files::atomic::{self, AtomicWriteError};
-use asmpatch_files::file;
+use asm2464_dock::files::atomic::{self, AtomicWriteError};
+use asm2464_dock::files::file;
 use etcetera::BaseStrategy;
 use thiserror::Error;
 

@@ -3,7 +3,7 @@
 //! TOML whose errors show their place ([`toml_file`]).
 //!
 //! ```
-//! use asmpatch_files::{atomic, file};
+//! use asm2464_dock::files::{atomic, file};
 //!
 //! let folder = tempfile::tempdir()?;
 //! let path = folder.path().join("serial");

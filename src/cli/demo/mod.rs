@@ -1,25 +1,28 @@
 //! The `asmpatch demo` command: shows the whole trip on a virtual unit.
 
+mod mirror;
+mod trip;
+
 use std::path::{Path, PathBuf};
 
+use crate::bench::{self, Outcome};
+use crate::failure::AnyFailure;
+use crate::fetch::Source;
+use crate::flash::progress::FlashStep;
+use crate::flash::proof::Runs;
+use crate::flash::{plan, run as flash_run};
+use crate::patch::{PatchSet, Patched};
 use asm2464::escape::Escape as _;
+use asm2464_dock::files::atomic::StagedFolder;
+use asm2464_dock::files::file;
 use asm2464_dock::virtual_unit::Counts;
-use asmpatch_core::bench::{self, Outcome};
-use asmpatch_core::failure::AnyFailure;
-use asmpatch_core::fetch::Source;
-use asmpatch_core::flash::progress::FlashStep;
-use asmpatch_core::flash::proof::Runs;
-use asmpatch_core::flash::{plan, run as flash_run};
-use asmpatch_core::patch::{PatchSet, Patched};
-use asmpatch_files::atomic::StagedFolder;
-use asmpatch_files::file;
 use owo_colors::OwoColorize as _;
 
-use super::context::Context;
-use super::context::short;
+use self::trip::{Computed, Demo, DemoError, Downloaded, VerifyResult};
+use crate::cli::context::Context;
+use crate::cli::context::short;
 use crate::cli::errors::Exit;
-use crate::demo::{Computed, Demo, DemoError, Downloaded, VerifyResult};
-use crate::interrupt;
+use crate::cli::interrupt;
 
 /// Show the whole trip with nothing attached and no network.
 ///

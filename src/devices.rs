@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use asm2464::firmware::UsbId;
+use asm2464_dock::files::toml_file::{self, TomlError};
 use asm2464_host::usb::KnownUnits;
-use asmpatch_files::toml_file::{self, TomlError};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::Path;
 
-use asmpatch_files::file;
+use asm2464_dock::files::file;
 
 /// Reads the TOML files of a folder in the repository: the name for messages, and the text of each.
 pub(crate) fn repository(folder: &str) -> Vec<(String, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let files = file::toml_files(&root.join(folder)).unwrap();
     let read = |path: &Path| {
         let name = path.strip_prefix(&root).unwrap().to_str().unwrap().replace('\\', "/");

@@ -14,10 +14,10 @@ use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
 use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, Part};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
+use asm2464_dock::files::file;
 use asm2464_dock::pcap::pcapng;
 use asm2464_dock::record::{Opening, Record, RecordError};
 use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
-use asmpatch_files::file;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

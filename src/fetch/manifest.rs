@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN};
-use asmpatch_files::file;
-use asmpatch_files::toml_file::{self, TomlError};
+use asm2464_dock::files::file;
+use asm2464_dock::files::toml_file::{self, TomlError};
 use serde::Deserialize;
 use thiserror::Error;
 

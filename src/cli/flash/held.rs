@@ -18,7 +18,7 @@ static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
 /// A unit whose run is not reported yet.
 enum Held {
     /// It is being written.
-    Writing(Standing, Ways),
+    Writing(Standing, Box<Ways>),
     /// Its run has stopped.
     Stopped(Arc<FlashFailure>),
 }
@@ -36,7 +36,7 @@ impl HeldUnit {
     pub fn new(location: &Location, ways: &Ways) -> Self {
         let (location, during, left) = (location.clone(), FlashStep::Open, Left::Untouched);
         let mut held = held();
-        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, ways.clone())));
+        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways.clone()))));
         Self(held.len() - 1)
     }
 

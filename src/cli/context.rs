@@ -141,17 +141,22 @@ impl Context {
 
     /// Prints a failure to stderr: code, message with its causes, help.
     pub fn report(&self, error: &dyn Coded) {
-        let harmless = Harmless::new(error);
-        let mut text = String::new();
-        let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
-        let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
-        // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
-        if handler.render_report(&mut text, &harmless).is_err() {
-            text = harmless.to_string();
-        }
-        let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
-        errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
+        report(error);
     }
+}
+
+/// Prints a failure to stderr, for who has no [`Context`].
+pub fn report(error: &dyn Coded) {
+    let harmless = Harmless::new(error);
+    let mut text = String::new();
+    let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
+    let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
+    // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
+    if handler.render_report(&mut text, &harmless).is_err() {
+        text = harmless.to_string();
+    }
+    let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
+    errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
 }
 
 #[cfg(test)]

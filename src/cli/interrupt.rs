@@ -1,15 +1,27 @@
-//! Ctrl-C: the process's flag and its signal handler.
+//! Ctrl-C and every other signal: the process's flag, and what ends the process.
 
-use std::sync::OnceLock;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
+use std::sync::{Once, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
-use asm2464::interrupt::request;
 
-/// Prints the message after the first Ctrl-C.
-static FIRST: OnceLock<fn()> = OnceLock::new();
+/// What the program around this says and knows. Its functions run on threads of their own.
+pub struct FrontEnd {
+    /// Says what the first Ctrl-C does.
+    pub first: fn(),
+    /// Says where everything stands, as the process ends at the second one.
+    pub last: fn(),
+    /// Whether the run's result is out, so that the run ends by itself.
+    pub has_result: fn() -> bool,
+    /// Whether the process may be suspended.
+    pub may_pause: fn() -> bool,
+}
+
+static FRONT_END: OnceLock<FrontEnd> = OnceLock::new();
 
 /// The exit status after a second Ctrl-C: 128 plus SIGINT's number, as in shells.
 const INTERRUPTED: i32 = 130;
@@ -18,40 +30,90 @@ const LAST: Duration = Duration::from_secs(3);
 /// The part of it in which only the release of devices is waited for: what is said afterwards needs time, too.
 const RELEASE: Duration = Duration::from_millis(2500);
 
-/// Sets the function that reports the first Ctrl-C, and that a second one would do harm. It runs on a separate thread.
-/// Later calls have no effect.
-pub fn on_request(tell: fn()) {
-    let _ = FIRST.set(tell);
+/// Sets what is around the handler. Later calls have no effect.
+pub fn serve(front_end: FrontEnd) {
+    let _ = FRONT_END.set(front_end);
 }
 
-/// Makes Ctrl-C, SIGTERM and SIGHUP set the process's flag, and returns a view of it. The second one ends the process
-/// within 3 s with status 130, in case an operation does not reach its next safe point. A run that has printed its JSON
-/// document and holds no unit ends with its own status.
+/// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of these
+/// ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run that has
+/// printed its JSON document and holds no unit ends with its own status. Every other signal that can be caught is
+/// ignored, but for those that a fault in the program causes: docs/recovery.md, "Ctrl-C".
 ///
-/// Only commands that run long install it: other commands end at the first Ctrl-C.
+/// Only commands that run long install it: other commands end at the first signal.
 pub fn install() -> Interrupt<'static> {
-    static INSTALLED: OnceLock<()> = OnceLock::new();
-    INSTALLED.get_or_init(|| {
-        // If no handler can be set, Ctrl-C ends the process at once, as it would anyway.
-        let _ = ctrlc::set_handler(|| {
-            if request() {
-                let began = Instant::now();
-                until(began + RELEASE, asm2464_host::usb::release_all_and_stop);
-                until(began + LAST, crate::cli::terminal::clear);
-                until(began + LAST, crate::cli::tell_ports_left_off);
-                // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still
-                // holds a unit can't give it back any more, and ends here.
-                if crate::cli::has_json() {
-                    thread::sleep((began + LAST).saturating_duration_since(Instant::now()));
-                }
-                std::process::exit(INTERRUPTED);
-            }
-            if let Some(tell) = FIRST.get() {
-                aside(*tell);
-            }
-        });
-    });
+    static INSTALLED: Once = Once::new();
+    // If no handler can be set, a signal ends the process at once, as it would anyway.
+    INSTALLED.call_once(|| drop(watch()));
     Interrupt::of_process()
+}
+
+#[cfg(unix)]
+fn watch() -> io::Result<()> {
+    use signal_hook::consts::signal::*;
+    use signal_hook::iterator::Signals;
+    use signal_hook::{flag, low_level};
+
+    const STOPPING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
+    /// What a fault in the program causes, what nobody can catch, and what is between a shell and its jobs.
+    const LEFT_ALONE: [i32; 10] =
+        [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, SIGKILL, SIGSTOP, SIGTTIN, SIGTTOU];
+    /// The highest signal's number anywhere, real-time signals included.
+    const HIGHEST: i32 = 64;
+
+    // Even where no thread can be started, the first Ctrl-C asks to stop, and no signal ends a write.
+    for signal in STOPPING {
+        flag::register(signal, asm2464::interrupt::process_flag())?;
+    }
+    let mut signals = Signals::new(STOPPING)?;
+    for signal in (1..=HIGHEST).filter(|signal| !LEFT_ALONE.contains(signal)) {
+        // Some numbers are no signals, or the C library's own.
+        let _ = signals.add_signal(signal);
+    }
+    let watch = move || {
+        for signal in signals.forever() {
+            match signal {
+                SIGTSTP if FRONT_END.get().is_none_or(|around| (around.may_pause)()) => {
+                    let _ = low_level::emulate_default_handler(SIGTSTP);
+                }
+                stopping if STOPPING.contains(&stopping) => on_stop(),
+                _ => {}
+            }
+        }
+    };
+    thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+}
+
+#[cfg(windows)]
+fn watch() -> io::Result<()> {
+    let stop = || {
+        asm2464::interrupt::request();
+        on_stop();
+    };
+    ctrlc::set_handler(stop).map_err(io::Error::other)
+}
+
+/// What follows the first Ctrl-C and the second, once the flag is set.
+fn on_stop() {
+    static HAS_STOPPED: AtomicBool = AtomicBool::new(false);
+    let around = FRONT_END.get();
+    if !HAS_STOPPED.swap(true, Ordering::Relaxed) {
+        if let Some(around) = around {
+            aside(around.first);
+        }
+        return;
+    }
+    let began = Instant::now();
+    until(began + RELEASE, asm2464_host::usb::release_all_and_stop);
+    if let Some(around) = around {
+        until(began + LAST, around.last);
+        // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still
+        // holds a unit can't give it back any more, and ends here.
+        if (around.has_result)() {
+            thread::sleep((began + LAST).saturating_duration_since(Instant::now()));
+        }
+    }
+    std::process::exit(INTERRUPTED);
 }
 
 /// Works on a separate thread, and waits for it until the deadline at most.
@@ -62,11 +124,13 @@ fn until(deadline: Instant, work: fn()) {
 /// Works on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
 fn aside(work: fn()) -> Receiver<()> {
     let (done, ended) = mpsc::channel();
-    // If the thread can't be started, the work is skipped and nobody waits for it.
-    let _ = thread::Builder::new().spawn(move || {
+    let works = move || {
         work();
         let _ = done.send(());
-    });
+    };
+    if thread::Builder::new().spawn(works).is_err() {
+        work();
+    }
     ended
 }
 

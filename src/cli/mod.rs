@@ -45,7 +45,7 @@ mod reset;
 mod restore;
 mod run;
 mod table;
-pub(crate) mod terminal;
+mod terminal;
 mod udev;
 mod unpatch;
 mod verify;
@@ -65,9 +65,8 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser,
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
+use self::interrupt::FrontEnd;
 use self::log::LogArgs;
-pub(crate) use self::print::has_json;
-pub(crate) use self::reset::tell_ports_left_off;
 
 /// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
 ///
@@ -185,6 +184,12 @@ fn run_reported() -> Result<Exit, clap::Error> {
     by_hand::note(&matches);
     let cli = Cli::from_arg_matches(&matches)?;
     let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json(&matches));
+    interrupt::serve(FrontEnd {
+        first: flash::held::tell_how_to_stop,
+        last: last_words,
+        has_result: print::has_json,
+        may_pause: flash::held::is_empty,
+    });
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, outcome) = match cli.log.start() {
         Ok(log) => (log, dispatch(cli.command, &context)),
@@ -196,6 +201,13 @@ fn run_reported() -> Result<Exit, clap::Error> {
     });
     drop(log);
     Ok(exit)
+}
+
+/// Says what a process leaves behind that ends at a second Ctrl-C.
+fn last_words() {
+    terminal::clear();
+    flash::held::tell();
+    reset::tell_ports_left_off();
 }
 
 /// Whether the subcommand, or the one below it, has a `--json` option and it was given.

@@ -286,7 +286,7 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.
-pub(crate) fn tell_ports_left_off() {
+pub(super) fn tell_ports_left_off() {
     for port in asm2464_host::usb::ports_left_off() {
         errln!(
             "the hub's port {port} is still without power: unplug the hub from the host and from its own supply, wait \

@@ -3,9 +3,11 @@
 use std::env;
 use std::io::{self, IsTerminal as _};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use console::Term;
-use indicatif::{MultiProgress, ProgressDrawTarget, TermLike};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, TermLike};
 
 /// How often bars are drawn per second: indicatif's own default.
 const HZ: u8 = 20;
@@ -17,6 +19,20 @@ static BARS: OnceLock<MultiProgress> = OnceLock::new();
 /// [`Context::shows_progress`](super::Context::shows_progress).
 pub fn bars(are_drawn: bool) -> &'static MultiProgress {
     BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(are_drawn)))
+}
+
+/// Draws a bar again at this interval until it is finished, from a thread of its own. If the system starts no thread, the
+/// bar is drawn only when it changes.
+pub fn keep_drawn(bar: &ProgressBar, every: Duration) {
+    // The bar's own ticker panics where no thread can be started.
+    let bar = bar.downgrade();
+    let draw = move || {
+        while let Some(bar) = bar.upgrade().filter(|bar| !bar.is_finished()) {
+            bar.tick();
+            thread::sleep(every);
+        }
+    };
+    let _ = thread::Builder::new().name("bar".into()).spawn(draw);
 }
 
 /// Clears the bars, prints, and draws the bars again below. `print` must not call this function.

@@ -1,9 +1,14 @@
 //! The steps of a write and their reports. The library reports to a [`FlashProgress`], and never prints.
 
+use std::path::Path;
+
 use asm2464::firmware::{BlockIndex, Part};
 use asm2464::progress::Progress;
+use asm2464_host::bridge::Location;
 use derive_more::Display;
 use serde::Serialize;
+
+use super::left::Left;
 
 /// A step of writing a unit, in the order of execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
@@ -71,6 +76,15 @@ pub enum FlashEvent<'a> {
     Total(u64),
     /// A step begins.
     Begin(FlashStep),
+    /// The unit's state changes to this, or its place or its backup: it is what a run leaves that ends here.
+    Stands {
+        /// The state.
+        left: Left,
+        /// The unit's port.
+        location: &'a Location,
+        /// The unit's backup.
+        backup: Option<&'a Path>,
+    },
     /// Bytes were moved in the current step.
     Moved(u64),
     /// A step has ended, with this result.

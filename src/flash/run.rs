@@ -131,6 +131,13 @@ impl Run<'_> {
         self.observer.event(FlashEvent::Begin(step));
     }
 
+    /// Notes the unit's state, before the command that changes it is sent.
+    fn stands(&mut self, left: Left) {
+        self.left = left;
+        let FlashReport { location, backup, .. } = &self.report;
+        self.observer.event(FlashEvent::Stands { left, location, backup: backup.as_deref() });
+    }
+
     fn end(&mut self, step: FlashStep, result: &str) {
         self.record(step, result, true);
         self.observer.event(FlashEvent::End(step, result));
@@ -199,6 +206,7 @@ impl Run<'_> {
         }
         self.report.backup = Some(saved.folder);
         self.backup = Some(backup);
+        self.stands(self.left);
         Ok(())
     }
 
@@ -211,6 +219,7 @@ impl Run<'_> {
         let saved = backup_folder::save_again(backup, folder, &self.options.backup_elsewhere)?;
         let text = format!("the backup in {} was gone or damaged: saved again in {saved}", folder.display());
         self.report.backup = Some(saved.folder);
+        self.stands(self.left);
         self.trouble(&text);
         Ok(())
     }
@@ -249,7 +258,7 @@ impl Run<'_> {
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, "the same");
         }
-        self.left = Left::Verified;
+        self.stands(Left::Verified);
         Ok(())
     }
 }

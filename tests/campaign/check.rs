@@ -9,7 +9,7 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::left::Left;
 use asmpatch::flash::proof::Runs;
 
-use crate::history::{History, Output, Trouble};
+use crate::history::{Blow, History, Output, Trouble};
 use crate::process::{End, Ended};
 use crate::told::Told;
 use crate::world::{self, SLOT, World};
@@ -115,6 +115,16 @@ impl Around<'_> {
         if self.trouble.is_one_signal() {
             let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
             claim(is_whole, || "one signal, and the flash is neither as before nor written".into())?;
+        }
+        let is_signal = matches!(self.trouble.blow, Some(Blow::Signal { .. }));
+        if is_signal && matches!(self.ended.end, End::Signal(_)) {
+            claim(is_unchanged, || "a signal ended the process after the first write".into())?;
+        }
+        if is_signal && self.trouble.output == Output::Read && self.ended.end == End::Status(130) {
+            let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
+            claim(is_whole || self.told.left.is_some(), || {
+                "two signals, and nothing says where the unit stands".into()
+            })?;
         }
         match (self.verb, self.ended.end) {
             (Verb::Reads, _) => return claim(is_unchanged, || "a command that only reads changed the flash".into()),

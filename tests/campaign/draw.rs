@@ -94,9 +94,10 @@ fn writing_class(rng: &mut Rng) -> Class {
         16..30 => Class::Unplug,
         30..50 => Class::BulkOnly(pick(rng, &Kind::STAYING)),
         50..60 => Class::Kill,
-        60..70 => Class::Once(pick(rng, &Signal::ALL)),
-        70..79 => Class::Twice(pick(rng, &Signal::ALL)),
-        79..84 => Class::ClosedPipe,
+        60..69 => Class::Once(pick(rng, &Signal::STOPPING)),
+        69..77 => Class::Twice(pick(rng, &Signal::STOPPING)),
+        77..80 => Class::Ignored,
+        80..84 => Class::ClosedPipe,
         84..88 => Class::LostTerminal,
         88..91 => Class::FullOutput,
         91..94 => Class::FullFiles,
@@ -180,6 +181,12 @@ fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job, is_open: bo
             trouble.is_slow = rng.u8(..8) != 0;
             let at = moment(rng, trouble.is_slow, is_open);
             trouble.blow = Some(Blow::Signal { signal, at, again_after_micros: None });
+        }
+        Class::Ignored => {
+            trouble.is_slow = rng.u8(..8) != 0;
+            let (signal, at) = (pick(rng, &Signal::IGNORED), moment(rng, trouble.is_slow, is_open));
+            let again_after_micros = rng.bool().then(|| rng.u64(..25_000));
+            trouble.blow = Some(Blow::Signal { signal, at, again_after_micros });
         }
         Class::Twice(signal) => {
             trouble.is_slow = rng.u8(..8) != 0;

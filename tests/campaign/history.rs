@@ -20,6 +20,8 @@ pub enum Class {
     Once(Signal),
     /// A signal, twice.
     Twice(Signal),
+    /// A signal that asks for nothing.
+    Ignored,
     /// The output's reader goes away.
     ClosedPipe,
     /// The terminal closes.
@@ -59,16 +61,28 @@ impl Kind {
     ];
 }
 
-/// A signal that asks a process to stop.
+/// A signal: the first four ask a process to stop, the others end it unless they are caught.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     Int,
     Term,
     Hup,
+    Quit,
+    Usr1,
+    Usr2,
+    Alarm,
+    VtAlarm,
+    Prof,
+    Xcpu,
+    Xfsz,
+    Io,
+    Power,
 }
 
 impl Signal {
-    pub const ALL: [Self; 3] = [Self::Int, Self::Term, Self::Hup];
+    pub const STOPPING: [Self; 4] = [Self::Int, Self::Term, Self::Hup, Self::Quit];
+    pub const IGNORED: [Self; 9] =
+        [Self::Usr1, Self::Usr2, Self::Alarm, Self::VtAlarm, Self::Prof, Self::Xcpu, Self::Xfsz, Self::Io, Self::Power];
 }
 
 /// The unit at the beginning.
@@ -324,6 +338,7 @@ impl fmt::Display for Class {
             Self::Kill => f.write_str("kill -9"),
             Self::Once(signal) => write!(f, "{signal}, once"),
             Self::Twice(signal) => write!(f, "{signal}, twice"),
+            Self::Ignored => f.write_str("a signal that is ignored"),
             Self::ClosedPipe => f.write_str("closed pipe"),
             Self::LostTerminal => f.write_str("lost terminal"),
             Self::FullOutput => f.write_str("full disk, output"),
@@ -353,6 +368,16 @@ impl fmt::Display for Signal {
             Self::Int => "SIGINT",
             Self::Term => "SIGTERM",
             Self::Hup => "SIGHUP",
+            Self::Quit => "SIGQUIT",
+            Self::Usr1 => "SIGUSR1",
+            Self::Usr2 => "SIGUSR2",
+            Self::Alarm => "SIGALRM",
+            Self::VtAlarm => "SIGVTALRM",
+            Self::Prof => "SIGPROF",
+            Self::Xcpu => "SIGXCPU",
+            Self::Xfsz => "SIGXFSZ",
+            Self::Io => "SIGIO",
+            Self::Power => "SIGPWR",
         })
     }
 }

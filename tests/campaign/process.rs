@@ -191,10 +191,21 @@ fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
 }
 
 fn number(signal: Signal) -> rustix::process::Signal {
+    use rustix::process::Signal as Number;
     match signal {
-        Signal::Int => rustix::process::Signal::INT,
-        Signal::Term => rustix::process::Signal::TERM,
-        Signal::Hup => rustix::process::Signal::HUP,
+        Signal::Int => Number::INT,
+        Signal::Term => Number::TERM,
+        Signal::Hup => Number::HUP,
+        Signal::Quit => Number::QUIT,
+        Signal::Usr1 => Number::USR1,
+        Signal::Usr2 => Number::USR2,
+        Signal::Alarm => Number::ALARM,
+        Signal::VtAlarm => Number::VTALARM,
+        Signal::Prof => Number::PROF,
+        Signal::Xcpu => Number::XCPU,
+        Signal::Xfsz => Number::XFSZ,
+        Signal::Io => Number::IO,
+        Signal::Power => Number::POWER,
     }
 }
 

@@ -1,11 +1,12 @@
 //! Ctrl-C: a flag that long operations check, so that each stops at a safe point.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use thiserror::Error;
 
 /// The flag of the process.
-static REQUESTED: AtomicBool = AtomicBool::new(false);
+static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
 /// The error of an operation that Ctrl-C stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
@@ -48,7 +49,7 @@ impl<'a> Interrupt<'a> {
 
 impl Interrupt<'static> {
     /// Watches the process's flag, which [`request`] sets.
-    pub const fn of_process() -> Self {
+    pub fn of_process() -> Self {
         Self(&REQUESTED)
     }
 
@@ -59,9 +60,14 @@ impl Interrupt<'static> {
     }
 }
 
-/// Sets the process's flag, and returns whether it was set before. For a program's signal handler.
-pub fn request() -> bool {
-    REQUESTED.swap(true, Ordering::Relaxed)
+/// Sets the process's flag.
+pub fn request() {
+    REQUESTED.store(true, Ordering::Relaxed);
+}
+
+/// The process's flag itself, for a signal handler that sets it, such as that of `signal_hook::flag::register`.
+pub fn process_flag() -> Arc<AtomicBool> {
+    Arc::clone(&REQUESTED)
 }
 
 #[cfg(test)]

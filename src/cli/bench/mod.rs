@@ -270,7 +270,7 @@ fn seed() -> u64 {
 /// Returns a spinner that moves while a unit is measured.
 fn spinner(context: &Context) -> ProgressBar {
     let bar = terminal::bars(context.shows_progress()).add(ProgressBar::new_spinner());
-    bar.enable_steady_tick(Duration::from_millis(120));
+    terminal::keep_drawn(&bar, Duration::from_millis(120));
     bar
 }
 

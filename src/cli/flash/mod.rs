@@ -2,6 +2,7 @@
 
 pub(super) mod ask;
 mod at_once;
+pub(super) mod held;
 mod next;
 pub(super) mod own_backup;
 mod prepared;

@@ -7,7 +7,7 @@ use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::Behind;
 
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{WritingCommand, restore};
+use super::recovery::{WritingCommand, again, restore};
 
 /// Returns the command that brings back what was on a unit.
 pub fn way_back(report: &FlashReport, unit: &PreparedUnit, suffix: &str) -> Option<String> {
@@ -26,6 +26,11 @@ pub fn next(
         return None;
     }
     let device = shell::word(report.location.to_string());
+    // A unit that was read back neither before its restart nor after it. The command finds nothing to do where all is well.
+    if report.after.is_none() && unit.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
+        let again = again(&job.origin, &unit.carried.again, &report.location, None, false);
+        return Some(("once it is back, read it back", again + suffix));
+    }
     if job.origin.command == WritingCommand::Config {
         return Some(("see its fields", format!("asmpatch config get --device {device}{suffix}")));
     }

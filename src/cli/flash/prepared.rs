@@ -1,5 +1,7 @@
 //! What a run is going to write, and each unit as far as it has come.
 
+use std::sync::Arc;
+
 use crate::bench::BenchReport;
 use crate::failure::AnyFailure;
 use crate::flash::decide::{Carried, Subject, Terms};
@@ -59,7 +61,7 @@ pub enum UnitOutcome {
     /// It was written.
     Written(FlashReport),
     /// Writing it stopped.
-    Stopped(FlashReport, FlashFailure),
+    Stopped(FlashReport, Arc<FlashFailure>),
 }
 
 impl PreparedUnit {

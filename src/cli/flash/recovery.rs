@@ -207,13 +207,47 @@ pub struct FlashFailure {
     pub actions: Vec<Action>,
 }
 
+/// How far a run has come with a unit.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// The unit's port.
+    pub location: Location,
+    /// The step.
+    pub during: FlashStep,
+    /// The state that the unit is in.
+    pub left: Left,
+    /// Its backup.
+    pub backup: Option<PathBuf>,
+}
+
+impl From<&Stopped> for Standing {
+    fn from(Stopped { during, left, report, .. }: &Stopped) -> Self {
+        Self { location: report.location.clone(), during: *during, left: *left, backup: report.backup.clone() }
+    }
+}
+
+/// What the commands that recover a unit take from the run, whatever the unit's state.
+#[derive(Debug, Clone)]
+pub struct Ways {
+    /// The command that was run.
+    pub origin: InvokedCommand,
+    /// What the commands need to repeat.
+    pub carried: Carried,
+    /// The steps from earlier backups, for a run that takes no blocks from a backup.
+    pub offers: Vec<Action>,
+    /// Appended to each command: the options without which the unit would not be found.
+    pub suffix: String,
+}
+
 impl FlashFailure {
-    /// Describes the failure of a run that this command started.
-    /// `offers` are the steps from earlier backups.
-    pub fn new(stopped: Stopped, origin: &InvokedCommand, carried: &Carried, offers: &[Action]) -> Self {
-        let Stopped { error, during, left, report } = stopped;
+    /// Describes the failure of a run.
+    pub fn new(error: FlashError, standing: Standing, ways: &Ways) -> Self {
+        let Standing { location, during, left, backup } = standing;
+        let Ways { origin, carried, offers, suffix } = ways;
         let gone = is_gone(&error);
-        let mut actions = actions(left, origin, carried, &report.location, report.backup.as_deref(), offers, gone);
+        let has_own_blocks = backup.is_some() || origin.config_from.is_some();
+        let offers = if has_own_blocks { &[][..] } else { offers };
+        let mut actions = actions(left, origin, carried, &location, backup.as_deref(), offers, gone);
         // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
         if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
             && at.0 != 0
@@ -223,12 +257,7 @@ impl FlashFailure {
             std::mem::swap(on, back);
             (on.purpose, back.purpose) = ("go back to what it was".into(), "or go on".into());
         }
-        Self { location: report.location, error, during, left, actions }
-    }
-
-    /// Appends `suffix` to each command that is printed: the options without which the unit would not be found.
-    pub fn with_options(self, suffix: &str) -> Self {
-        Self { actions: with_options(self.actions, suffix), ..self }
+        Self { location, error, during, left, actions: with_options(actions, suffix) }
     }
 }
 

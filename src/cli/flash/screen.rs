@@ -17,6 +17,7 @@ use asm2464::progress::Progress;
 use asm2464_host::bridge::Port;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
+use super::held::HeldUnit;
 use crate::cli::context::Context;
 use crate::cli::terminal;
 
@@ -53,7 +54,7 @@ impl Screen {
     /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize) -> UnitProgress {
         let Self { says_steps, names_units, .. } = *self;
-        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units }
+        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, held: None }
     }
 
     /// Reads all of a unit's flash, as `step`, with a bar.
@@ -97,6 +98,7 @@ fn bar(all: &MultiProgress, device: String) -> ProgressBar {
         bar.set_style(style);
     }
     bar.set_prefix(device);
+    terminal::keep_drawn(&bar, Duration::from_millis(200));
     bar
 }
 
@@ -106,9 +108,16 @@ pub struct UnitProgress {
     sender: Sender<(usize, Show)>,
     says_steps: bool,
     names_units: bool,
+    held: Option<HeldUnit>,
 }
 
 impl UnitProgress {
+    /// Also notes how far the run has come with a unit.
+    pub fn of_held(mut self, held: HeldUnit) -> Self {
+        self.held = Some(held);
+        self
+    }
+
     fn send(&self, show: impl FnOnce(&str, &ProgressBar) + Send + 'static) {
         // If the thread is gone, nobody listens any more.
         let _ = self.sender.send((self.unit, Box::new(show)));
@@ -117,12 +126,12 @@ impl UnitProgress {
 
 impl Progress<FlashEvent<'_>> for UnitProgress {
     fn event(&mut self, event: FlashEvent<'_>) {
+        if let Some(held) = self.held {
+            held.note(event);
+        }
         match event {
             FlashEvent::Total(bytes) => self.send(move |_, bar| bar.set_length(bytes)),
-            FlashEvent::Begin(step) => self.send(move |_, bar| {
-                bar.set_message(step.to_string());
-                bar.enable_steady_tick(Duration::from_millis(200));
-            }),
+            FlashEvent::Begin(step) => self.send(move |_, bar| bar.set_message(step.to_string())),
             FlashEvent::Moved(bytes) => self.send(move |_, bar| bar.inc(bytes)),
             FlashEvent::End(step, text) if self.says_steps && !self.names_units => {
                 let text = format!("{step}: {text}");
@@ -132,7 +141,7 @@ impl Progress<FlashEvent<'_>> for UnitProgress {
                 let (text, names_unit) = (format!("{step}: {text}"), self.names_units);
                 self.send(move |device, _| if names_unit { outln!("{device}: {text}") } else { outln!("{text}") });
             }
-            FlashEvent::End(..) | FlashEvent::Trouble(..) => {}
+            FlashEvent::End(..) | FlashEvent::Trouble(..) | FlashEvent::Stands { .. } => {}
             FlashEvent::Replug => self.send(|device, bar| {
                 let text = "unplug it, wait five seconds, plug it in again";
                 errln!("{device}: the new firmware starts after a power cycle: {text}");

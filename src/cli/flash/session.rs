@@ -25,14 +25,15 @@ use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port, UnitInfo};
 
 use super::at_once::at_once;
+use super::held::{self, HeldUnit};
 use super::next::next;
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{Action, WritingCommand, again};
+use super::recovery::{Action, Ways, WritingCommand, again};
 use super::screen::Screen;
 use super::writing::{UnitEnd, UnitWork, Writing};
 use super::{WritingArgs, ask, own_backup, recovery, show, summary};
-use crate::cli::bench::self_test;
 use crate::cli::backup_place;
+use crate::cli::bench::self_test;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
@@ -145,6 +146,7 @@ impl<'a> WritingSession<'a> {
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
+        held::let_all_go();
         if several && answer.is_ok() && !self.args.json {
             summary::print(&units, job, &self.args.ids.suffix());
         }
@@ -358,12 +360,6 @@ impl<'a> WritingSession<'a> {
         if writing.is_empty() {
             return;
         }
-        interrupt::on_request(|| {
-            errln!(
-                "\nstopping at the next safe place: a write that has begun is finished and read back first, which \
-                 takes some seconds; a second Ctrl-C ends asmpatch within 3 s, and may leave the unit without firmware"
-            );
-        });
         let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
         let names_units = devices.len() > 1;
         if names_units && !self.args.json && !self.context.is_quiet {
@@ -384,13 +380,18 @@ impl<'a> WritingSession<'a> {
         let work = |(index, unit)| {
             let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
             let ((Observation { location, .. }, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
-            let work = UnitWork { port, plan, options: options(location), progress: screen.unit(index) };
-            Some((work, UnitEnd { location, carried, backups, outcome }))
+            let ways = Ways {
+                origin: job.origin.clone(),
+                carried: carried.clone(),
+                offers: own_backup::offers(backups, &job.origin, &carried.again, location, &job.library),
+                suffix: self.args.ids.suffix(),
+            };
+            let held = HeldUnit::new(location, &ways);
+            let work = UnitWork { port, plan, options: options(location), progress: screen.unit(index).of_held(held) };
+            Some((work, UnitEnd { location, ways, held, outcome }))
         };
         let units = writing.into_iter().enumerate().filter_map(work).collect();
-        let suffix = self.args.ids.suffix();
-        let (origin, library) = (&job.origin, &job.library);
-        let run = Writing { origin, library, suffix: &suffix, interrupt: self.interrupt, names_units };
+        let run = Writing { interrupt: self.interrupt, names_units };
         if self.choice.all_or_none {
             run.all_or_none(units)
         } else {
@@ -464,9 +465,8 @@ impl<'a> WritingSession<'a> {
             }
             UnitOutcome::Refused(failure) => Exit::of(failure.coded()),
             UnitOutcome::Stopped(_, failure) => {
-                self.context.report(failure);
-                own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
-                Exit::of(failure)
+                show::stopped(failure);
+                Exit::of(&**failure)
             }
             UnitOutcome::Spared(_, failure) => {
                 self.context.report(failure.coded());

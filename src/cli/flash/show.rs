@@ -20,10 +20,11 @@ use asm2464_host::bridge::{Attached, Behind};
 use serde::Serialize;
 
 use super::next::{next, next_command, way_back};
+use super::own_backup;
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{Action, WritingCommand};
+use super::recovery::{Action, FlashFailure, WritingCommand};
 use super::summary::UnitResult;
-use crate::cli::context::ErrorJson;
+use crate::cli::context::{self, ErrorJson};
 use crate::cli::print;
 
 /// What to say about the disk behind a unit that was not opened exclusively.
@@ -212,6 +213,12 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
     if let Some((purpose, command)) = next(report, unit, job, suffix) {
         outln!("  next, {purpose}:\n    {command}");
     }
+}
+
+/// Prints why writing a unit stopped, its state, and the commands that bring it back.
+pub fn stopped(failure: &FlashFailure) {
+    context::report(failure);
+    own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.

@@ -42,7 +42,7 @@ impl UnitResult {
         [Self::Written, Self::Planned, Self::Unchanged, Self::NotWritten, Self::Refused, Self::Failed];
 
     /// Returns a unit's result.
-    pub const fn of(unit: &PreparedUnit) -> Self {
+    pub fn of(unit: &PreparedUnit) -> Self {
         match &unit.outcome {
             UnitOutcome::Write => Self::Planned,
             UnitOutcome::Nothing => Self::Unchanged,

@@ -1,33 +1,25 @@
 //! Writes the accepted units: each by itself, or all or none.
 
-use std::borrow::Cow;
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::flash::backup_folder::{self, BackupFolderError};
-use crate::flash::decide::{Carried, Refusal};
+use crate::flash::decide::Refusal;
 use crate::flash::error::FlashError;
-use crate::flash::fitting::FittingBackup;
 use crate::flash::plan::FlashPlan;
 use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
-use crate::patch::Library;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
 
 use super::at_once::at_once;
-use super::own_backup;
+use super::held::HeldUnit;
 use super::prepared::UnitOutcome;
-use super::recovery::{FlashFailure, InvokedCommand};
+use super::recovery::{FlashFailure, InvokedCommand, Standing, Ways};
 use super::screen::UnitProgress;
 use crate::cli::{backup_place, log};
 
 /// What the writes of one run share.
-pub struct Writing<'a> {
-    /// The command, for printing it again.
-    pub origin: &'a InvokedCommand,
-    /// The patches by which images are recognised.
-    pub library: &'a Library,
-    /// Appended to each command that is printed.
-    pub suffix: &'a str,
+pub struct Writing {
     /// Stops the units at their next safe place.
     pub interrupt: Interrupt<'static>,
     /// Whether log lines name their unit.
@@ -50,10 +42,10 @@ pub struct UnitWork<'a> {
 pub struct UnitEnd<'a> {
     /// The unit's port.
     pub location: &'a Location,
-    /// What the commands printed later need to repeat.
-    pub carried: &'a Carried,
-    /// The earlier backups that may be its own.
-    pub backups: &'a [FittingBackup],
+    /// What brings it back, if it stops.
+    pub ways: Ways,
+    /// What is said of it if the process ends now.
+    pub held: HeldUnit,
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
 }
@@ -64,20 +56,21 @@ impl UnitWork<'_> {
     }
 }
 
-/// Returns the command to print again. If the backup could not be saved, it names a folder that has room for one: with
-/// the same folder it would fail again.
-fn with_room<'a>(origin: &'a InvokedCommand, error: &FlashError) -> Cow<'a, InvokedCommand> {
+/// Makes the command to print again name a folder that has room, if the backup could not be saved: with the same folder it
+/// would fail again.
+fn give_room(origin: &mut InvokedCommand, error: &FlashError) {
     let FlashError::Folder(BackupFolderError::Save { path, .. } | BackupFolderError::Exists(path)) = error else {
-        return Cow::Borrowed(origin);
+        return;
     };
     let whole = |path: &Path| path.canonicalize().ok();
     let failed = path.parent().and_then(whole);
     let mut others = backup_place::elsewhere().into_iter().filter(|folder| failed.is_none() || whole(folder) != failed);
-    let backup = others.find(|folder| backup_folder::has_room(folder)).map(|folder| backup_place::option(&folder));
-    backup.map_or(Cow::Borrowed(origin), |option| Cow::Owned(InvokedCommand { backup: vec![option], ..origin.clone() }))
+    if let Some(folder) = others.find(|folder| backup_folder::has_room(folder)) {
+        origin.backup = vec![backup_place::option(&folder)];
+    }
 }
 
-impl Writing<'_> {
+impl Writing {
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
     pub fn each(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
         at_once(units, &|(mut work, end): (UnitWork<'_>, UnitEnd<'_>)| {
@@ -123,6 +116,7 @@ impl Writing<'_> {
             match unit {
                 Ok(unit) => {
                     let refusal = Refusal::AllOrNone { device: end.location.to_string(), because: because.clone() };
+                    end.held.let_go();
                     *end.outcome = UnitOutcome::Spared(unit.release(), refusal.into());
                 }
                 Err(stopped) => self.finish(end, Err(stopped)),
@@ -133,15 +127,17 @@ impl Writing<'_> {
 
     fn finish(&self, end: UnitEnd<'_>, written: Result<FlashReport, Box<Stopped>>) {
         *end.outcome = match written {
-            Ok(report) => UnitOutcome::Written(report),
+            Ok(report) => {
+                end.held.let_go();
+                UnitOutcome::Written(report)
+            }
             Err(stopped) => {
-                let report = stopped.report.clone();
-                let has_own_blocks = report.backup.is_some() || self.origin.config_from.is_some();
-                let backups = if has_own_blocks { &[] } else { end.backups };
-                let offers = own_backup::offers(backups, self.origin, &end.carried.again, end.location, self.library);
-                let origin = with_room(self.origin, &stopped.error);
-                let failure = FlashFailure::new(*stopped, &origin, end.carried, &offers);
-                UnitOutcome::Stopped(report, failure.with_options(self.suffix))
+                let mut ways = end.ways;
+                give_room(&mut ways.origin, &stopped.error);
+                let standing = Standing::from(&*stopped);
+                let failure = Arc::new(FlashFailure::new(stopped.error, standing, &ways));
+                end.held.has_stopped(&failure);
+                UnitOutcome::Stopped(stopped.report, failure)
             }
         };
     }

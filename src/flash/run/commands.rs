@@ -38,7 +38,7 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::WriteBlock(block.index);
             self.begin(step);
-            self.left = Left::Incomplete;
+            self.stands(Left::Incomplete);
             bridge.write_config(block.index, &block.new)?;
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
             self.end(step, "written");
@@ -50,7 +50,7 @@ impl Run<'_> {
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, &format!("{} bytes", bytes.len()));
         }
-        self.left = Left::Complete;
+        self.stands(Left::Complete);
         Ok(())
     }
 }

@@ -96,7 +96,7 @@ impl Run<'_> {
             // Written and read back, but the reset has not made the chip read its flash.
             Some(_) if self.report.runs == Some(Runs::Before) && !is_replugged => Ok(()),
             Some(Attached { usb_id: found, state, .. }) => {
-                self.left = Left::OtherIdentity;
+                self.stands(Left::OtherIdentity);
                 let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
                 Err(FlashError::Identity { expected, becomes, found, state })
             }
@@ -144,7 +144,7 @@ impl Run<'_> {
                 (Restart::Register(unit), "CPU reset sent")
             }
         };
-        self.left = Left::Restarted;
+        self.stands(Left::Restarted);
         self.end(FlashStep::Restart, sent);
         Ok(Some(restart))
     }
@@ -163,7 +163,7 @@ impl Run<'_> {
         // A retrained link may be on the connector's other port.
         self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
-            self.left = Left::BootLoader;
+            self.stands(Left::BootLoader);
             return Err(FlashError::BootLoader(found.usb_id));
         }
         let is_planned = self.plan.is_identity_of(found);
@@ -222,7 +222,7 @@ impl Run<'_> {
         };
         match port.power_cycle() {
             Ok(true) => {
-                self.left = Left::Restarted;
+                self.stands(Left::Restarted);
                 self.end(FlashStep::PowerCycle, "its hub switched its power off and on");
                 Ok(true)
             }
@@ -273,7 +273,7 @@ impl Run<'_> {
 
     /// Checks what the unit runs. Reads back now what could not be read back before. Returns the connection.
     fn prove(&mut self, port: &mut dyn Port, is_replugged: bool, before: &Behaviour) -> Result<Access, FlashError> {
-        self.left = Left::Unproven;
+        self.stands(Left::Unproven);
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
         let attached = port.attached()?;
@@ -289,7 +289,7 @@ impl Run<'_> {
         (self.report.runs, self.report.needs_power) = (Some(runs), runs != Runs::Written);
         self.end(FlashStep::Prove, &format!("{now}: {runs}"));
         if !self.plan.reads_back() {
-            self.compare(access.reader(), 1).inspect_err(|_| self.left = Left::Unproven)?;
+            self.compare(access.reader(), 1)?;
         }
         Ok(access)
     }

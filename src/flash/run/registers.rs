@@ -58,12 +58,12 @@ impl Run<'_> {
         if protection == 0 {
             return Ok(());
         }
-        self.left = Left::Unprotected;
+        self.stands(Left::Unprotected);
         let cleared = self.retried(unit, |_, flash, _| Ok(flash.unprotect()?));
         let restored =
             self.undisturbed(unit, |run, unit| run.retried(unit, |_, flash, _| Ok(flash.protect(protection)?)));
         if restored.is_ok() {
-            self.left = Left::Untouched;
+            self.stands(Left::Untouched);
         }
         cleared.and(restored)
     }
@@ -126,7 +126,7 @@ impl Run<'_> {
             if self.during != step {
                 self.begin(step);
             }
-            self.left = Left::Incomplete;
+            self.stands(Left::Incomplete);
             self.retried(unit, |_, flash, attempt| {
                 if attempt == 1 {
                     flash.expect_progress();
@@ -148,7 +148,7 @@ impl Run<'_> {
             }
         }
         if !changes.is_empty() {
-            self.left = Left::Complete;
+            self.stands(Left::Complete);
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Run<'_> {
         self.begin(FlashStep::Unprotect);
         self.protection = self.protection.or(Some(protection));
         if self.left == Left::Untouched {
-            self.left = Left::Unprotected;
+            self.stands(Left::Unprotected);
         }
         self.retried(unit, |_, flash, _| Ok(flash.unprotect()?))?;
         self.end(FlashStep::Unprotect, &format!("it was {protection:#04x}"));
@@ -195,7 +195,7 @@ impl Run<'_> {
             Ok(()) => {
                 self.end(FlashStep::Protect, &format!("{protection:#04x}, as it was"));
                 if self.left == Left::Unprotected {
-                    self.left = Left::Untouched;
+                    self.stands(Left::Untouched);
                 }
             }
             // The firmware needs no protection.

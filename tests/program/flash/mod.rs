@@ -10,6 +10,8 @@ mod log;
 mod program;
 mod registers;
 mod several;
+#[cfg(unix)]
+mod signals;
 
 /// `TRYCMD=overwrite cargo test --test program flash::` rewrites the transcripts.
 #[test]

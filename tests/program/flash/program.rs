@@ -1,19 +1,13 @@
 //! `asmpatch flash` and `backup` as processes: output, signals, folders.
 
 use std::fs;
-#[cfg(unix)]
-use std::time::Duration;
 
-#[cfg(unix)]
-use asm2464::firmware::UsbId;
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
 use asm2464_host::bridge::Port as _;
 use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 
-#[cfg(unix)]
-use crate::flash::cases::flashing;
 use crate::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
 use crate::schemas;
 
@@ -146,47 +140,6 @@ fn a_flash_completes_although_its_output_is_lost() {
         assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
         assert!(rig.cells()[0x1_0000..][..file.len() - 0xFF00] == file[0xFF00..], "{lost}");
     }
-}
-
-#[cfg(unix)]
-fn send(signal: &str, to: &std::process::Child) {
-    let status = std::process::Command::new("kill").args([signal, &to.id().to_string()]).status().unwrap();
-    assert!(status.success());
-}
-
-#[test]
-#[cfg(unix)]
-fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
-    for signal in ["-INT", "-TERM", "-HUP"] {
-        let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
-        let flash = flashing(&rig);
-        send(signal, &flash);
-        let output = flash.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(130), "{signal}: {told}");
-        let steps = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal}: {told}");
-        assert!(told.contains("a second Ctrl-C ends asmpatch within 3 s"), "{signal}: {told}");
-        assert!(told.contains("the new firmware is written and verified"), "{signal}: {told}");
-        assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal}: {told}");
-        // After a power cycle the unit is what was written.
-        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal}");
-    }
-}
-
-#[test]
-#[cfg(unix)]
-fn a_second_signal_ends_the_process_at_once() {
-    // The flash is busy for most of a minute, during which a first signal must not end the process.
-    let rig = Rig::new("[timing]\nerase-sector-ms = 1500\n");
-    let mut flash = flashing(&rig);
-    send("-INT", &flash);
-    std::thread::sleep(Duration::from_millis(200));
-    assert!(flash.try_wait().unwrap().is_none());
-    send("-TERM", &flash);
-    let output = flash.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(130));
-    assert!(!String::from_utf8_lossy(&output.stdout).contains("write configuration block 0: written"));
 }
 
 /// Runs a command on a unit that loses its power during the first write. Returns the two printed commands.

@@ -26,7 +26,7 @@ use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::flash::slot::{SLOT_LEN, Slot};
 use asmpatch::patch::Patched;
 
-use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, WritingCommand};
+use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, Standing, Ways, WritingCommand};
 
 use crate::flash::cases::{Rig, patched};
 

@@ -117,7 +117,9 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let (command, what) = (WritingCommand::Restore, vec!["other".into()]);
         let origin = InvokedCommand { command, what, config_from: None, backup: Vec::new() };
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let failure = FlashFailure::new(*stopped, &origin, &carried, &[]);
+        let ways = Ways { origin, carried, offers: Vec::new(), suffix: String::new() };
+        let standing = Standing::from(&*stopped);
+        let failure = FlashFailure::new(stopped.error, standing, &ways);
         let help = failure.help().unwrap().to_string();
         assert!(help.contains("That sector is unchanged"), "{help}");
         let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };

@@ -1,0 +1,131 @@
+//! The units that are being written, for a process that ends before it can report them: at a second Ctrl-C.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::flash::left::Left;
+use crate::flash::progress::{FlashEvent, FlashStep};
+use asm2464::interrupt::Interrupted;
+use asm2464_host::bridge::Location;
+
+use super::recovery::{FlashFailure, Standing, Ways};
+use super::show;
+use crate::cli::print;
+
+/// The units of the run, each at its number; `None` is over.
+static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
+
+/// A unit whose run is not reported yet.
+enum Held {
+    /// It is being written.
+    Writing(Standing, Box<Ways>),
+    /// Its run has stopped.
+    Stopped(Arc<FlashFailure>),
+}
+
+/// A unit's place among those that are being written.
+#[derive(Debug, Clone, Copy)]
+pub struct HeldUnit(usize);
+
+fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl HeldUnit {
+    /// Notes a unit that is going to be written.
+    pub fn new(location: &Location, ways: &Ways) -> Self {
+        let (location, during, left) = (location.clone(), FlashStep::Open, Left::Untouched);
+        let mut held = held();
+        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways.clone()))));
+        Self(held.len() - 1)
+    }
+
+    fn set(self, unit: Option<Held>) {
+        if let Some(place) = held().get_mut(self.0) {
+            *place = unit;
+        }
+    }
+
+    /// Notes how far the run has come. Never returns once the process has said where its units stand.
+    pub fn note(self, event: FlashEvent<'_>) {
+        let mut held = held();
+        let Some(Some(Held::Writing(standing, _))) = held.get_mut(self.0) else { return };
+        match event {
+            FlashEvent::Begin(step) => standing.during = step,
+            FlashEvent::Stands { left, location, backup } => {
+                standing.left = left;
+                standing.location = location.clone();
+                standing.backup = backup.map(ToOwned::to_owned);
+            }
+            _ => {}
+        }
+    }
+
+    /// Notes that the run has stopped, and how.
+    pub fn has_stopped(self, failure: &Arc<FlashFailure>) {
+        self.set(Some(Held::Stopped(Arc::clone(failure))));
+    }
+
+    /// Forgets the unit: nothing has to be done for it.
+    pub fn let_go(self) {
+        self.set(None);
+    }
+}
+
+/// Forgets all units: each has been reported.
+pub fn let_all_go() {
+    held().clear();
+}
+
+/// Whether no unit is being written.
+pub fn is_empty() -> bool {
+    !held().iter().flatten().any(|unit| matches!(unit, Held::Writing(..)))
+}
+
+/// Says what the first Ctrl-C does to the units that are being written.
+pub fn tell_how_to_stop() {
+    let left: Vec<Left> = held().iter().flatten().filter_map(Held::left).collect();
+    let is_begun = |left: &Left| matches!(left, Left::Incomplete | Left::Complete);
+    let is_to_come = |left: &Left| matches!(left, Left::Untouched | Left::Unprotected);
+    if left.iter().any(is_begun) {
+        errln!(
+            "\nstopping at the next safe place: a write that has begun is finished and read back first, which takes \
+             some seconds; a second Ctrl-C ends asmpatch within 3 s, and may leave the unit without firmware"
+        );
+    } else if left.iter().any(is_to_come) {
+        errln!("\nstopping before the write, at the next safe place; a second Ctrl-C ends asmpatch within 3 s");
+    } else if !left.is_empty() {
+        errln!("\neverything is written: not waiting for the unit; a second Ctrl-C ends asmpatch within 3 s");
+    }
+}
+
+/// Says where each unit stands as the process ends, and the commands that bring it back. No write goes on afterwards: its
+/// next step could make untrue what was said.
+pub fn tell() {
+    // The document says it.
+    if print::has_json() {
+        return;
+    }
+    let held = held();
+    for unit in held.iter().flatten() {
+        match unit {
+            Held::Writing(standing, ways) => {
+                show::stopped(&FlashFailure::new(Interrupted.into(), standing.clone(), ways));
+            }
+            Held::Stopped(failure) => show::stopped(failure),
+        }
+    }
+    if held.iter().any(Option::is_some) {
+        mem::forget(held);
+    }
+}
+
+impl Held {
+    /// The state of a unit that is being written.
+    const fn left(&self) -> Option<Left> {
+        match self {
+            Self::Writing(standing, _) => Some(standing.left),
+            Self::Stopped(_) => None,
+        }
+    }
+}

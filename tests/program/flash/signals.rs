@@ -1,0 +1,173 @@
+//! Signals, and threads that the system doesn't start, in the middle of a write.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+use asm2464::firmware::UsbId;
+use asm2464_host::bridge::Port as _;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::flash::cases::{Rig, asmpatch, flashing, patched, write_image};
+
+/// A write that lasts some seconds, and one that nobody waits for.
+const SLOW: &str = "[timing]\nerase-sector-ms = 60\n";
+const ENDLESS: &str = "[timing]\nerase-sector-ms = 1500\n";
+
+fn send(signal: Signal, to: &Child) {
+    kill_process(Pid::from_child(to), signal).unwrap();
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A shell's command on the rig's unit, in which `$0` is the program.
+fn shell(home: &Path, line: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.args(["-c", line, env!("CARGO_BIN_EXE_asmpatch")]).current_dir(home).env("ASMPATCH_CONFIG", "");
+    command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100").output().unwrap()
+}
+
+#[test]
+fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+        let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
+        let flash = flashing(&rig);
+        send(signal, &flash);
+        let output = flash.wait_with_output().unwrap();
+        let told = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{signal:?}: {told}");
+        let steps = text(&output.stdout);
+        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal:?}: {told}");
+        assert!(told.contains("a second Ctrl-C ends asmpatch within 3 s"), "{signal:?}: {told}");
+        assert!(told.contains("the new firmware is written and verified"), "{signal:?}: {told}");
+        assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal:?}: {told}");
+        // After a power cycle the unit is what was written.
+        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_other_signal_ends_or_suspends_a_write() {
+    let ignored = [
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::XCPU,
+        Signal::XFSZ,
+        Signal::IO,
+        Signal::POWER,
+        Signal::STKFLT,
+        Signal::PIPE,
+        Signal::ABORT,
+        Signal::TSTP,
+    ];
+    let rig = Rig::new(SLOW);
+    let flash = flashing(&rig);
+    for signal in ignored.into_iter().chain(ignored) {
+        send(signal, &flash);
+    }
+    // A real-time signal.
+    assert!(Command::new("kill").args(["-40", &flash.id().to_string()]).status().unwrap().success());
+    let output = flash.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{:?}: {}", output.status, text(&output.stderr));
+    assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+}
+
+#[test]
+fn output_and_a_log_that_meet_a_limit_of_a_files_size_stop_no_write() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    rig.cells();
+    write_image(home, &patched());
+    // Beyond the limit, which the unit's own 512 KiB are not, whether a block has 512 bytes or 1024.
+    for file in ["out", "log"] {
+        fs::write(home.join(file), vec![b'\n'; 2 << 20]).unwrap();
+    }
+    let flash = "\"$0\" flash patched.bin --device virtual:unit --yes -vv --log-file log >>out";
+    let output = shell(home, &format!("ulimit -f 1536; {flash}"));
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{:?}: {told}", output.status);
+    assert!(told.contains("some output was lost") && told.contains("the log lacks"), "{told}");
+    assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+}
+
+#[test]
+fn a_second_signal_ends_the_process_and_says_where_the_unit_stands_and_the_command_that_brings_it_back() {
+    // The flash is busy for most of a minute, during which a first signal must not end the process.
+    let rig = Rig::new(ENDLESS);
+    let mut flash = flashing(&rig);
+    send(Signal::INT, &flash);
+    std::thread::sleep(Duration::from_millis(200));
+    assert!(flash.try_wait().unwrap().is_none());
+    send(Signal::TERM, &flash);
+    let output = flash.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(!text(&output.stdout).contains("write configuration block 0: written"));
+    let told = text(&output.stderr);
+    assert!(
+        told.contains("asmpatch::interrupted") && told.contains("(at: erase, write configuration block 0)"),
+        "{told}"
+    );
+    assert!(told.contains("the unit's state: the write didn't finish"), "{told}");
+    let commands: Vec<&str> = told.lines().map(str::trim).filter(|line| line.starts_with("asmpatch ")).collect();
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {told}");
+    rig.tell("");
+    for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        let output = asmpatch(rig.home.path(), &words);
+        assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+        assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
+    }
+}
+
+#[test]
+fn once_everything_is_written_ctrl_c_says_that_nobody_waits_for_the_unit_any_more() {
+    let rig = Rig::new("cpu-reset = 'loads-code'\nback-after-ms = 3000\n[timing]\nreenumerate-ms = 5000\n");
+    let home = rig.home.path();
+    rig.cells();
+    write_image(home, &patched());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]).current_dir(home);
+    command.env("ASMPATCH_CONFIG", "").stdout(fs::File::create(home.join("out")).unwrap()).stderr(Stdio::piped());
+    let flash = command.spawn().unwrap();
+    let restarts = || text(&fs::read(home.join("out")).unwrap()).contains("CPU reset sent");
+    let looks = (0..3000).take_while(|_| !restarts()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));
+    assert!(looks.count() < 3000, "it was not restarted");
+    send(Signal::INT, &flash);
+    let output = flash.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{told}");
+    assert!(told.contains("everything is written") && !told.contains("a write that has begun"), "{told}");
+}
+
+/// However few threads the system starts: none, or one or two more.
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
+    const GIB: u64 = 1 << 30;
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    rig.cells();
+    write_image(home, &patched());
+    for threads in 0..5 {
+        // Each thread's stack takes 16 GiB of the address space, which a limit bounds.
+        let limit = format!("export RUST_MIN_STACK={}; ulimit -v {}", 16 * GIB, (16 * threads + 8) * GIB / 1024);
+        for command in [
+            "flash patched.bin --force --yes",
+            "bench --path e4-255 --seconds 0.01 --repetitions 1",
+            "bench --soak 0.2s",
+        ] {
+            let output = shell(home, &format!("{limit}; \"$0\" {command} --device virtual:unit"));
+            let told = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{threads} threads, {command}: {:?}: {told}", output.status);
+            assert!(!told.contains("panicked"), "{threads} threads, {command}: {told}");
+        }
+        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+    }
+}

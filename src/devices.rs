@@ -90,8 +90,8 @@ pub enum DevicesError {
 
 asm2464::coded!(DevicesError {
     Toml(cause) => cause,
-    Duplicate => "asmpatch::devices::duplicate",
-    Length => "asmpatch::devices::length",
+    Duplicate => BadInput "asmpatch::devices::duplicate",
+    Length => BadInput "asmpatch::devices::length",
 });
 
 impl Devices {

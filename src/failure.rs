@@ -14,7 +14,7 @@ pub struct Panicked {
     pub message: String,
 }
 
-asm2464::coded!(Panicked => "asmpatch::bug");
+asm2464::coded!(Panicked => Device "asmpatch::bug");
 
 /// Runs `work` and turns a panic in it into an error. The panic hook has already printed where it happened.
 ///

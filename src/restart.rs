@@ -7,10 +7,10 @@
 use std::thread;
 use std::time::Duration;
 
-use asm2464::Coded as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
+use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{
     AnyTransport, Attached, Bridge, BusSpeed, CommandError, ControlError, OpenBridge, Port, PortError,
 };
@@ -245,13 +245,17 @@ pub fn restart(
             report.before.faults.push(met.clone());
             report.after.faults.push(met);
         }
-        let done = outcome.is_ok();
-        let result = outcome.unwrap_or_else(|why| why);
+        let is_back = !matches!(outcome, Outcome::NotBack);
+        let (done, result) = match outcome {
+            Outcome::Done(what) => (true, what),
+            Outcome::NotBack => (true, NOT_BACK.to_owned()),
+            Outcome::NotDone(why) => (false, why),
+        };
         // PCIe may have lost its power although the level failed.
         if done || level == Level::PciePower {
             let asks = report.before.faults.iter().any(|fault| fault.kind.is_grave());
             let mut now = examine(port, level >= Level::PciePower, asks, interrupt)?;
-            if level >= Level::Cpu && result == NOT_BACK && now.attached.is_some() {
+            if !is_back && now.attached.is_some() {
                 now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
             }
             let helped = report.after.faults.iter().any(|fault| !now.has(fault.kind));
@@ -281,8 +285,15 @@ struct Step<'a, 'i> {
     met: Option<Fault>,
 }
 
-/// What a level did, or why it could not be carried out.
-type Outcome = Result<String, String>;
+/// How a level ended.
+enum Outcome {
+    /// It was carried out, in words.
+    Done(String),
+    /// It was carried out, and the unit has not come back in time.
+    NotBack,
+    /// It could not be carried out, for this reason.
+    NotDone(String),
+}
 
 impl Step<'_, '_> {
     fn apply(&mut self, level: Level, now: &Condition) -> Result<Outcome, AnyFailure> {
@@ -294,7 +305,7 @@ impl Step<'_, '_> {
             Level::Cpu => self.reset_by_command(),
             Level::PortPower => self.cycle_port(now),
             Level::Cable if self.options.replug.is_zero() => {
-                Ok(Err("there is no terminal on which to ask you to unplug it".to_owned()))
+                Ok(Outcome::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
             }
             Level::Cable => {
                 (self.told)(RestartEvent::Replug);
@@ -309,24 +320,24 @@ impl Step<'_, '_> {
     ) -> Result<Outcome, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(Err),
+            Err(error) => return usable(error).map(Outcome::NotDone),
         };
-        Ok(act(&mut unit, self.interrupt).map_err(|error| error.to_string()))
+        Ok(act(&mut unit, self.interrupt).map_or_else(|error| Outcome::NotDone(error.to_string()), Outcome::Done))
     }
 
     fn reset_by_register(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(Err),
+            Err(error) => return usable(error).map(Outcome::NotDone),
         };
         if let Err(refused) = unit.restart_cpu() {
-            return Ok(Err(refused.to_string()));
+            return Ok(Outcome::NotDone(refused.to_string()));
         }
         // Keep the unit until it has left: see `restart_cpu`.
         let outcome = self.wait(self.options.come_back, CPU_RESET);
         drop(unit);
         let outcome = outcome?;
-        if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) && !now.has(FaultKind::PcieLink) {
+        if matches!(outcome, Outcome::Done(_)) && !now.has(FaultKind::PcieLink) {
             // Some builds start with PCIe switched off. Builds without F3 refuse it.
             if let Ok(mut unit) = self.port.open_control()
                 && !unit.link_state().is_ok_and(|(_, is_up)| is_up)
@@ -340,16 +351,16 @@ impl Step<'_, '_> {
     fn reset_by_command(&mut self) -> Result<Outcome, AnyFailure> {
         let mut bridge = match self.port.open() {
             Ok(bridge) => bridge,
-            Err(error) => return usable(error).map(Err),
+            Err(error) => return usable(error).map(Outcome::NotDone),
         };
         self.met = fault_of(&mut bridge);
         if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
-            return Ok(Err("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
+            return Ok(Outcome::NotDone("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
         match bridge.reset(ResetMode::CpuReset) {
             // A unit that resets at once does not answer. Its return shows whether it reset.
             Ok(()) | Err(CommandError::Transport(_)) => {}
-            Err(refused) => return Ok(Err(refused.to_string())),
+            Err(refused) => return Ok(Outcome::NotDone(refused.to_string())),
         }
         info!("{}: CPU reset sent", self.port.location());
         // Release the port only after the unit has left the bus: see `flash`.
@@ -365,11 +376,11 @@ impl Step<'_, '_> {
     /// Waits for a unit that may not have taken E8.
     fn wait_if_it_leaves(&mut self) -> Result<Outcome, AnyFailure> {
         let outcome = self.wait(LEAVES_WITHIN.min(self.options.come_back), CPU_RESET)?;
-        if outcome.as_ref().is_ok_and(|result| result != NOT_BACK) {
+        if matches!(outcome, Outcome::Done(_)) {
             return Ok(outcome);
         }
         if self.port.attached().is_ok() {
-            return Ok(Err("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
+            return Ok(Outcome::NotDone("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
         }
         self.wait(self.options.come_back, CPU_RESET)
     }
@@ -394,15 +405,15 @@ impl Step<'_, '_> {
         drop(held);
         match cycled {
             Ok(true) => self.wait(self.options.come_back, "its hub switched its power off and on"),
-            Ok(false) => Ok(Err("no hub on its way can switch its power".to_owned())),
-            Err(error) => Ok(Err(error.to_string())),
+            Ok(false) => Ok(Outcome::NotDone("no hub on its way can switch its power".to_owned())),
+            Err(error) => Ok(Outcome::NotDone(error.to_string())),
         }
     }
 
     fn wait(&mut self, deadline: Duration, done: &str) -> Result<Outcome, AnyFailure> {
         let back = self.port.wait_for_return(deadline, self.interrupt)?;
         self.interrupt.check()?;
-        Ok(Ok(if back.is_some() { done } else { NOT_BACK }.to_owned()))
+        Ok(if back.is_some() { Outcome::Done(done.to_owned()) } else { Outcome::NotBack })
     }
 }
 
@@ -413,8 +424,8 @@ fn held(unit: impl Sized + 'static) -> Box<dyn std::any::Any> {
 
 /// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
 fn usable(error: PortError) -> Result<String, AnyFailure> {
-    match error.code() {
-        "asm2464::usb::open" | "asm2464::usb::gone" | "asm2464::virtual_unit::absent" => Ok(error.to_string()),
+    match error.kind() {
+        Kind::Unopened | Kind::Gone => Ok(error.to_string()),
         _ => Err(error.into()),
     }
 }
@@ -481,7 +492,7 @@ fn examine(
         BridgeState::Vendor if asks => match port.open() {
             Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
             // Who uses its disk already moves data.
-            Err(error) if error.code() == "asm2464::device::mounted" => {}
+            Err(error) if error.kind() == Kind::DiskInUse => {}
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
         },
         // They are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether
@@ -685,16 +696,16 @@ mod tests {
     struct Unopened {
         unit: VirtualPort,
         is_cycled: bool,
-        code: &'static str,
+        kind: Kind,
     }
 
     #[derive(Debug, thiserror::Error)]
     #[error("the system says no")]
-    struct SystemError(&'static str);
+    struct SystemError(Kind);
 
     impl asm2464::Coded for SystemError {
-        fn code(&self) -> &'static str {
-            self.0
+        fn label(&self) -> asm2464::Label {
+            self.0.code("asm2464::test")
         }
     }
 
@@ -712,7 +723,7 @@ mod tests {
         }
 
         fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-            if self.is_cycled { Err(PortError::new(SystemError(self.code))) } else { self.unit.open() }
+            if self.is_cycled { Err(PortError::new(SystemError(self.kind))) } else { self.unit.open() }
         }
 
         fn open_control(&mut self) -> Result<OpenBridge, PortError> {
@@ -729,25 +740,22 @@ mod tests {
         }
     }
 
-    fn restarted_unopened(code: &'static str) -> Result<RestartReport, AnyFailure> {
+    fn restarted_unopened(kind: Kind) -> Result<RestartReport, AnyFailure> {
         let unit = vendor_unit("bulk-hangs = true\nport-power = true\n");
-        restarted_by(&mut Unopened { unit, is_cycled: false, code }, Some(Level::PortPower))
+        restarted_by(&mut Unopened { unit, is_cycled: false, kind }, Some(Level::PortPower))
     }
 
     #[test]
     fn vendor_firmware_that_cannot_be_opened_after_a_level_is_no_success() {
-        let report = restarted_unopened("asm2464::usb::open").unwrap();
+        let report = restarted_unopened(Kind::Unopened).unwrap();
         assert_eq!(kinds(&report.after), [FaultKind::Silent], "{report:?}");
         assert!(!report.is_success(), "{report:?}");
-        assert_eq!(
-            restarted_unopened("asm2464::usb::permission").unwrap_err().coded().code(),
-            "asm2464::usb::permission"
-        );
+        assert_eq!(restarted_unopened(Kind::Device).unwrap_err().coded().kind(), Kind::Device);
     }
 
     #[test]
     fn vendor_firmware_whose_disk_is_in_use_after_a_level_moves_data() {
-        let report = restarted_unopened("asm2464::device::mounted").unwrap();
+        let report = restarted_unopened(Kind::DiskInUse).unwrap();
         assert!(report.after.faults.is_empty() && report.is_success(), "{report:?}");
     }
 

@@ -64,8 +64,8 @@ pub enum BaselineError {
 }
 
 asm2464::coded!(BaselineError {
-    Json => "asmpatch::bench::baseline",
-    Schema => "asmpatch::bench::baseline_schema",
+    Json => BadInput "asmpatch::bench::baseline",
+    Schema => BadInput "asmpatch::bench::baseline_schema",
 });
 
 /// A report as `bench --json` prints it.

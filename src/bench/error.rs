@@ -63,10 +63,10 @@ pub enum BenchError {
 }
 
 asm2464::coded!(BenchError {
-    NoFirmware => "asmpatch::bench::no_firmware",
-    SsdBehind => "asmpatch::bench::ssd",
-    CannotTell => "asmpatch::bench::unknown_behind",
-    NotRecovered => "asmpatch::bench::recovery",
+    NoFirmware => Device "asmpatch::bench::no_firmware",
+    SsdBehind => Refused "asmpatch::bench::ssd",
+    CannotTell => Refused "asmpatch::bench::unknown_behind",
+    NotRecovered => NoAnswer "asmpatch::bench::recovery",
     Command(cause) => cause,
     Transport(cause) => cause,
     Control(cause) => cause,

@@ -49,7 +49,7 @@ struct NotRestorable {
     source: ImageError,
 }
 
-asm2464::coded!(NotRestorable => "asmpatch::backup::unusable");
+asm2464::coded!(NotRestorable => CheckFailed "asmpatch::backup::unusable");
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

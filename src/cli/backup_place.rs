@@ -59,4 +59,4 @@ pub fn elsewhere() -> Vec<PathBuf> {
 #[error("no data folder for backups: {0}")]
 pub struct NoBackupPlace(String);
 
-asm2464::coded!(NoBackupPlace => "asmpatch::backup::no_place");
+asm2464::coded!(NoBackupPlace => Usage "asmpatch::backup::no_place");

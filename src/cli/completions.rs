@@ -37,7 +37,7 @@ struct FolderError {
     source: io::Error,
 }
 
-asm2464::coded!(FolderError => "asmpatch::completions::folder");
+asm2464::coded!(FolderError => BadInput "asmpatch::completions::folder");
 
 /// Runs the subcommand. `command` is the whole command line.
 ///

@@ -50,9 +50,9 @@ enum ConfigError {
 }
 
 asm2464::coded!(ConfigError {
-    NoBlock => "asmpatch::config::no_block",
+    NoBlock => Refused "asmpatch::config::no_block",
     Damaged { cause, .. } => cause,
-    NoFirmware => "asmpatch::config::no_firmware",
+    NoFirmware => Refused "asmpatch::config::no_firmware",
 });
 
 /// Returns a unit's block, after checking its frame.

@@ -5,9 +5,8 @@ use std::io::IsTerminal;
 
 use crate::failure::{AnyFailure, shown_code};
 use crate::unit::OpenError;
-use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
-use asm2464::interrupt::Interrupted;
+use asm2464::{Coded, Kind};
 use asm2464_host::usb::sysfs::{TunnelledDevice, TunnelledDock, Tunnels};
 use clap::ColorChoice;
 use miette::{GraphicalReportHandler, GraphicalTheme};
@@ -130,7 +129,7 @@ impl Context {
     /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
-            if failure.coded().code() == Interrupted.code() && std::io::stderr().is_terminal() {
+            if failure.coded().kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
                 // The terminal's echo of Ctrl-C begins the line.
                 err!("\n");
             }

@@ -192,8 +192,8 @@ impl Error for Buildable {
 }
 
 impl Coded for Buildable {
-    fn code(&self) -> &'static str {
-        self.cause.code()
+    fn label(&self) -> asm2464::Label {
+        self.cause.label()
     }
 
     fn passed_on(&self) -> Option<&dyn Coded> {

@@ -98,8 +98,8 @@ mod tests {
     }
 
     impl Coded for Hostile {
-        fn code(&self) -> &'static str {
-            "asmpatch::file::folder"
+        fn label(&self) -> asm2464::Label {
+            asm2464::Kind::BadInput.code("asmpatch::file::folder")
         }
 
         fn related(&self) -> Vec<&dyn Coded> {

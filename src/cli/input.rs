@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::AnyFailure;
 use crate::patch::Receipt;
-use asm2464::Coded;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{Image, ImageError, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::{Coded, Label};
 use asm2464_dock::files::file;
 use thiserror::Error;
 
@@ -62,11 +62,11 @@ pub enum InputError {
 }
 
 asm2464::coded!(InputError {
-    Read => "asmpatch::file::read",
-    Folder => "asmpatch::file::folder",
-    Oversized => "asmpatch::file::oversized",
+    Read => BadInput "asmpatch::file::read",
+    Folder => BadInput "asmpatch::file::folder",
+    Oversized => BadInput "asmpatch::file::oversized",
     Interrupted(cause) => cause,
-    NotText => "asmpatch::file::not_text",
+    NotText => BadInput "asmpatch::file::not_text",
 });
 
 /// An error about a file's content, with the file's name.
@@ -80,8 +80,8 @@ pub struct InFile<E: Coded + 'static> {
 }
 
 impl<E: Coded + 'static> Coded for InFile<E> {
-    fn code(&self) -> &'static str {
-        self.cause.code()
+    fn label(&self) -> Label {
+        self.cause.label()
     }
 
     fn passed_on(&self) -> Option<&dyn Coded> {

@@ -49,7 +49,7 @@ pub struct LogError {
     source: io::Error,
 }
 
-asm2464::coded!(LogError => "asmpatch::log::file");
+asm2464::coded!(LogError => BadInput "asmpatch::log::file");
 
 /// A run's log. Dropping it reports missing lines.
 pub struct Log {

@@ -48,7 +48,7 @@ pub struct Args {
 #[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
 struct NoImage;
 
-asm2464::coded!(NoImage => "asmpatch::elf::no_image");
+asm2464::coded!(NoImage => Usage "asmpatch::elf::no_image");
 
 /// Runs the subcommand.
 ///

@@ -26,7 +26,7 @@ struct ManError {
     source: io::Error,
 }
 
-asm2464::coded!(ManError => "asmpatch::man::write");
+asm2464::coded!(ManError => BadInput "asmpatch::man::write");
 
 /// Runs the subcommand. `command` is the whole command line.
 ///

@@ -197,7 +197,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
     };
     let exit = outcome.unwrap_or_else(|failure| {
         context.report_end(&failure);
-        Exit::of(failure.coded())
+        Exit::from(failure.coded().kind())
     });
     drop(log);
     Ok(exit)

@@ -18,7 +18,7 @@ pub struct Args {
 #[error("virtual units are served over Unix sockets, which this system lacks")]
 struct NoSockets;
 
-asm2464::coded!(NoSockets => "asmpatch::serve::no_sockets");
+asm2464::coded!(NoSockets => Usage "asmpatch::serve::no_sockets");
 
 /// Runs the subcommand.
 ///

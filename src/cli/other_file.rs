@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::flash::backup_folder;
 use crate::patch::Receipt;
 use crate::shell;
-use asm2464::Coded;
+use asm2464::{Coded, Kind, Label};
 use asm2464_chip::code::{CodeFormat, TextKind};
 use derive_more::Display;
 use thiserror::Error;
@@ -63,13 +63,13 @@ pub struct OtherFile {
 }
 
 impl Coded for OtherFile {
-    fn code(&self) -> &'static str {
+    fn label(&self) -> Label {
         match self.kind {
-            OtherKind::Code(_) => "asmpatch::image::is_code",
-            OtherKind::Zip | OtherKind::Program => "asmpatch::image::is_archive",
-            OtherKind::Receipt => "asmpatch::image::is_receipt",
-            OtherKind::Text(_) => "asmpatch::image::is_text",
-            OtherKind::Backup => "asmpatch::image::is_backup",
+            OtherKind::Code(_) => Kind::BadInput.code("asmpatch::image::is_code"),
+            OtherKind::Zip | OtherKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
+            OtherKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
+            OtherKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
+            OtherKind::Backup => Kind::BadInput.code("asmpatch::image::is_backup"),
         }
     }
 

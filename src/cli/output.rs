@@ -31,9 +31,9 @@ pub enum OutputError {
 }
 
 asm2464::coded!(OutputError {
-    Exists => "asmpatch::file::exists",
-    Irregular => "asmpatch::file::irregular",
-    IsInput => "asmpatch::file::input_is_output",
+    Exists => Refused "asmpatch::file::exists",
+    Irregular => Refused "asmpatch::file::irregular",
+    IsInput => Refused "asmpatch::file::input_is_output",
 });
 
 /// Checks that `path` names a regular file or nothing.

@@ -98,12 +98,12 @@ enum ResetError {
 }
 
 asm2464::coded!(ResetError {
-    NoFirmware => "asmpatch::reset::no_firmware",
-    NoSuchLevel => "asmpatch::reset::no_such_level",
-    NotDone => "asmpatch::reset::not_done",
-    NotBack => "asmpatch::reset::not_back",
-    NotHelped => "asmpatch::reset::not_helped",
-    BootLoader => "asmpatch::reset::boot_loader",
+    NoFirmware => Refused "asmpatch::reset::no_firmware",
+    NoSuchLevel => Refused "asmpatch::reset::no_such_level",
+    NotDone => Device "asmpatch::reset::not_done",
+    NotBack => Device "asmpatch::reset::not_back",
+    NotHelped => Device "asmpatch::reset::not_helped",
+    BootLoader => Device "asmpatch::reset::boot_loader",
 });
 
 fn words(faults: &[Fault]) -> String {

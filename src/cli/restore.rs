@@ -101,8 +101,8 @@ impl std::error::Error for NoBackup {
 }
 
 impl Coded for NoBackup {
-    fn code(&self) -> &'static str {
-        self.error.code()
+    fn label(&self) -> asm2464::Label {
+        self.error.label()
     }
 
     fn help(&self) -> Option<String> {

@@ -173,7 +173,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
             Ok(read) => read,
             Err(failure) => {
-                exit = exit.max(Exit::of(failure.coded()));
+                exit = exit.max(Exit::from(failure.coded().kind()));
                 if args.json {
                     reports.push(VerifyJson::unread(path, failure.coded()));
                 } else {
@@ -234,7 +234,7 @@ struct UnknownImage {
     known: String,
 }
 
-asm2464::coded!(UnknownImage => "asmpatch::verify::unknown_image");
+asm2464::coded!(UnknownImage => Usage "asmpatch::verify::unknown_image");
 
 fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownImage> {
     library.images().iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256).ok_or_else(|| {

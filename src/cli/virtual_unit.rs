@@ -79,7 +79,7 @@ struct PairError {
     units: usize,
 }
 
-asm2464::coded!(PairError => "asmpatch::serve::pairs");
+asm2464::coded!(PairError => Usage "asmpatch::serve::pairs");
 
 /// Runs the subcommand.
 ///

@@ -4,6 +4,7 @@ mod effects;
 
 use crate::failure::AnyFailure;
 use crate::suggest;
+use asm2464::Kind;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
@@ -165,11 +166,11 @@ enum XdataRefusal {
 }
 
 asm2464::coded!(XdataRefusal {
-    NoFirmware => "asmpatch::xdata::no_firmware",
-    PastEnd => "asmpatch::xdata::past_end",
-    FlashController => "asmpatch::xdata::flash_controller",
-    Ssd => "asmpatch::xdata::ssd",
-    CannotTell => "asmpatch::xdata::unknown_behind",
+    NoFirmware => Refused "asmpatch::xdata::no_firmware",
+    PastEnd => Refused "asmpatch::xdata::past_end",
+    FlashController => Refused "asmpatch::xdata::flash_controller",
+    Ssd => Refused "asmpatch::xdata::ssd",
+    CannotTell => Refused "asmpatch::xdata::unknown_behind",
 });
 
 /// An opened unit, over either firmware.
@@ -326,7 +327,7 @@ fn show(from: XdataAddress, bytes: &[u8]) {
 
 /// Whether a unit left the bus.
 fn is_gone(failure: &AnyFailure) -> bool {
-    matches!(failure.coded().code(), "asm2464::usb::disconnected" | "asm2464::control::disconnected")
+    failure.coded().kind() == Kind::Gone
 }
 
 /// Whether the last byte of a range is in a register that takes the unit off the bus.

@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use asm2464::Coded;
 use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::{Coded, Kind, Label};
 use asm2464_dock::files::file;
 use derive_more::Display;
 use thiserror::Error;
@@ -110,18 +110,18 @@ pub enum FetchError {
 }
 
 impl Coded for FetchError {
-    fn code(&self) -> &'static str {
+    fn label(&self) -> Label {
         match self {
-            Self::Offline { .. } => "asmpatch::fetch::offline",
-            Self::OfflineUrl { .. } => "asmpatch::fetch::offline_url",
-            Self::NoMirrors { .. } => "asmpatch::fetch::no_mirrors",
-            Self::Mirrors { .. } => "asmpatch::fetch::mirrors",
-            Self::Read { .. } => "asmpatch::fetch::read",
-            Self::TooLarge { .. } => "asmpatch::fetch::too_large",
-            Self::Http(cause) => cause.code(),
-            Self::Unpack(cause) => cause.code(),
-            Self::Cache(cause) => cause.code(),
-            Self::Interrupted(cause) => cause.code(),
+            Self::Offline { .. } => Kind::BadInput.code("asmpatch::fetch::offline"),
+            Self::OfflineUrl { .. } => Kind::Usage.code("asmpatch::fetch::offline_url"),
+            Self::NoMirrors { .. } => Kind::BadInput.code("asmpatch::fetch::no_mirrors"),
+            Self::Mirrors { .. } => Kind::BadInput.code("asmpatch::fetch::mirrors"),
+            Self::Read { .. } => Kind::BadInput.code("asmpatch::fetch::read"),
+            Self::TooLarge { .. } => Kind::BadInput.code("asmpatch::fetch::too_large"),
+            Self::Http(cause) => cause.label(),
+            Self::Unpack(cause) => cause.label(),
+            Self::Cache(cause) => cause.label(),
+            Self::Interrupted(cause) => cause.label(),
         }
     }
 

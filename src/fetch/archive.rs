@@ -64,14 +64,14 @@ pub enum ArchiveError {
 }
 
 asm2464::coded!(ArchiveError {
-    Damaged => "asmpatch::archive::damaged",
-    Missing => "asmpatch::archive::missing",
-    Twice => "asmpatch::archive::twice",
-    Encrypted => "asmpatch::archive::encrypted",
-    Expands => "asmpatch::archive::expands",
-    Members => "asmpatch::archive::members",
+    Damaged => BadInput "asmpatch::archive::damaged",
+    Missing => BadInput "asmpatch::archive::missing",
+    Twice => BadInput "asmpatch::archive::twice",
+    Encrypted => BadInput "asmpatch::archive::encrypted",
+    Expands => BadInput "asmpatch::archive::expands",
+    Members => BadInput "asmpatch::archive::members",
     Interrupted(cause) => cause,
-    UnsafeName => "asmpatch::archive::unsafe_name",
+    UnsafeName => BadInput "asmpatch::archive::unsafe_name",
 });
 
 /// An archive whose names have been checked.

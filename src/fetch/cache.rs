@@ -46,8 +46,8 @@ pub enum CacheError {
 }
 
 asm2464::coded!(CacheError {
-    NoFolder => "asmpatch::cache::no_folder",
-    Access => "asmpatch::cache::access",
+    NoFolder => BadInput "asmpatch::cache::no_folder",
+    Access => BadInput "asmpatch::cache::access",
     Write(cause) => cause,
     Interrupted(cause) => cause,
 });

@@ -117,18 +117,18 @@ pub enum HttpError {
 }
 
 asm2464::coded!(HttpError {
-    Request => "asmpatch::http::request",
-    Proxy => "asmpatch::http::proxy",
-    Connect => "asmpatch::http::connect",
-    Tls => "asmpatch::http::tls",
-    Status => "asmpatch::http::status",
-    Redirects => "asmpatch::http::redirects",
-    Timeout => "asmpatch::http::timeout",
-    Deadline => "asmpatch::http::deadline",
-    CutOff => "asmpatch::http::cut_off",
-    Malformed => "asmpatch::http::malformed",
-    Html => "asmpatch::http::html",
-    TooLarge => "asmpatch::http::too_large",
+    Request => BadInput "asmpatch::http::request",
+    Proxy => BadInput "asmpatch::http::proxy",
+    Connect => BadInput "asmpatch::http::connect",
+    Tls => BadInput "asmpatch::http::tls",
+    Status => BadInput "asmpatch::http::status",
+    Redirects => BadInput "asmpatch::http::redirects",
+    Timeout => BadInput "asmpatch::http::timeout",
+    Deadline => BadInput "asmpatch::http::deadline",
+    CutOff => BadInput "asmpatch::http::cut_off",
+    Malformed => BadInput "asmpatch::http::malformed",
+    Html => BadInput "asmpatch::http::html",
+    TooLarge => BadInput "asmpatch::http::too_large",
     Interrupted(cause) => cause,
 });
 

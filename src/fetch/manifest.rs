@@ -130,11 +130,11 @@ pub enum ManifestError {
 }
 
 asm2464::coded!(ManifestError {
-    Read => "asmpatch::manifest::read",
+    Read => BadInput "asmpatch::manifest::read",
     Toml(cause) => cause,
-    Duplicate => "asmpatch::manifest::duplicate",
-    Value => "asmpatch::manifest::value",
-    UnknownImage => "asmpatch::manifest::unknown_image",
+    Duplicate => BadInput "asmpatch::manifest::duplicate",
+    Value => BadInput "asmpatch::manifest::value",
+    UnknownImage => Usage "asmpatch::manifest::unknown_image",
 });
 
 /// The known images: the embedded ones, and those in folders that the user names.

@@ -105,16 +105,16 @@ pub enum UnpackError {
 }
 
 asm2464::coded!(UnpackError {
-    Empty => "asmpatch::fetch::empty",
-    Html => "asmpatch::fetch::html",
-    Size => "asmpatch::fetch::size",
-    OtherImage => "asmpatch::fetch::other_image",
-    Sha256 => "asmpatch::fetch::sha256",
-    Md5Only => "asmpatch::fetch::md5_only",
+    Empty => BadInput "asmpatch::fetch::empty",
+    Html => BadInput "asmpatch::fetch::html",
+    Size => BadInput "asmpatch::fetch::size",
+    OtherImage => BadInput "asmpatch::fetch::other_image",
+    Sha256 => BadInput "asmpatch::fetch::sha256",
+    Md5Only => BadInput "asmpatch::fetch::md5_only",
     Archive { source, .. } => source,
     Updater { source, .. } => source,
-    NotInside => "asmpatch::fetch::not_inside",
-    Nested => "asmpatch::fetch::nested",
+    NotInside => BadInput "asmpatch::fetch::not_inside",
+    Nested => BadInput "asmpatch::fetch::nested",
     Interrupted(cause) => cause,
 });
 

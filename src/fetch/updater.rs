@@ -62,9 +62,9 @@ pub enum UpdaterError {
 }
 
 asm2464::coded!(UpdaterError {
-    NotPe => "asmpatch::updater::not_pe",
-    NoImage => "asmpatch::updater::no_image",
-    Endless => "asmpatch::updater::endless",
+    NotPe => BadInput "asmpatch::updater::not_pe",
+    NoImage => BadInput "asmpatch::updater::no_image",
+    Endless => BadInput "asmpatch::updater::endless",
     Interrupted(cause) => cause,
 });
 

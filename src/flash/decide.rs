@@ -227,20 +227,20 @@ pub enum Refusal {
 }
 
 asm2464::coded!(Refusal {
-    SeveralUnits => "asmpatch::flash::several",
-    NoBackup => "asmpatch::flash::no_backup",
-    OwnBackup => "asmpatch::flash::own_backup",
-    NotRewritable => "asmpatch::flash::not_rewritable",
-    Unproven => "asmpatch::flash::unproven",
-    OtherBackup => "asmpatch::flash::other_backup",
-    Clone => "asmpatch::flash::clone",
-    OtherLine => "asmpatch::flash::other_line",
-    UnknownNeighbours => "asmpatch::flash::neighbours",
-    UnlistedId => "asmpatch::flash::unlisted_id",
-    AllOrNone => "asmpatch::flash::all_or_none",
-    Unverified => "asmpatch::flash::unverified",
-    NotAsked => "asmpatch::flash::not_asked",
-    Declined => "asmpatch::flash::declined",
+    SeveralUnits => Refused "asmpatch::flash::several",
+    NoBackup => Refused "asmpatch::flash::no_backup",
+    OwnBackup => Refused "asmpatch::flash::own_backup",
+    NotRewritable => Refused "asmpatch::flash::not_rewritable",
+    Unproven => Refused "asmpatch::flash::unproven",
+    OtherBackup => Refused "asmpatch::flash::other_backup",
+    Clone => Refused "asmpatch::flash::clone",
+    OtherLine => Refused "asmpatch::flash::other_line",
+    UnknownNeighbours => Refused "asmpatch::flash::neighbours",
+    UnlistedId => Refused "asmpatch::flash::unlisted_id",
+    AllOrNone => Refused "asmpatch::flash::all_or_none",
+    Unverified => Refused "asmpatch::flash::unverified",
+    NotAsked => Refused "asmpatch::flash::not_asked",
+    Declined => Refused "asmpatch::flash::declined",
 });
 
 /// Terms of a write: what the user must know.

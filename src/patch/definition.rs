@@ -184,14 +184,14 @@ pub enum DefinitionError {
 
 asm2464::coded!(DefinitionError {
     Toml(cause) => cause,
-    Empty => "asmpatch::patch::empty",
-    ImageTwice => "asmpatch::patch::image_twice",
-    Hunk => "asmpatch::patch::hunk",
-    Instruction => "asmpatch::patch::instruction",
-    Signature => "asmpatch::patch::signature",
-    ManySignatures => "asmpatch::patch::many_signatures",
-    UnprovenSignature => "asmpatch::patch::unproven_signature",
-    HunksOverlap => "asmpatch::patch::hunks_overlap",
+    Empty => BadInput "asmpatch::patch::empty",
+    ImageTwice => BadInput "asmpatch::patch::image_twice",
+    Hunk => BadInput "asmpatch::patch::hunk",
+    Instruction => BadInput "asmpatch::patch::instruction",
+    Signature => BadInput "asmpatch::patch::signature",
+    ManySignatures => BadInput "asmpatch::patch::many_signatures",
+    UnprovenSignature => BadInput "asmpatch::patch::unproven_signature",
+    HunksOverlap => BadInput "asmpatch::patch::hunks_overlap",
 });
 
 impl Patch {

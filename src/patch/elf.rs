@@ -43,10 +43,10 @@ pub enum ElfError {
 
 asm2464::coded!(ElfError {
     File(cause) => cause,
-    Outside => "asmpatch::elf::outside",
-    Overlap => "asmpatch::elf::overlap",
-    Site => "asmpatch::elf::site",
-    Same => "asmpatch::elf::same",
+    Outside => BadInput "asmpatch::elf::outside",
+    Overlap => BadInput "asmpatch::elf::overlap",
+    Site => BadInput "asmpatch::elf::site",
+    Same => BadInput "asmpatch::elf::same",
 });
 
 /// Returns the hunks that put an ELF file's code into an unpatched image, in ascending order.

@@ -38,7 +38,7 @@ pub enum LibraryError {
 
 asm2464::coded!(LibraryError {
     Definition(cause) => cause,
-    DuplicateId => "asmpatch::patch::duplicate_id",
+    DuplicateId => BadInput "asmpatch::patch::duplicate_id",
 });
 
 impl Library {

@@ -95,13 +95,13 @@ pub enum NotProven {
 }
 
 asm2464::coded!(NotProven {
-    Boot => "asmpatch::patch::not_proven",
-    NotVendor => "asmpatch::patch::not_proven",
-    Differs => "asmpatch::patch::not_proven",
-    NoCode => "asmpatch::patch::not_proven",
-    NotReached => "asmpatch::patch::not_proven",
-    AnsweredBefore => "asmpatch::patch::not_proven",
-    NotAnswered => "asmpatch::patch::not_proven",
+    Boot => CheckFailed "asmpatch::patch::not_proven",
+    NotVendor => CheckFailed "asmpatch::patch::not_proven",
+    Differs => CheckFailed "asmpatch::patch::not_proven",
+    NoCode => CheckFailed "asmpatch::patch::not_proven",
+    NotReached => CheckFailed "asmpatch::patch::not_proven",
+    AnsweredBefore => CheckFailed "asmpatch::patch::not_proven",
+    NotAnswered => CheckFailed "asmpatch::patch::not_proven",
     Interrupted(cause) => cause,
 });
 

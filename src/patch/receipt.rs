@@ -40,7 +40,7 @@ pub enum ReceiptError {
 
 asm2464::coded!(ReceiptError {
     Toml(cause) => cause,
-    Format => "asmpatch::receipt::format",
+    Format => BadInput "asmpatch::receipt::format",
 });
 
 /// The keys that receipts of every format have. In another format, the other keys would be unknown.

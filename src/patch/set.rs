@@ -175,21 +175,21 @@ pub enum PatchError {
 }
 
 asm2464::coded!(PatchError {
-    UnknownId => "asmpatch::patch::unknown_id",
-    Nothing => "asmpatch::patch::none",
-    Requires => "asmpatch::patch::requires",
-    Conflict => "asmpatch::patch::conflicts",
-    Overlap => "asmpatch::patch::overlap",
-    ConfigConflict => "asmpatch::patch::config_conflict",
-    UnknownImage => "asmpatch::patch::unknown_image",
-    AlreadyPatched => "asmpatch::patch::already_patched",
-    NotForImage => "asmpatch::patch::not_for_image",
-    NotLocated => "asmpatch::patch::not_located",
-    ModifiedImage => "asmpatch::patch::modified_image",
-    UnknownOriginal => "asmpatch::patch::unknown_original",
-    Mismatch => "asmpatch::patch::mismatch",
-    PastEnd => "asmpatch::patch::past_end",
-    NotPatched => "asmpatch::patch::not_patched",
+    UnknownId => Usage "asmpatch::patch::unknown_id",
+    Nothing => Usage "asmpatch::patch::none",
+    Requires => Usage "asmpatch::patch::requires",
+    Conflict => Usage "asmpatch::patch::conflicts",
+    Overlap => BadInput "asmpatch::patch::overlap",
+    ConfigConflict => BadInput "asmpatch::patch::config_conflict",
+    UnknownImage => BadInput "asmpatch::patch::unknown_image",
+    AlreadyPatched => BadInput "asmpatch::patch::already_patched",
+    NotForImage => BadInput "asmpatch::patch::not_for_image",
+    NotLocated => BadInput "asmpatch::patch::not_located",
+    ModifiedImage => BadInput "asmpatch::patch::modified_image",
+    UnknownOriginal => BadInput "asmpatch::patch::unknown_original",
+    Mismatch => BadInput "asmpatch::patch::mismatch",
+    PastEnd => BadInput "asmpatch::patch::past_end",
+    NotPatched => BadInput "asmpatch::patch::not_patched",
 });
 
 impl<'a> PatchSet<'a> {

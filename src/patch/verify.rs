@@ -142,17 +142,17 @@ pub enum Finding {
 
 asm2464::coded!(Finding {
     Container(cause) => cause,
-    UnknownBase => "asmpatch::verify::unknown_base",
-    OtherBase => "asmpatch::verify::other_base",
-    ReceiptDigest => "asmpatch::verify::receipt_digest",
-    UnknownPatch => "asmpatch::verify::unknown_patch",
-    PatchMissing => "asmpatch::verify::patch_missing",
-    PatchUnlisted => "asmpatch::verify::patch_unlisted",
-    PatchUnvouched => "asmpatch::verify::patch_unvouched",
-    PatchDigest => "asmpatch::verify::patch_digest",
-    ReceiptConfig => "asmpatch::verify::receipt_config",
-    PatchSet => "asmpatch::verify::patch_set",
-    Hunk => "asmpatch::verify::hunk",
+    UnknownBase => CheckFailed "asmpatch::verify::unknown_base",
+    OtherBase => CheckFailed "asmpatch::verify::other_base",
+    ReceiptDigest => CheckFailed "asmpatch::verify::receipt_digest",
+    UnknownPatch => CheckFailed "asmpatch::verify::unknown_patch",
+    PatchMissing => CheckFailed "asmpatch::verify::patch_missing",
+    PatchUnlisted => CheckFailed "asmpatch::verify::patch_unlisted",
+    PatchUnvouched => CheckFailed "asmpatch::verify::patch_unvouched",
+    PatchDigest => CheckFailed "asmpatch::verify::patch_digest",
+    ReceiptConfig => CheckFailed "asmpatch::verify::receipt_config",
+    PatchSet => CheckFailed "asmpatch::verify::patch_set",
+    Hunk => CheckFailed "asmpatch::verify::hunk",
 });
 
 /// Checks a file against its container, the known images, the known patches and the given expectations.

@@ -84,11 +84,11 @@ pub enum RecordFileError {
 }
 
 asm2464::coded!(RecordFileError {
-    Io => "asmpatch::replay::file",
-    NotARecord => "asmpatch::replay::not_a_record",
-    NoRecord => "asmpatch::replay::no_record",
+    Io => BadInput "asmpatch::replay::file",
+    NotARecord => BadInput "asmpatch::replay::not_a_record",
+    NoRecord => BadInput "asmpatch::replay::no_record",
     Record { source, .. } => source,
-    NoImage => "asmpatch::replay::no_image",
+    NoImage => BadInput "asmpatch::replay::no_image",
 });
 
 /// A record as a report carries it.

@@ -101,21 +101,21 @@ pub enum OpenError {
 }
 
 asm2464::coded!(OpenError {
-    None => "asmpatch::device::none",
-    Tunnelled => "asmpatch::device::tunnelled",
-    Several => "asmpatch::device::several",
-    NoMatch => "asmpatch::device::no_match",
-    Ambiguous => "asmpatch::device::ambiguous",
-    Other => "asmpatch::device::other",
+    None => Device "asmpatch::device::none",
+    Tunnelled => Device "asmpatch::device::tunnelled",
+    Several => Refused "asmpatch::device::several",
+    NoMatch => Device "asmpatch::device::no_match",
+    Ambiguous => Refused "asmpatch::device::ambiguous",
+    Other => Device "asmpatch::device::other",
     Disk(cause) => cause,
-    NoUas => "asmpatch::device::no_uas",
-    NoStreams => "asmpatch::device::no_streams",
-    Record => "asmpatch::device::record",
+    NoUas => Device "asmpatch::device::no_uas",
+    NoStreams => Device "asmpatch::device::no_streams",
+    Record => Usage "asmpatch::device::record",
     RecordFile(cause) => cause,
     Replay(cause) => cause,
     Virtual(cause) => cause,
     Unopened(cause) => cause,
-    NoDataFolder => "asmpatch::device::no_data_folder",
+    NoDataFolder => Usage "asmpatch::device::no_data_folder",
     Usb(cause) => cause,
 });
 

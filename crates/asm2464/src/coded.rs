@@ -1,12 +1,69 @@
-//! Errors with stable codes.
+//! Errors with a kind, which decides what callers do, and a stable code, by which they are named.
 
 use std::error::Error;
 use std::ops::Range;
 
-/// An error with a stable code, by which programs and documents name it.
+/// Kinds of errors: what a caller may have to tell apart, whatever the error says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The unit has left the bus.
+    Gone,
+    /// The unit did not answer in time.
+    NoAnswer,
+    /// The unit sent fewer bytes than requested.
+    Short,
+    /// The unit refused the command: CHECK CONDITION, or a STALL.
+    Rejected,
+    /// What came over the wire breaks the protocol.
+    Wire,
+    /// The system could not open the unit.
+    Unopened,
+    /// The disk behind the unit is in use.
+    DiskInUse,
+    /// Anything else in which a unit or its connection fails.
+    Device,
+    /// A check of what a unit or a file holds failed.
+    CheckFailed,
+    /// The caller asked for something impossible. Nothing was sent.
+    Usage,
+    /// A file, an archive, a manifest or a server's answer is wrong.
+    BadInput,
+    /// Refused because it could do harm.
+    Refused,
+    /// Stopped by Ctrl-C.
+    Interrupted,
+}
+
+/// An error's kind and code, which belong together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Label {
+    /// The kind.
+    pub kind: Kind,
+    /// The code, such as `asm2464::usb::permission`. It stays the same across versions.
+    pub code: &'static str,
+}
+
+impl Kind {
+    /// Labels an error of this kind with its code.
+    pub const fn code(self, code: &'static str) -> Label {
+        Label { kind: self, code }
+    }
+}
+
+/// An error with a kind and a stable code, by which programs and documents name it.
 pub trait Coded: Error {
-    /// Returns the code, such as `asm2464::usb::permission`. It stays the same across versions.
-    fn code(&self) -> &'static str;
+    /// Returns the kind and the code.
+    fn label(&self) -> Label;
+
+    /// Returns the kind.
+    fn kind(&self) -> Kind {
+        self.label().kind
+    }
+
+    /// Returns the code, such as `asm2464::usb::permission`.
+    fn code(&self) -> &'static str {
+        self.label().code
+    }
 
     /// Returns the error that this one only passes on.
     fn passed_on(&self) -> Option<&dyn Coded> {
@@ -41,8 +98,8 @@ pub struct Quote<'a> {
 }
 
 impl<E: Coded> Coded for Box<E> {
-    fn code(&self) -> &'static str {
-        (**self).code()
+    fn label(&self) -> Label {
+        (**self).label()
     }
 
     fn passed_on(&self) -> Option<&dyn Coded> {
@@ -50,8 +107,8 @@ impl<E: Coded> Coded for Box<E> {
     }
 }
 
-/// Gives an error type its code, or each variant of an enum its own. A variant that only passes another error on has that
-/// error's code, and shows which field holds it.
+/// Gives an error type its kind and code, or each variant of an enum its own. A variant that only passes another error on
+/// has that error's, and shows which field holds it.
 ///
 /// ```
 /// # #[derive(Debug, thiserror::Error)]
@@ -59,20 +116,21 @@ impl<E: Coded> Coded for Box<E> {
 /// # struct Stopped;
 /// # #[derive(Debug, thiserror::Error)]
 /// # enum ReadError { #[error("missing")] Missing { name: String }, #[error(transparent)] Stopped(Stopped) }
-/// asm2464::coded!(Stopped => "example::stopped");
+/// asm2464::coded!(Stopped => Interrupted "example::stopped");
 /// asm2464::coded!(ReadError {
-///     Missing => "example::missing",
+///     Missing => BadInput "example::missing",
 ///     Stopped(cause) => cause,
 /// });
-/// # use asm2464::Coded as _;
-/// assert_eq!(ReadError::Stopped(Stopped).code(), "example::stopped");
+/// # use asm2464::{Coded as _, Kind};
+/// let error = ReadError::Stopped(Stopped);
+/// assert_eq!((error.kind(), error.code()), (Kind::Interrupted, "example::stopped"));
 /// ```
 #[macro_export]
 macro_rules! coded {
-    ($type:ident => $code:literal) => {
+    ($type:ident => $kind:ident $code:literal) => {
         impl $crate::Coded for $type {
-            fn code(&self) -> &'static str {
-                $code
+            fn label(&self) -> $crate::Label {
+                $crate::Kind::$kind.code($code)
             }
         }
     };
@@ -84,8 +142,8 @@ macro_rules! coded {
     };
     (@impl [$($generics:tt)*] $type:ty { $($arms:tt)* }) => {
         impl $($generics)* $crate::Coded for $type {
-            fn code(&self) -> &'static str {
-                $crate::coded!(@code self [] $($arms)*)
+            fn label(&self) -> $crate::Label {
+                $crate::coded!(@label self [] $($arms)*)
             }
 
             fn passed_on(&self) -> Option<&dyn $crate::Coded> {
@@ -96,13 +154,13 @@ macro_rules! coded {
     (@$what:ident $self:ident [$($arms:tt)*]) => {
         match $self { $($arms)* }
     };
-    (@code $self:ident [$($arms:tt)*] $variant:ident => $code:literal, $($rest:tt)*) => {
-        $crate::coded!(@code $self [$($arms)* Self::$variant { .. } => $code,] $($rest)*)
+    (@label $self:ident [$($arms:tt)*] $variant:ident => $kind:ident $code:literal, $($rest:tt)*) => {
+        $crate::coded!(@label $self [$($arms)* Self::$variant { .. } => $crate::Kind::$kind.code($code),] $($rest)*)
     };
-    (@code $self:ident [$($arms:tt)*] $variant:ident $fields:tt => $cause:ident, $($rest:tt)*) => {
-        $crate::coded!(@code $self [$($arms)* Self::$variant $fields => $crate::Coded::code($cause),] $($rest)*)
+    (@label $self:ident [$($arms:tt)*] $variant:ident $fields:tt => $cause:ident, $($rest:tt)*) => {
+        $crate::coded!(@label $self [$($arms)* Self::$variant $fields => $crate::Coded::label($cause),] $($rest)*)
     };
-    (@passed_on $self:ident [$($arms:tt)*] $variant:ident => $code:literal, $($rest:tt)*) => {
+    (@passed_on $self:ident [$($arms:tt)*] $variant:ident => $kind:ident $code:literal, $($rest:tt)*) => {
         $crate::coded!(@passed_on $self [$($arms)* Self::$variant { .. } => None,] $($rest)*)
     };
     (@passed_on $self:ident [$($arms:tt)*] $variant:ident $fields:tt => $cause:ident, $($rest:tt)*) => {

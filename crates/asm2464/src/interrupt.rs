@@ -13,7 +13,7 @@ static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 #[error("stopped by Ctrl-C")]
 pub struct Interrupted;
 
-crate::coded!(Interrupted => "asm2464::interrupted");
+crate::coded!(Interrupted => Interrupted "asm2464::interrupted");
 
 /// A view of the flag.
 ///

@@ -47,5 +47,5 @@ pub mod tlp;
 mod transport;
 
 pub use bdf::Bdf;
-pub use coded::{Coded, Quote};
+pub use coded::{Coded, Kind, Label, Quote};
 pub use transport::TransportKind;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use asm2464::Coded as _;
+use asm2464::{Coded as _, Kind};
 
 use super::report::{Ended, ErrorCount, ErrorKind, LeftOut, PcieErrors, PreparationError, Slice, SoakPath, SoakReport};
 use crate::bench::error::{BenchError, Halt};
@@ -52,21 +52,12 @@ impl From<Halt> for Failure {
 
 impl From<BenchError> for Failure {
     fn from(error: BenchError) -> Self {
-        // The layers pass the first cause's code on, whatever is wrapped around it.
-        let kind = match error.code() {
-            "asm2464::usb::disconnected" | "asm2464::control::disconnected" => ErrorKind::Gone,
-            "asm2464::usb::timeout" | "asm2464::control::timeout" | "asm2464::control::bulk_timeout" => {
-                ErrorKind::NoAnswer
-            }
-            "asm2464::control::sram_busy" | "asmpatch::bench::recovery" => ErrorKind::NoAnswer,
-            "asm2464::bridge::short_data" | "asm2464::bridge::short_xdata" | "asm2464::control::short" => {
-                ErrorKind::Short
-            }
-            "asm2464::bridge::check_condition" | "asm2464::control::stalled" => ErrorKind::Refused,
-            code => match code.split("::").nth(1) {
-                Some("sense" | "bench") => ErrorKind::Refused,
-                _ => ErrorKind::Wire,
-            },
+        let kind = match error.kind() {
+            Kind::Gone => ErrorKind::Gone,
+            Kind::NoAnswer => ErrorKind::NoAnswer,
+            Kind::Short => ErrorKind::Short,
+            Kind::Rejected | Kind::Refused | Kind::Usage | Kind::BadInput | Kind::CheckFailed => ErrorKind::Refused,
+            Kind::Wire | Kind::Unopened | Kind::DiskInUse | Kind::Device | Kind::Interrupted => ErrorKind::Wire,
         };
         Self { kind, what: error.to_string() }
     }

@@ -184,7 +184,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
 #[error("--predict counts the clock cycles of the chip model, which runs virtual units alone")]
 struct NoModel;
 
-asm2464::coded!(NoModel => "asmpatch::bench::no_model");
+asm2464::coded!(NoModel => Usage "asmpatch::bench::no_model");
 
 /// Requirements that the figures did not meet.
 #[derive(Debug, Error)]
@@ -206,13 +206,13 @@ enum CheckFailed {
 }
 
 asm2464::coded!(CheckFailed {
-    Corrupt => "asmpatch::bench::corrupt",
-    Failed => "asmpatch::bench::failed",
-    Integrity => "asmpatch::bench::integrity",
-    Floor => "asmpatch::bench::floor",
-    Errors => "asmpatch::bench::errors",
-    Worse => "asmpatch::bench::worse",
-    NothingCompared => "asmpatch::bench::nothing_compared",
+    Corrupt => CheckFailed "asmpatch::bench::corrupt",
+    Failed => CheckFailed "asmpatch::bench::failed",
+    Integrity => CheckFailed "asmpatch::bench::integrity",
+    Floor => CheckFailed "asmpatch::bench::floor",
+    Errors => CheckFailed "asmpatch::bench::errors",
+    Worse => CheckFailed "asmpatch::bench::worse",
+    NothingCompared => CheckFailed "asmpatch::bench::nothing_compared",
 });
 
 /// The JSON of `--json`: the report and, with a baseline, what changed.

@@ -37,7 +37,7 @@ struct Vanished {
     device: String,
 }
 
-asm2464::coded!(Vanished => "asmpatch::bench::vanished");
+asm2464::coded!(Vanished => Gone "asmpatch::bench::vanished");
 
 /// The JSON of `bench --soak --json`.
 #[derive(Serialize)]

@@ -33,8 +33,8 @@ pub enum SvgError {
 }
 
 asm2464::coded!(SvgError {
-    Nothing => "asmpatch::bench::nothing_to_draw",
-    Draw => "asmpatch::bench::svg",
+    Nothing => CheckFailed "asmpatch::bench::nothing_to_draw",
+    Draw => BadInput "asmpatch::bench::svg",
 });
 
 /// A point: its position on the axis, and its throughput as minimum, median and maximum.

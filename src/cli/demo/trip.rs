@@ -55,8 +55,8 @@ pub enum DemoError {
 }
 
 asm2464::coded!(DemoError {
-    Setup => "asmpatch::demo::setup",
-    Check => "asmpatch::demo::check",
+    Setup => BadInput "asmpatch::demo::setup",
+    Check => CheckFailed "asmpatch::demo::check",
 });
 
 /// The demonstration's folder, which takes everything that it leaves, and its interrupt flag.
@@ -366,6 +366,6 @@ mod tests {
         file[0x3000] ^= 0x80;
         fs::write(&path, file).unwrap();
         let failure = demo.verify(&library, &stock, &patched).unwrap_err();
-        assert_eq!(Exit::of(failure.coded()), Exit::CheckFailed);
+        assert_eq!(Exit::from(failure.coded().kind()), Exit::CheckFailed);
     }
 }

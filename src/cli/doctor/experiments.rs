@@ -37,9 +37,9 @@ enum Refused {
 }
 
 asm2464::coded!(Refused {
-    NotAsked => "asmpatch::doctor::not_asked",
-    Unfit => "asmpatch::doctor::no_experiments",
-    Hangs => "asmpatch::doctor::hangs",
+    NotAsked => Refused "asmpatch::doctor::not_asked",
+    Unfit => Refused "asmpatch::doctor::no_experiments",
+    Hangs => Device "asmpatch::doctor::hangs",
 });
 
 /// Returns an error if a question would be needed and there is no terminal to ask on.

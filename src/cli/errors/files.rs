@@ -1,256 +1,256 @@
 //! The table's entries for files, images, patches, downloads and asmpatch itself.
 
-use super::{ErrorEntry, Exit};
+use super::ErrorEntry;
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
-    "asmpatch::archive::damaged", BadInput,
+    "asmpatch::archive::damaged",
         "the archive is damaged or truncated; download it again, or try another mirror with `--from URL`";
-    "asmpatch::archive::encrypted", BadInput, "unpack it with its password, and give the image with `--from FILE.bin`";
-    "asmpatch::archive::expands", BadInput,
+    "asmpatch::archive::encrypted", "unpack it with its password, and give the image with `--from FILE.bin`";
+    "asmpatch::archive::expands",
         "no firmware is that large: the archive is damaged, or made to fill memory; get it from another mirror";
-    "asmpatch::archive::members", BadInput,
+    "asmpatch::archive::members",
         "no firmware archive has so many: it is damaged, or made to fill memory; get it from another mirror";
-    "asmpatch::archive::missing", BadInput,
+    "asmpatch::archive::missing",
         "the mirror now serves another archive; if one of these is the image, unpack it and use `--from FILE.bin`";
-    "asmpatch::archive::twice", BadInput,
+    "asmpatch::archive::twice",
         "programs disagree on which of them counts, so asmpatch takes neither; get the archive from another mirror";
-    "asmpatch::archive::unsafe_name", BadInput,
+    "asmpatch::archive::unsafe_name",
         "an archive with \"..\" or absolute names overwrites files elsewhere; get it from another mirror";
-    "asmpatch::bug", Device, "please report it with the command and everything it printed";
-    "asmpatch::cache::access", BadInput, "make it a folder that you may write to, or name another with `--cache-dir`";
-    "asmpatch::cache::no_folder", BadInput, "set HOME, or name a folder with `--cache-dir`";
-    "asmpatch::completions::folder" | "asmpatch::man::write", BadInput, "name a folder that you may write to";
-    "asmpatch::config::checksum", BadInput,
+    "asmpatch::bug", "please report it with the command and everything it printed";
+    "asmpatch::cache::access", "make it a folder that you may write to, or name another with `--cache-dir`";
+    "asmpatch::cache::no_folder", "set HOME, or name a folder with `--cache-dir`";
+    "asmpatch::completions::folder" | "asmpatch::man::write", "name a folder that you may write to";
+    "asmpatch::config::checksum",
         "the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back";
-    "asmpatch::config::kind", BadInput, "docs/formats.md lists the fields and their values";
-    "asmpatch::config::length", BadInput, "read the unit again with `asmpatch backup`";
-    "asmpatch::config::magic", BadInput,
+    "asmpatch::config::kind", "docs/formats.md lists the fields and their values";
+    "asmpatch::config::length", "read the unit again with `asmpatch backup`";
+    "asmpatch::config::magic",
         "an erased flash reads as 0xff here; the chip then uses the identity in its ROM";
-    "asmpatch::config::no_block", Refused,
+    "asmpatch::config::no_block",
         "the boot loader can't read the flash. Give the unit firmware first, with the blocks of its backup: `asmpatch \
          restore DIR`, or `asmpatch flash FILE --config-from DIR`";
-    "asmpatch::config::no_firmware", Refused,
+    "asmpatch::config::no_firmware",
         "changing a field erases the whole slot, so the firmware has to be written again too. Write both together: \
          `asmpatch flash FILE --serial TEXT`. Nothing was written";
-    "asmpatch::config::text", BadInput, "shorten the text, and use printable ASCII only";
-    "asmpatch::demo::check", CheckFailed,
+    "asmpatch::config::text", "shorten the text, and use printable ASCII only";
+    "asmpatch::demo::check",
         "this is a bug in asmpatch: please report it with the output of `asmpatch demo`";
-    "asmpatch::demo::setup", BadInput,
+    "asmpatch::demo::setup",
         "the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder";
-    "asmpatch::devices::duplicate", BadInput, "each ID has one entry: remove this one";
-    "asmpatch::devices::length", BadInput, "correct the entry; docs/formats.md describes every key";
-    "asmpatch::elf::empty", BadInput, "check that the code is in an area that the linker keeps";
-    "asmpatch::elf::machine", BadInput,
+    "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
+    "asmpatch::devices::length", "correct the entry; docs/formats.md describes every key";
+    "asmpatch::elf::empty", "check that the code is in an area that the linker keeps";
+    "asmpatch::elf::machine",
         "code for another processor would crash the chip; build it with SDCC for mcs51";
-    "asmpatch::elf::malformed", BadInput,
+    "asmpatch::elf::malformed",
         "link with sdld, then `objcopy -I ihex -O elf32-little --alt-machine-code=165 code.ihx code.elf`";
-    "asmpatch::elf::no_image", Usage,
+    "asmpatch::elf::no_image",
         "the expected bytes come from the image: name it with `--image`, or fetch it with `asmpatch download`";
-    "asmpatch::elf::outside", BadInput,
+    "asmpatch::elf::outside",
         "the common area reaches from 0x0 to 0x7FFF, a bank from 0x8000 to 0xFF6A (bank 1 also as 0x18000 to 0x1FF6A); \
          the image must be long enough, too";
-    "asmpatch::elf::overlap" | "asmpatch::wrap::overlap", BadInput,
+    "asmpatch::elf::overlap" | "asmpatch::wrap::overlap",
         "asmpatch can't tell which of them should win; link them apart";
-    "asmpatch::elf::relocations", BadInput,
+    "asmpatch::elf::relocations",
         "the addresses in the code are not final yet; link it with sdld for the place where it will run";
-    "asmpatch::elf::same", BadInput, "there is nothing to patch";
-    "asmpatch::elf::site", BadInput,
+    "asmpatch::elf::same", "there is nothing to patch";
+    "asmpatch::elf::site",
         "8051 code runs only at the address it was linked for: link it for the site (`sdld -b AREA=ADDRESS`, or \
          `.org`), or name the site where it is";
-    "asmpatch::elf::truncated", BadInput, "the file is cut off; build it again";
-    "asmpatch::fetch::empty", BadInput, "the file was never written; fetch it again";
-    "asmpatch::fetch::html" | "asmpatch::http::html", BadInput,
+    "asmpatch::elf::truncated", "the file is cut off; build it again";
+    "asmpatch::fetch::empty", "the file was never written; fetch it again";
+    "asmpatch::fetch::html" | "asmpatch::http::html",
         "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
-    "asmpatch::fetch::md5_only", BadInput,
+    "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
          flash it";
-    "asmpatch::fetch::mirrors", BadInput,
+    "asmpatch::fetch::mirrors",
         "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from FILE`";
-    "asmpatch::fetch::nested", BadInput, "unpack it by hand, and give the image with `--from FILE.bin`";
-    "asmpatch::fetch::no_mirrors", BadInput,
+    "asmpatch::fetch::nested", "unpack it by hand, and give the image with `--from FILE.bin`";
+    "asmpatch::fetch::no_mirrors",
         "give a file or an address that has it: `asmpatch download ID --from FILE`";
-    "asmpatch::fetch::not_inside", BadInput,
+    "asmpatch::fetch::not_inside",
         "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
-    "asmpatch::fetch::offline", BadInput,
+    "asmpatch::fetch::offline",
         "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
          FILE`";
-    "asmpatch::fetch::offline_url", Usage, "leave out --offline or --from, or give a file";
-    "asmpatch::fetch::other_image", BadInput,
+    "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
+    "asmpatch::fetch::other_image",
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
-    "asmpatch::fetch::read", BadInput, "`--from` takes a readable file: a zip, an image, or an updater";
-    "asmpatch::fetch::sha256", BadInput,
+    "asmpatch::fetch::read", "`--from` takes a readable file: a zip, an image, or an updater";
+    "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
-    "asmpatch::fetch::size", BadInput,
+    "asmpatch::fetch::size",
         "it is truncated, or another file altogether; fetch it again, or name another image";
-    "asmpatch::fetch::too_large", BadInput,
+    "asmpatch::fetch::too_large",
         "no firmware archive is that large; unpack it, and give the image with `--from FILE.bin`";
-    "asmpatch::file::exists", Refused, "name another file, or replace it with `--force`";
-    "asmpatch::file::folder", BadInput, "name the file in it";
-    "asmpatch::file::input_is_output", Refused, "the original would be lost; name another file after `-o`";
-    "asmpatch::file::irregular", Refused,
+    "asmpatch::file::exists", "name another file, or replace it with `--force`";
+    "asmpatch::file::folder", "name the file in it";
+    "asmpatch::file::input_is_output", "the original would be lost; name another file after `-o`";
+    "asmpatch::file::irregular",
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
-    "asmpatch::file::not_text" | "asmpatch::file::oversized", BadInput, "check the name: this is another kind of file";
-    "asmpatch::file::read", BadInput, "check the name, and that you may read it";
-    "asmpatch::file::write", BadInput,
+    "asmpatch::file::not_text" | "asmpatch::file::oversized", "check the name: this is another kind of file";
+    "asmpatch::file::read", "check the name, and that you may read it";
+    "asmpatch::file::write",
         "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
-    "asmpatch::http::connect", BadInput,
+    "asmpatch::http::connect",
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
-    "asmpatch::http::cut_off", BadInput, "run the command again, or use another mirror with `--from URL`";
-    "asmpatch::http::deadline", BadInput,
+    "asmpatch::http::cut_off", "run the command again, or use another mirror with `--from URL`";
+    "asmpatch::http::deadline",
         "the connection or the server is too slow: use another mirror with `--from URL`";
-    "asmpatch::http::malformed", BadInput,
+    "asmpatch::http::malformed",
         "something other than a web server answers there, or a proxy in between: check the host and the port, or use \
          another mirror with `--from URL`";
-    "asmpatch::http::proxy", BadInput,
+    "asmpatch::http::proxy",
         "a proxy is HOST:PORT or http://HOST:PORT; correct the variable, or unset it to download without a proxy";
-    "asmpatch::http::redirects", BadInput,
+    "asmpatch::http::redirects",
         "the server redirects in a circle; download with a browser and use `--from FILE`";
-    "asmpatch::http::request", BadInput, "an address is http://HOST/PATH or https://HOST/PATH";
-    "asmpatch::http::status", BadInput,
+    "asmpatch::http::request", "an address is http://HOST/PATH or https://HOST/PATH";
+    "asmpatch::http::status",
         "use another mirror with `--from URL`, or download with a browser and use `--from FILE`; after 429 wait some \
          minutes, and after 500 and above try again later";
-    "asmpatch::http::timeout", BadInput,
+    "asmpatch::http::timeout",
         "run the command again, or use another mirror with `--from URL`; `--timeout` sets how long to wait";
-    "asmpatch::http::tls", BadInput,
+    "asmpatch::http::tls",
         "somebody may be listening in, the clock may be wrong, or the system lacks the public certificate authorities \
          (package ca-certificates); or download with a browser and use `--from FILE`";
-    "asmpatch::http::too_large", BadInput, "no firmware is that large, so this is another file; check the address";
-    "asmpatch::image::checksum" | "asmpatch::image::crc", BadInput,
+    "asmpatch::http::too_large", "no firmware is that large, so this is another file; check the address";
+    "asmpatch::image::checksum" | "asmpatch::image::crc",
         "bytes of the image were changed; the chip's boot loader would not start it. Fetch it again with `asmpatch \
          download`";
-    "asmpatch::image::empty", BadInput, "the file was probably never written; fetch it again with `asmpatch download`";
-    "asmpatch::image::is_archive", BadInput,
+    "asmpatch::image::empty", "the file was probably never written; fetch it again with `asmpatch download`";
+    "asmpatch::image::is_archive",
         "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out";
-    "asmpatch::image::is_backup", BadInput, "`asmpatch restore DIR` writes it to the unit again";
-    "asmpatch::image::is_code", BadInput, "`asmpatch wrap FILE -o IMAGE` makes an image of it";
-    "asmpatch::image::is_receipt", BadInput, "name the image that it is about: the same name without `.toml`";
-    "asmpatch::image::is_text", BadInput,
+    "asmpatch::image::is_backup", "`asmpatch restore DIR` writes it to the unit again";
+    "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
+    "asmpatch::image::is_receipt", "name the image that it is about: the same name without `.toml`";
+    "asmpatch::image::is_text",
         "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
-    "asmpatch::image::length", BadInput,
+    "asmpatch::image::length",
         "a truncated or padded image does not boot; fetch it again with `asmpatch download`, or check that it is an \
          ASM2464PD image";
-    "asmpatch::image::magic", BadInput,
+    "asmpatch::image::magic",
         "images for other ASMedia chips have another magic; the chip's boot loader would not start this one";
-    "asmpatch::image::oversized", BadInput, "this is not an ASM2464PD image: the largest known has 98,016 bytes";
-    "asmpatch::image::short_body", BadInput, "the container is valid, but there is no ASM2464PD firmware in it";
-    "asmpatch::interrupted", Interrupted, "nothing is left half done; run the command again";
-    "asmpatch::log::file", BadInput, "nothing was done; name a regular file in a folder that you may write to";
-    "asmpatch::manifest::duplicate", BadInput,
+    "asmpatch::image::oversized", "this is not an ASM2464PD image: the largest known has 98,016 bytes";
+    "asmpatch::image::short_body", "the container is valid, but there is no ASM2464PD firmware in it";
+    "asmpatch::interrupted", "nothing is left half done; run the command again";
+    "asmpatch::log::file", "nothing was done; name a regular file in a folder that you may write to";
+    "asmpatch::manifest::duplicate",
         "each image has one manifest; give the new one its own id and digest, or remove it";
-    "asmpatch::manifest::read", BadInput, "`--manifest-dir` takes a readable folder with one .toml file per image";
-    "asmpatch::manifest::unknown_image", Usage, "name a known image, or add a manifest for it with `--manifest-dir`";
-    "asmpatch::manifest::value", BadInput,
+    "asmpatch::manifest::read", "`--manifest-dir` takes a readable folder with one .toml file per image";
+    "asmpatch::manifest::unknown_image", "name a known image, or add a manifest for it with `--manifest-dir`";
+    "asmpatch::manifest::value",
         "no download can succeed with this value; docs/formats.md describes every key";
-    "asmpatch::patch::already_patched", BadInput,
+    "asmpatch::patch::already_patched",
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
          your own; then patch ORIGINAL";
-    "asmpatch::patch::config_conflict", BadInput, "leave one of them out";
-    "asmpatch::patch::conflicts", Usage, "leave one of them out; with `--no-defaults` the set starts empty";
-    "asmpatch::patch::duplicate_id", BadInput, "receipts name patches by id, so each needs its own; rename the new one";
-    "asmpatch::patch::empty", BadInput,
+    "asmpatch::patch::config_conflict", "leave one of them out";
+    "asmpatch::patch::conflicts", "leave one of them out; with `--no-defaults` the set starts empty";
+    "asmpatch::patch::duplicate_id", "receipts name patches by id, so each needs its own; rename the new one";
+    "asmpatch::patch::empty",
         "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md";
-    "asmpatch::patch::hunk", BadInput,
+    "asmpatch::patch::hunk",
         "a hunk replaces one byte or more with as many others; leave out the bytes that stay the same";
-    "asmpatch::patch::hunks_overlap", BadInput, "the result would depend on their order; merge them into one hunk";
-    "asmpatch::patch::image_twice", BadInput,
+    "asmpatch::patch::hunks_overlap", "the result would depend on their order; merge them into one hunk";
+    "asmpatch::patch::image_twice",
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
-    "asmpatch::patch::instruction", BadInput,
+    "asmpatch::patch::instruction",
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
-    "asmpatch::patch::many_signatures", BadInput,
+    "asmpatch::patch::many_signatures",
         "each is looked for in the whole image; a patch changes a few places, so make several patches of it";
-    "asmpatch::patch::mismatch", BadInput,
+    "asmpatch::patch::mismatch",
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
-    "asmpatch::patch::modified_image", BadInput,
+    "asmpatch::patch::modified_image",
         "the file was changed, or it is another build; `asmpatch download` fetches the known image. Nothing was written";
-    "asmpatch::patch::none", Usage, "with `--no-defaults`, name at least one with `--patch ID`";
-    "asmpatch::patch::not_for_image", BadInput,
+    "asmpatch::patch::none", "with `--no-defaults`, name at least one with `--patch ID`";
+    "asmpatch::patch::not_for_image",
         "leave it out, or patch an image that it is made for: `asmpatch download` fetches one";
-    "asmpatch::patch::not_located", BadInput,
+    "asmpatch::patch::not_located",
         "a signature must be in the image exactly once, or the patch could change other code. This image needs a patch \
          file of its own: docs/formats.md. Nothing was written";
-    "asmpatch::patch::not_patched", BadInput, "there is nothing to undo: the file is the original already";
-    "asmpatch::patch::not_proven", CheckFailed,
+    "asmpatch::patch::not_patched", "there is nothing to undo: the file is the original already";
+    "asmpatch::patch::not_proven",
         "the code at the signature may do something else in this image, or the chip model may not know enough of it. \
          This image needs a patch file of its own: docs/formats.md. Nothing was written";
-    "asmpatch::patch::overlap", BadInput,
+    "asmpatch::patch::overlap",
         "the image has room for only one of them; leave the other out, or write one patch that does both";
-    "asmpatch::patch::past_end", BadInput,
+    "asmpatch::patch::past_end",
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
-    "asmpatch::patch::requires", Usage, "one without the other is untested; add the other with `--patch ID`";
-    "asmpatch::patch::signature", BadInput,
+    "asmpatch::patch::requires", "one without the other is untested; add the other with `--patch ID`";
+    "asmpatch::patch::signature",
         "a signature is code with the operands that differ between images left open, long enough to be in an image only \
          once: docs/formats.md";
-    "asmpatch::patch::unknown_id", Usage,
+    "asmpatch::patch::unknown_id",
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
-    "asmpatch::patch::unknown_image", BadInput,
+    "asmpatch::patch::unknown_image",
         "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
          image that has patches, and `--patch-dir` adds patches of your own";
-    "asmpatch::patch::unknown_original", BadInput,
+    "asmpatch::patch::unknown_original",
         "only the receipt tells whether the result is the original: name it with `--receipt`. Nothing was written";
-    "asmpatch::patch::unproven_signature", BadInput,
+    "asmpatch::patch::unproven_signature",
         "asmpatch proves what a patch by signature does before it writes a file, and can prove only this effect; give \
          the patch [[images]] with hunks instead";
-    "asmpatch::pcap::busy", Refused, "wait for the other command to end, or name another file";
-    "asmpatch::pcap::file", BadInput, "name a file in a folder that you may write to; a symbolic link is not followed";
-    "asmpatch::pcap::not_a_capture", Refused, "name a new file, or an earlier capture, which is replaced";
-    "asmpatch::receipt::format", BadInput,
+    "asmpatch::pcap::busy", "wait for the other command to end, or name another file";
+    "asmpatch::pcap::file", "name a file in a folder that you may write to; a symbolic link is not followed";
+    "asmpatch::pcap::not_a_capture", "name a new file, or an earlier capture, which is replaced";
+    "asmpatch::receipt::format",
         "use the version of asmpatch that wrote it, or patch the original image again with this one";
-    "asmpatch::run::data_out_left", Usage, "give one --data-out for each --cdb that sends data, in the same order";
-    "asmpatch::run::data_out_length", BadInput,
+    "asmpatch::run::data_out_left", "give one --data-out for each --cdb that sends data, in the same order";
+    "asmpatch::run::data_out_length",
         "the firmware would wait for the rest, or leave some of it; give a file of that length, or change the length \
          in the CDB";
-    "asmpatch::run::in_over_uas", Usage, "add `--transport bot`; over UAS the firmware alone decides how much it sends";
-    "asmpatch::run::no_data_out", Usage, "name a file of exactly that length with --data-out";
-    "asmpatch::run::no_lines", BadInput, "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
-    "asmpatch::run::no_scsi", Usage,
+    "asmpatch::run::in_over_uas", "add `--transport bot`; over UAS the firmware alone decides how much it sends";
+    "asmpatch::run::no_data_out", "name a file of exactly that length with --data-out";
+    "asmpatch::run::no_lines", "compile and link with `sdcc --debug`, and name the .cdb file that it writes";
+    "asmpatch::run::no_scsi",
         "send control requests with `--control`: `--control \"c0 e4 00 70 00 00 04 00\"` reads four bytes of XDATA at \
          0x7000";
-    "asmpatch::run::no_uas", Usage, "leave out --transport, or use `--transport bot`";
-    "asmpatch::run::same_output", Usage, "give --profile and --coverage a file each";
-    "asmpatch::symbols::malformed", BadInput, "the file is damaged or cut off; link the firmware again";
-    "asmpatch::symbols::too_many", BadInput, "no firmware of 98,006 bytes has so many; check the file";
-    "asmpatch::symbols::unknown_form", BadInput, "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";
-    "asmpatch::toml::invalid", BadInput, "correct the marked place; docs/formats.md describes every key";
-    "asmpatch::updater::endless", BadInput,
+    "asmpatch::run::no_uas", "leave out --transport, or use `--transport bot`";
+    "asmpatch::run::same_output", "give --profile and --coverage a file each";
+    "asmpatch::symbols::malformed", "the file is damaged or cut off; link the firmware again";
+    "asmpatch::symbols::too_many", "no firmware of 98,006 bytes has so many; check the file";
+    "asmpatch::symbols::unknown_form", "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";
+    "asmpatch::toml::invalid", "correct the marked place; docs/formats.md describes every key";
+    "asmpatch::updater::endless",
         "the file was made to keep a search busy forever; give the image itself with `--from FILE.bin`";
-    "asmpatch::updater::no_image", BadInput,
+    "asmpatch::updater::no_image",
         "asmpatch can't search updaters that pack their files: unpack this one (7-Zip opens most), and give the .bin \
          inside with `--from`";
-    "asmpatch::updater::not_pe", BadInput,
+    "asmpatch::updater::not_pe",
         "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`";
-    "asmpatch::verify::hunk", CheckFailed,
+    "asmpatch::verify::hunk",
         "something other than the patches changed these bytes; patch the original again";
-    "asmpatch::verify::other_base", CheckFailed, "verify it against the image that it was made from";
-    "asmpatch::verify::patch_digest", CheckFailed,
+    "asmpatch::verify::other_base", "verify it against the image that it was made from";
+    "asmpatch::verify::patch_digest",
         "patch the original again, or verify with the version of asmpatch that the receipt names";
-    "asmpatch::verify::patch_missing", CheckFailed, "patch the original again with the receipt's patches";
-    "asmpatch::verify::patch_set", CheckFailed, "nobody tested these patches together; patch the original again";
-    "asmpatch::verify::patch_unlisted", CheckFailed, "the receipt belongs to another file";
-    "asmpatch::verify::patch_unvouched", CheckFailed,
+    "asmpatch::verify::patch_missing", "patch the original again with the receipt's patches";
+    "asmpatch::verify::patch_set", "nobody tested these patches together; patch the original again";
+    "asmpatch::verify::patch_unlisted", "the receipt belongs to another file";
+    "asmpatch::verify::patch_unvouched",
         "whoever made the image may have made the patch: read what it changes. If you trust it, name its file's folder with \
          `--patch-dir`";
-    "asmpatch::verify::receipt_config", CheckFailed,
+    "asmpatch::verify::receipt_config",
         "flashing would change other fields of the unit than the patches name; patch the original again";
-    "asmpatch::verify::receipt_digest", CheckFailed,
+    "asmpatch::verify::receipt_digest",
         "the file was changed after it was written, or the receipt belongs to another file";
-    "asmpatch::verify::unknown_base", CheckFailed,
+    "asmpatch::verify::unknown_base",
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
          cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
          `--receipt`. An image with patches of your own needs `--patch-dir`";
-    "asmpatch::verify::unknown_image", Usage, "name a known image; `asmpatch info FILE` shows which one a file is";
-    "asmpatch::verify::unknown_patch", CheckFailed,
+    "asmpatch::verify::unknown_image", "name a known image; `asmpatch info FILE` shows which one a file is";
+    "asmpatch::verify::unknown_patch",
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";
-    "asmpatch::wrap::hex", BadInput, "the file is damaged, or is not Intel HEX; write it again with the linker";
-    "asmpatch::wrap::hex_end", BadInput, "the file is cut off; write it again with the linker";
-    "asmpatch::wrap::is_image", BadInput, "there is nothing to wrap; `asmpatch info FILE` shows what it is";
-    "asmpatch::wrap::no_reset_vector", BadInput,
+    "asmpatch::wrap::hex", "the file is damaged, or is not Intel HEX; write it again with the linker";
+    "asmpatch::wrap::hex_end", "the file is cut off; write it again with the linker";
+    "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info FILE` shows what it is";
+    "asmpatch::wrap::no_reset_vector",
         "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
          make-patch`";
-    "asmpatch::wrap::outside", BadInput,
+    "asmpatch::wrap::outside",
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
-    "asmpatch::wrap::text", BadInput,
+    "asmpatch::wrap::text",
         "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md), and \
          `objcopy -I srec -O ihex` makes Intel HEX from S-records";
 ];

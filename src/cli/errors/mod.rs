@@ -1,7 +1,7 @@
-//! The table that maps each error code to an exit status and a help line.
+//! The exit status of each kind of error, and the table that maps each code to a help line.
 //!
-//! An error says what happened and where, and carries a stable code. `files` and `units` hold an entry for each code,
-//! or for several with the same advice.
+//! An error says what happened and where, and carries its kind and a stable code. `files` and `units` hold an entry for
+//! each code, or for several with the same advice.
 //! docs/errors.md is generated from them.
 
 use std::env;
@@ -9,14 +9,14 @@ use std::ffi::OsString;
 
 use crate::failure::shown_code;
 use crate::shell;
-use asm2464::Coded;
+use asm2464::{Coded, Kind};
 
 use super::by_hand;
 
-/// Builds the entries, each written as `"code" | "other code", Exit, "help";`.
+/// Builds the entries, each written as `"code" | "other code", "help";`.
 macro_rules! entries {
-    ($($($code:literal)|+, $exit:ident, $help:literal;)*) => {
-        &[$(ErrorEntry { codes: &[$($code),+], exit: Exit::$exit, help: $help }),*]
+    ($($($code:literal)|+, $help:literal;)*) => {
+        &[$(ErrorEntry { codes: &[$($code),+], help: $help }),*]
     };
 }
 
@@ -49,7 +49,6 @@ pub enum Exit {
 /// One entry of the table.
 struct ErrorEntry {
     codes: &'static [&'static str],
-    exit: Exit,
     help: &'static str,
 }
 
@@ -60,7 +59,6 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
 /// What to make of an error without an entry, which no test of this module lets pass.
 const BUG: ErrorEntry = ErrorEntry {
     codes: &[],
-    exit: Exit::Device,
     help: "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
            everything it printed",
 };
@@ -72,10 +70,18 @@ fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
     known.unwrap_or(&BUG)
 }
 
-impl Exit {
-    /// Returns the exit status of a command that ends in this error.
-    pub fn of(error: &dyn Coded) -> Self {
-        entry_of(error).exit
+impl From<Kind> for Exit {
+    fn from(kind: Kind) -> Self {
+        match kind {
+            Kind::Gone | Kind::NoAnswer | Kind::Short | Kind::Rejected | Kind::Wire | Kind::Unopened | Kind::Device => {
+                Self::Device
+            }
+            Kind::CheckFailed => Self::CheckFailed,
+            Kind::Usage => Self::Usage,
+            Kind::BadInput => Self::BadInput,
+            Kind::DiskInUse | Kind::Refused => Self::Refused,
+            Kind::Interrupted => Self::Interrupted,
+        }
     }
 }
 

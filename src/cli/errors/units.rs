@@ -1,390 +1,390 @@
 //! The table's entries for units, the connection to them, and what is behind them.
 
-use super::{ErrorEntry, Exit};
+use super::ErrorEntry;
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
-    "asmpatch::backup::digest", BadInput,
+    "asmpatch::backup::digest",
         "the file was changed or damaged after the backup; a unit with it might not start. Use another backup";
-    "asmpatch::backup::exists", Refused,
+    "asmpatch::backup::exists",
         "a backup is never overwritten, as it may be the only copy of a unit's identity: name another \
          folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
-    "asmpatch::backup::files", BadInput,
+    "asmpatch::backup::files",
         "the manifest was changed after it was written, so asmpatch can't check the backup; use another one";
-    "asmpatch::backup::firmware", BadInput,
+    "asmpatch::backup::firmware",
         "the chip's boot loader checks length, magic, checksum and CRC; restore another backup, or flash an image with \
          `asmpatch flash`";
-    "asmpatch::backup::format", BadInput, "a newer asmpatch wrote it; use that version to restore it";
-    "asmpatch::backup::io", BadInput,
+    "asmpatch::backup::format", "a newer asmpatch wrote it; use that version to restore it";
+    "asmpatch::backup::io",
         "check the name, and that you may read it: a backup is a folder with a backup.toml in it";
-    "asmpatch::backup::manifest", BadInput,
+    "asmpatch::backup::manifest",
         "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
-    "asmpatch::backup::no_block", Refused,
+    "asmpatch::backup::no_block",
         "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
          the commands that give it firmware, with the backups that may be its own";
-    "asmpatch::backup::no_place", Usage, "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
-    "asmpatch::backup::save", BadInput,
+    "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
+    "asmpatch::backup::save",
         "make room on its disk, and check that you may write there, or name another folder, with `asmpatch backup -o DIR` or \
          with `--backup-dir DIR`. No partial backup is left";
-    "asmpatch::backup::unsteady_block", Device,
+    "asmpatch::backup::unsteady_block",
         "nothing was written; try another cable and port, without a hub, and run the command again";
-    "asmpatch::backup::unusable", CheckFailed,
+    "asmpatch::backup::unusable",
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
-    "asmpatch::bench::baseline", BadInput,
+    "asmpatch::bench::baseline",
         "write one with `asmpatch bench --json > before.json`; docs/bench.md describes it";
-    "asmpatch::bench::baseline_schema", BadInput, "measure the baseline again with this version";
-    "asmpatch::bench::corrupt", CheckFailed,
+    "asmpatch::bench::baseline_schema", "measure the baseline again with this version";
+    "asmpatch::bench::corrupt",
         "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
          again";
-    "asmpatch::bench::errors", CheckFailed,
+    "asmpatch::bench::errors",
         "try another cable and port, without a hub, and soak again: errors by kind and time show which of them helps. \
          docs/bench.md says what each kind points to";
-    "asmpatch::bench::failed", CheckFailed,
+    "asmpatch::bench::failed",
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
          port, and power-cycle the unit";
-    "asmpatch::bench::floor", CheckFailed, "`asmpatch list` shows the speed of the link; try another cable and port";
-    "asmpatch::bench::integrity", CheckFailed,
+    "asmpatch::bench::floor", "`asmpatch list` shows the speed of the link; try another cable and port";
+    "asmpatch::bench::integrity",
         "the report's first lines show which direction failed; try another cable and port, and power-cycle the unit";
-    "asmpatch::bench::no_firmware", Device,
+    "asmpatch::bench::no_firmware",
         "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
          `asmpatch patch`";
-    "asmpatch::bench::no_model", Usage,
+    "asmpatch::bench::no_model",
         "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual unit: --device \
          virtual:DIR";
-    "asmpatch::bench::nothing_compared", CheckFailed,
+    "asmpatch::bench::nothing_compared",
         "measure the baseline and this run with the same --path, --size and --depth";
-    "asmpatch::bench::nothing_to_draw", CheckFailed, "the table says why each path has no figures";
-    "asmpatch::bench::recovery", Device,
+    "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";
+    "asmpatch::bench::recovery",
         "unplug the unit, wait five seconds, plug it in again; nothing was written to its flash";
-    "asmpatch::bench::ssd", Refused,
+    "asmpatch::bench::ssd",
         "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
-    "asmpatch::bench::svg", BadInput, "the figures are in `--json`; please report this as a bug";
-    "asmpatch::bench::unknown_behind", Refused,
+    "asmpatch::bench::svg", "the figures are in `--json`; please report this as a bug";
+    "asmpatch::bench::unknown_behind",
         "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in again, \
          then run the command again. `asmpatch bench --path e4-255` measures without writing";
-    "asmpatch::bench::vanished", Device,
+    "asmpatch::bench::vanished",
         "the report shows what was measured until then; unplug the unit, wait five seconds, plug it in again, and see \
          what `asmpatch list` shows; then try another cable and port";
-    "asmpatch::bench::worse", CheckFailed,
+    "asmpatch::bench::worse",
         "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
-    "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller", Device,
+    "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller",
         "run the command again; if the error stays, unplug the unit, wait five seconds, plug it in again";
-    "asmpatch::bridge::length" | "asmpatch::control::length", Device, "split the transfer";
-    "asmpatch::bridge::malformed", Device, "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
-    "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short", Device,
+    "asmpatch::bridge::length" | "asmpatch::control::length", "split the transfer";
+    "asmpatch::bridge::malformed", "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
+    "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short",
         "discard what was read; run the command again, and if the error stays, try another cable and port";
-    "asmpatch::bridge::status", Device, "wait a few seconds and run the command again";
-    "asmpatch::bridge::unknown_variables", Refused,
+    "asmpatch::bridge::status", "wait a few seconds and run the command again";
+    "asmpatch::bridge::unknown_variables",
         "nothing was written: asmpatch knows the addresses of these variables only in 240417 and 231204. This firmware \
          may keep something else there, even if `asmpatch patch` found that it is initialised like 240417. `asmpatch \
          bench --path e4-255` measures without the initialisation";
-    "asmpatch::bridge::xdata_one_byte", Device,
+    "asmpatch::bridge::xdata_one_byte",
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";
-    "asmpatch::bridge::xdata_one_packet", Device,
+    "asmpatch::bridge::xdata_one_packet",
         "the running firmware hands the whole answer to the USB controller at once, and the controller sends one \
          packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
          e4-length-16, which goes packet by packet";
-    "asmpatch::control::bulk_timeout", Device,
+    "asmpatch::control::bulk_timeout",
         "`asmpatch reset` tries what can help, mildest first; if nothing does, take the cable out, switch the supply \
          off for ten seconds and on, wait five seconds, put the cable in last";
-    "asmpatch::control::disconnected" | "asmpatch::usb::disconnected", Device,
+    "asmpatch::control::disconnected" | "asmpatch::usb::disconnected",
         "check its cable and its power, plug the unit in again, and see what `asmpatch list` shows";
-    "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open", Device,
+    "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open",
         "look at the host controller's messages in the system log (`dmesg` on Linux), and try another cable and port";
-    "asmpatch::control::malformed", Device,
+    "asmpatch::control::malformed",
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
-    "asmpatch::control::not_taken", Device,
+    "asmpatch::control::not_taken",
         "the program on the device must read the sentinel behind the data and then write the fence; if it does, the window \
          is lost: send it again";
-    "asmpatch::control::sram_busy", Device,
+    "asmpatch::control::sram_busy",
         "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; \
          if nothing does, take the cable out, switch the supply off for ten seconds and on, wait five seconds, put \
          the cable in last";
-    "asmpatch::control::stalled", Device,
+    "asmpatch::control::stalled",
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
-    "asmpatch::device::ambiguous", Refused,
+    "asmpatch::device::ambiguous",
         "choose one by its port path; units flashed by other tools often share one serial number";
-    "asmpatch::device::mounted", Refused,
+    "asmpatch::device::mounted",
         "asmpatch would take the unit from the system and cut the disk off; unmount it first: `umount PLACE`, `swapoff \
          DEVICE`. A disk that is claimed and not mounted here belongs to LVM, md or ZFS, a loop device, a virtual \
          machine, or a mount in another namespace such as a container's: `lsblk` and `fuser -v` show more";
-    "asmpatch::device::no_data_folder", Usage, "name a folder yourself: --device virtual:DIR";
-    "asmpatch::device::no_match", Device,
+    "asmpatch::device::no_data_folder", "name a folder yourself: --device virtual:DIR";
+    "asmpatch::device::no_match",
         "`asmpatch list` shows port paths and serial numbers. Name the ID of a dock that asmpatch does not know: \
          `--usb-id VID:PID`";
-    "asmpatch::device::no_streams", Device,
+    "asmpatch::device::no_streams",
         "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
-    "asmpatch::device::no_uas", Device,
+    "asmpatch::device::no_uas",
         "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
-    "asmpatch::device::none", Device,
+    "asmpatch::device::none",
         "connect a dock over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual:DIR` works without one";
-    "asmpatch::device::other", Device,
+    "asmpatch::device::other",
         "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
-    "asmpatch::device::record", Usage,
+    "asmpatch::device::record",
         "`doctor`, `list`, `pcie` and `xdata` read a record; name a unit to change or to measure one";
-    "asmpatch::device::several", Refused, "choose one with --device PORT or --device SERIAL";
-    "asmpatch::device::tunnelled", Device,
+    "asmpatch::device::several", "choose one with --device PORT or --device SERIAL";
+    "asmpatch::device::tunnelled",
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
          device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \
          cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \"The unit \
          is not listed\"";
-    "asmpatch::device::unchecked_disk", Refused,
+    "asmpatch::device::unchecked_disk",
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
          the error does: `asmpatch ... --unchecked-disk=DISK`";
-    "asmpatch::doctor::hangs", Device,
+    "asmpatch::doctor::hangs",
         "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
          seconds, put the cable in last. Nothing was written to its flash. The report has the results so far";
-    "asmpatch::doctor::no_experiments", Refused,
+    "asmpatch::doctor::no_experiments",
         "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
          the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
-    "asmpatch::doctor::not_asked", Refused,
+    "asmpatch::doctor::not_asked",
         "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
-    "asmpatch::flash::all_or_none", Refused, "leave out `--all-or-none` to write the other units. Nothing was written";
+    "asmpatch::flash::all_or_none", "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
-    | "asmpatch::flash::part_differs" | "asmpatch::flash::version", Device,
+    | "asmpatch::flash::part_differs" | "asmpatch::flash::version",
         "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
-    "asmpatch::flash::changed", Refused,
+    "asmpatch::flash::changed",
         "another program wrote to it, or another unit is on the same port now. Nothing was written: run the command \
          again";
-    "asmpatch::flash::clone", Refused,
+    "asmpatch::flash::clone",
         "one host can't tell two units with one identity apart: `asmpatch flash FILE` keeps this one's own, and \
          `asmpatch flash FILE --serial TEXT` or `asmpatch config set serial=TEXT` gives it a new serial number. \
          `--clone-identity` writes it all the same. Nothing was written";
-    "asmpatch::flash::declined", Refused, "nothing was written; answer `y` to write";
-    "asmpatch::flash::neighbours", Refused,
+    "asmpatch::flash::declined", "nothing was written; answer `y` to write";
+    "asmpatch::flash::neighbours",
         "the system doesn't list the units on its buses: `asmpatch list` shows more. Leave out `--yes` to be asked, or \
          add `--clone-identity` if no other unit has this one's serial number. Nothing was written";
-    "asmpatch::flash::no_backup", Refused,
+    "asmpatch::flash::no_backup",
         "nothing was written, because the firmware and the settings in its flash would be lost. With an earlier backup \
          of it, `asmpatch restore DIR --no-backup` or `asmpatch flash FILE --config-from DIR --no-backup` keeps its \
          identity. `asmpatch flash FILE --no-backup` gives it the configuration blocks that any unit gets";
-    "asmpatch::flash::not_asked", Refused, "add `--yes` to write without a question. Nothing was written";
-    "asmpatch::flash::not_rewritable", Refused,
+    "asmpatch::flash::not_asked", "add `--yes` to write without a question. Nothing was written";
+    "asmpatch::flash::not_rewritable",
         "a unit that runs it could never be written over USB again, because the boot loader does not come up while the \
          image's container is valid. `asmpatch verify --boot FILE` shows what it does. Nothing was written";
-    "asmpatch::flash::other_backup", Refused,
+    "asmpatch::flash::other_backup",
         "the backup is another unit's, or was made before this one got its serial number. `asmpatch doctor` prints the \
          backups that may be this unit's own; its boot loader keeps nothing of its own, so without a backup it gets the \
          identity that any unit gets. `--clone-identity` writes this backup all the same. Nothing was written";
-    "asmpatch::flash::other_line", Refused,
+    "asmpatch::flash::other_line",
         "a version's last three bytes name its line: 85.00.00 is the chip maker's own, 85.4F.05 an enclosure maker's, \
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
          it. Nothing was written";
-    "asmpatch::flash::own_backup", Refused,
+    "asmpatch::flash::own_backup",
         "nothing was written, because the unit's own identity would be lost for good. `asmpatch flash FILE \
          --config-from DIR` gives it the backup's blocks. If none of the backups is this unit's, `--clone-identity` \
          writes the known ones";
-    "asmpatch::flash::several", Refused,
+    "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
-    "asmpatch::flash::unlisted_id", Refused,
+    "asmpatch::flash::unlisted_id",
         "no command would find the unit under that ID: add `--usb-id VID:PID` to this command and to each one after it, or leave the \
          ID as it is. Nothing was written";
-    "asmpatch::flash::unproven", Refused,
+    "asmpatch::flash::unproven",
         "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
          written";
-    "asmpatch::flash::unusable_backup", Refused,
+    "asmpatch::flash::unusable_backup",
         "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
          `--no-backup` writes the unit without a backup";
-    "asmpatch::flash::unverified", Refused,
+    "asmpatch::flash::unverified",
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
          receipt with `--receipt`, and the folder of your own patches with `--patch-dir`, or make it with `asmpatch \
          patch`. Nothing was written";
-    "asmpatch::pcie::abort", Device, "the device refuses the request: see its manual for what it accepts there";
-    "asmpatch::pcie::completion", Device,
+    "asmpatch::pcie::abort", "the device refuses the request: see its manual for what it accepts there";
+    "asmpatch::pcie::completion",
         "check the card's seat, and its link with `asmpatch pcie`";
-    "asmpatch::pcie::link_down", Device,
+    "asmpatch::pcie::link_down",
         "check that the card sits in its slot and has its own power: without 12 V PCIe never leaves reset; then \
          power-cycle the unit";
-    "asmpatch::pcie::no_completion", Device,
+    "asmpatch::pcie::no_completion",
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";
-    "asmpatch::pcie::no_firmware", Refused, "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
-    "asmpatch::pcie::not_ready", Device,
+    "asmpatch::pcie::no_firmware", "nothing was sent to it. Give it firmware first: `asmpatch flash FILE`";
+    "asmpatch::pcie::not_ready",
         "check the device's power, then `asmpatch pcie reset`, or power-cycle the unit";
-    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", Usage, "nothing was sent; correct the request";
-    "asmpatch::pcie::retry", Device, "the device is still starting: wait a second and run the command again";
-    "asmpatch::pcie::ssd", Refused,
+    "asmpatch::pcie::request" | "asmpatch::tiny_gpu::job", "nothing was sent; correct the request";
+    "asmpatch::pcie::retry", "the device is still starting: wait a second and run the command again";
+    "asmpatch::pcie::ssd",
         "nothing was sent to the PCIe side: the firmware drives the SSD through the same registers, and a second \
          user would corrupt the SSD's data";
-    "asmpatch::pcie::stopped", Device,
+    "asmpatch::pcie::stopped",
         "`asmpatch pcie reset` resets what is behind the bridge";
-    "asmpatch::pcie::unclaimed", Refused,
+    "asmpatch::pcie::unclaimed",
         "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
          sends the bytes without looking";
-    "asmpatch::pcie::unknown_behind", Refused,
+    "asmpatch::pcie::unknown_behind",
         "nothing was sent to the PCIe side; unplug the unit, wait five seconds, plug it in again, then run the command \
          again";
-    "asmpatch::pcie::unsupported", Device,
+    "asmpatch::pcie::unsupported",
         "no device answers at this address: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie \
          --assign` assigns them";
-    "asmpatch::registers::busy", Device, "the flash may be worn out; run the command again";
-    "asmpatch::registers::differs" | "asmpatch::registers::not_erased", Device,
+    "asmpatch::registers::busy", "the flash may be worn out; run the command again";
+    "asmpatch::registers::differs" | "asmpatch::registers::not_erased",
         "the flash may be worn out there; run the command again";
-    "asmpatch::registers::disagrees" | "asmpatch::registers::unstable", Device,
+    "asmpatch::registers::disagrees" | "asmpatch::registers::unstable",
         "discard what was read; try another cable and port, without a hub, and run the command again";
-    "asmpatch::registers::no_flash", Device,
+    "asmpatch::registers::no_flash",
         "the flash doesn't answer; unplug the unit, wait five seconds, plug it in again, and run the command again";
-    "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time", Device,
+    "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time",
         "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
-    "asmpatch::registers::protected", Device,
+    "asmpatch::registers::protected",
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
-    "asmpatch::registers::unprotected", Device,
+    "asmpatch::registers::unprotected",
         "the new firmware works without the protection; only a write that goes astray could harm it";
-    "asmpatch::replay::capture", BadInput,
+    "asmpatch::replay::capture",
         "name a capture that `--pcap` made of one unit, from the start of the command on; Wireshark shows any other";
-    "asmpatch::replay::event", BadInput, "the file was changed after it was written; use another copy of it";
-    "asmpatch::replay::file" | "asmpatch::replay::not_a_record", BadInput,
+    "asmpatch::replay::event", "the file was changed after it was written; use another copy of it";
+    "asmpatch::replay::file" | "asmpatch::replay::not_a_record",
         "name a file that `asmpatch doctor --report FILE` or `--pcap FILE` wrote";
-    "asmpatch::replay::no_image", BadInput,
+    "asmpatch::replay::no_image",
         "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
          `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
-    "asmpatch::replay::no_record", BadInput, "ask for a report that this version of asmpatch wrote";
-    "asmpatch::replay::not_recorded", BadInput,
+    "asmpatch::replay::no_record", "ask for a report that this version of asmpatch wrote";
+    "asmpatch::replay::not_recorded",
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
          a report's `tool` names it. docs/records.md says what a difference can mean";
-    "asmpatch::replay::too_large", BadInput, "no examination is that long; record a shorter command";
-    "asmpatch::replay::unopened", Device, "the report's `opened` has the code; docs/errors.md says what helps";
-    "asmpatch::reset::boot_loader", Device,
+    "asmpatch::replay::too_large", "no examination is that long; record a shorter command";
+    "asmpatch::replay::unopened", "the report's `opened` has the code; docs/errors.md says what helps";
+    "asmpatch::reset::boot_loader",
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
-    "asmpatch::reset::no_firmware", Refused,
+    "asmpatch::reset::no_firmware",
         "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or unplug it, wait five seconds, \
          plug it in again; docs/recovery.md describes how a unit in its boot loader gets firmware";
-    "asmpatch::reset::no_such_level", Refused,
+    "asmpatch::reset::no_such_level",
         "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
          `--level` out, and asmpatch takes what fits";
-    "asmpatch::reset::not_back", Device,
+    "asmpatch::reset::not_back",
         "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
-    "asmpatch::reset::not_done", Device,
+    "asmpatch::reset::not_done",
         "leave `--level` out, and asmpatch tries what else can help; or take the cable out, switch the supply off for \
          ten seconds and on, wait five seconds, put the cable in last";
-    "asmpatch::reset::not_helped", Device,
+    "asmpatch::reset::not_helped",
         "without `--level` asmpatch tries all levels; if none helps, take the cable out, switch the supply off for \
          ten seconds and on, wait five seconds, put the cable in last";
-    "asmpatch::sense::flash", Device,
+    "asmpatch::sense::flash",
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
-    "asmpatch::sense::hardware", Device,
+    "asmpatch::sense::hardware",
         "the unit reports a hardware fault: unplug it, wait five seconds, plug it in again";
-    "asmpatch::sense::medium", Device, "check the SSD behind the bridge, or replace it";
-    "asmpatch::sense::no_medium", Device, "the command needs an SSD behind the bridge";
-    "asmpatch::sense::parameters", Device,
+    "asmpatch::sense::medium", "check the SSD behind the bridge, or replace it";
+    "asmpatch::sense::no_medium", "the command needs an SSD behind the bridge";
+    "asmpatch::sense::parameters",
         "this firmware does not take these parameters; `asmpatch list` shows what runs on the unit";
-    "asmpatch::sense::past_end", Device, "name an address within the medium";
-    "asmpatch::sense::reset", Device, "the unit was reset since the last command: run the command again";
-    "asmpatch::sense::starting", Device, "the unit is still starting: wait a few seconds and run the command again";
-    "asmpatch::sense::unknown_command", Device,
+    "asmpatch::sense::past_end", "name an address within the medium";
+    "asmpatch::sense::reset", "the unit was reset since the last command: run the command again";
+    "asmpatch::sense::starting", "the unit is still starting: wait a few seconds and run the command again";
+    "asmpatch::sense::unknown_command",
         "what runs on the unit does not know this command; `asmpatch list` shows what runs there";
-    "asmpatch::sense::xdata_length", Device,
+    "asmpatch::sense::xdata_length",
         "this firmware reads at most 255 bytes a command, or 4,096 with the length extension (patch e4-length-16)";
-    "asmpatch::serve::cut_off" | "asmpatch::serve::io", Device,
+    "asmpatch::serve::cut_off" | "asmpatch::serve::io",
         "find out why the other program ended. The unit saw its cable pulled, so an erase or write of its flash may be \
          unfinished";
-    "asmpatch::serve::in_use", Refused, "end that program, or name another path";
-    "asmpatch::serve::listen", BadInput,
+    "asmpatch::serve::in_use", "end that program, or name another path";
+    "asmpatch::serve::listen",
         "the folder must exist and be writable; a socket's path has at most about 100 bytes";
-    "asmpatch::serve::no_sockets", Usage,
+    "asmpatch::serve::no_sockets",
         "run `asmpatch virtual` on Linux or macOS; every other command takes `--device virtual:DIR` here, too";
-    "asmpatch::serve::not_a_socket", BadInput, "name a path that does not exist yet";
-    "asmpatch::serve::pairs", Usage, "give one --device for each --listen, in the same order";
-    "asmpatch::serve::protocol", Device,
+    "asmpatch::serve::not_a_socket", "name a path that does not exist yet";
+    "asmpatch::serve::pairs", "give one --device for each --listen, in the same order";
+    "asmpatch::serve::protocol",
         "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
-    "asmpatch::serve::stuck", Device,
+    "asmpatch::serve::stuck",
         "find out what the other program waits for. The unit saw its cable pulled, so an erase or write of its flash \
          may be unfinished";
-    "asmpatch::serve::wait", Device, "see the system log; start the server again";
-    "asmpatch::sram::length", Usage, "split the read; nothing was sent";
-    "asmpatch::sram::no_completion", Device,
+    "asmpatch::serve::wait", "see the system log; start the server again";
+    "asmpatch::sram::length", "split the read; nothing was sent";
+    "asmpatch::sram::no_completion",
         "the unit was reset and answers again; initialise it again before WRITE(16) and READ(16). A device behind the \
          bridge has to write the completion entry: without one, read the SRAM by E4";
-    "asmpatch::sram::not_initialised", Device,
+    "asmpatch::sram::not_initialised",
         "if no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
-    "asmpatch::sram::power", Device,
+    "asmpatch::sram::power",
         "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
          seconds, put the cable in last";
-    "asmpatch::sram::queues", Device,
+    "asmpatch::sram::queues",
         "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
          unit";
-    "asmpatch::sram::short", Device, "discard what was read, and read the SRAM with E4";
-    "asmpatch::sram::transport", Refused,
+    "asmpatch::sram::short", "discard what was read, and read the SRAM with E4";
+    "asmpatch::sram::transport",
         "connect it to a SuperSpeed port and leave `--transport bot` out; E4 reads the SRAM on any transport";
-    "asmpatch::tiny_gpu::fault", Device, "the card is newer than this version knows, or it hangs";
-    "asmpatch::tiny_gpu::left_program", Device,
+    "asmpatch::tiny_gpu::fault", "the card is newer than this version knows, or it hangs";
+    "asmpatch::tiny_gpu::left_program",
         "the program needs a RET on every path; data memory is as the program left it";
-    "asmpatch::tiny_gpu::never_ends", Device, "look for a branch that is always taken, or allow more cycles";
-    "asmpatch::tiny_gpu::no_address", Device, "`asmpatch pcie --assign` gives it one";
-    "asmpatch::tiny_gpu::no_command", Device, "let it wait at the bridge's NVMe submission queue, from 0x00820000 on";
-    "asmpatch::tiny_gpu::no_run", Device, "something else wrote the job's registers: run the job again";
-    "asmpatch::tiny_gpu::no_source", Device, "send from within the card's 16 MiB of memory";
-    "asmpatch::tiny_gpu::no_target", Device,
+    "asmpatch::tiny_gpu::never_ends", "look for a branch that is always taken, or allow more cycles";
+    "asmpatch::tiny_gpu::no_address", "`asmpatch pcie --assign` gives it one";
+    "asmpatch::tiny_gpu::no_command", "let it wait at the bridge's NVMe submission queue, from 0x00820000 on";
+    "asmpatch::tiny_gpu::no_run", "something else wrote the job's registers: run the job again";
+    "asmpatch::tiny_gpu::no_source", "send from within the card's 16 MiB of memory";
+    "asmpatch::tiny_gpu::no_target",
         "send to the bridge's SRAM, from 0x00200000 on, or to its NVMe completion queue";
-    "asmpatch::tiny_gpu::not_master", Device, "open the card again: that sets Bus Master Enable";
-    "asmpatch::tiny_gpu::other_device", Device, "another device has the same IDs: nothing was written to it";
-    "asmpatch::tiny_gpu::status", Device,
+    "asmpatch::tiny_gpu::not_master", "open the card again: that sets Bus Master Enable";
+    "asmpatch::tiny_gpu::other_device", "another device has the same IDs: nothing was written to it";
+    "asmpatch::tiny_gpu::status",
         "the card hangs, or its link does: `asmpatch pcie reset` resets what is behind the bridge";
-    "asmpatch::usb::bad_status", Device,
+    "asmpatch::usb::bad_status",
         "the unit breaks the Bulk-Only protocol; try another cable and port, then see what `asmpatch list` shows";
-    "asmpatch::usb::busy", Device,
+    "asmpatch::usb::busy",
         "end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again";
-    "asmpatch::usb::descriptors", Device,
+    "asmpatch::usb::descriptors",
         "nothing was sent to it; a broken cable does this, or firmware that is not for the ASM2464PD";
-    "asmpatch::usb::driver", Device,
+    "asmpatch::usb::driver",
         "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
          it";
-    "asmpatch::usb::gone", Device, "plug the unit in again, and see what `asmpatch list` shows";
-    "asmpatch::usb::other_protocol", Device, "nothing was sent to it; `asmpatch list` shows what runs on each unit";
-    "asmpatch::usb::permission", Device,
+    "asmpatch::usb::gone", "plug the unit in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::other_protocol", "nothing was sent to it; `asmpatch list` shows what runs on each unit";
+    "asmpatch::usb::permission",
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
          udevadm control --reload`, and plug the unit in again; on macOS only root may take a unit from the system's \
          disk driver";
-    "asmpatch::usb::phase", Device,
+    "asmpatch::usb::phase",
         "host and unit disagreed about the data; the unit was reset, so run the command again";
-    "asmpatch::usb::port_left_off", Device,
+    "asmpatch::usb::port_left_off",
         "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
          switches ports of a hub, such as uhubctl, can switch this one on";
-    "asmpatch::usb::protocol", Device, "the unit breaks the protocol; try another cable and port, or `--transport bot`";
-    "asmpatch::usb::stall", Device, "unplug the unit, wait five seconds, plug it in again";
-    "asmpatch::usb::tag", Device, "the unit was reset; run the command again";
-    "asmpatch::usb::timeout", Device,
+    "asmpatch::usb::protocol", "the unit breaks the protocol; try another cable and port, or `--transport bot`";
+    "asmpatch::usb::stall", "unplug the unit, wait five seconds, plug it in again";
+    "asmpatch::usb::tag", "the unit was reset; run the command again";
+    "asmpatch::usb::timeout",
         "the unit was reset; if the next command fails too, unplug it, wait five seconds, plug it in again";
-    "asmpatch::usb::unavailable", Device, "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
-    "asmpatch::virtual_unit::absent", Device,
+    "asmpatch::usb::unavailable", "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
+    "asmpatch::virtual_unit::absent",
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
-    "asmpatch::virtual_unit::busy", Device, "wait for the other command to end, or name another folder";
-    "asmpatch::virtual_unit::factory", BadInput,
+    "asmpatch::virtual_unit::busy", "wait for the other command to end, or name another folder";
+    "asmpatch::virtual_unit::factory",
         "the folder's disk may be full; delete flash.bin there and try again";
-    "asmpatch::virtual_unit::file", BadInput,
+    "asmpatch::virtual_unit::file",
         "`virtual:DIR` needs a folder that you may write to; the unit's flash lives in it";
-    "asmpatch::virtual_unit::flash_size", BadInput,
+    "asmpatch::virtual_unit::flash_size",
         "delete the file to start with a new unit, or name another folder";
-    "asmpatch::virtual_unit::mute", Device,
+    "asmpatch::virtual_unit::mute",
         "the practice image of an older asmpatch does not come up with this one: delete flash.bin in the unit's folder for \
          a new unit. To keep the flash and write another image, set `state = \"boot-loader\"` in its bridge.toml";
-    "asmpatch::virtual_unit::not_replugged", Device,
+    "asmpatch::virtual_unit::not_replugged",
         "only `asmpatch virtual serve` replugs a unit; wait for another command on this unit to end";
-    "asmpatch::virtual_unit::not_served", Refused,
+    "asmpatch::virtual_unit::not_served",
         "nothing to do: without a server, a unit loses its power when a command ends, and gets it back when the next \
          command begins";
-    "asmpatch::virtual_unit::other_protocol", Device,
+    "asmpatch::virtual_unit::other_protocol",
         "nothing was sent to it; flash an image of the open firmware first";
-    "asmpatch::virtual_unit::replug_file", BadInput,
+    "asmpatch::virtual_unit::replug_file",
         "the request is a file in the unit's folder, which you must be able to write to";
-    "asmpatch::virtual_unit::scenario", BadInput,
+    "asmpatch::virtual_unit::scenario",
         "docs/virtual-unit.md lists the keys of a scenario; without the file the defaults apply";
-    "asmpatch::xdata::flash_controller", Refused,
+    "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash \
          IMAGE` and `asmpatch restore DIR` write the flash, after a backup and a question; `asmpatch backup` reads it";
-    "asmpatch::xdata::no_firmware", Refused,
+    "asmpatch::xdata::no_firmware",
         "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
-    "asmpatch::xdata::past_end", Refused, "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
-    "asmpatch::xdata::ssd", Refused,
+    "asmpatch::xdata::past_end", "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
+    "asmpatch::xdata::ssd",
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \
          them the SSD's data. Nothing was written; `xdata read` works";
-    "asmpatch::xdata::unknown_behind", Refused,
+    "asmpatch::xdata::unknown_behind",
         "nothing was written; unplug the unit, wait five seconds, plug it in again, then run the command again";
 ];

@@ -10,10 +10,10 @@ use crate::flash::left::Left;
 use crate::flash::progress::FlashStep;
 use crate::flash::run::Stopped;
 use crate::shell;
-use asm2464::Coded;
 use asm2464::firmware::FlashAddress;
 use asm2464::flash::RegisterError;
-use asm2464_host::bridge::{CommandError, ControlError, Location};
+use asm2464::{Coded, Kind, Label};
+use asm2464_host::bridge::Location;
 use derive_more::Display;
 use serde::Serialize;
 
@@ -63,9 +63,6 @@ pub struct Action {
     pub backup: Option<String>,
 }
 
-/// Purpose of restoring the backup when it is the second choice.
-const OR_BACK: &str = "or go back to what it was";
-
 /// What is left for a unit of which no backup is known for certain.
 const FLASH: Action = Action {
     purpose: Cow::Borrowed(
@@ -86,7 +83,7 @@ pub fn actions(
     location: &Location,
     backup: Option<&Path>,
     offers: &[Action],
-    gone: bool,
+    obstacle: Option<Obstacle>,
 ) -> Vec<Action> {
     let command = |purpose: &'static str, command| Action {
         purpose: purpose.into(),
@@ -101,12 +98,12 @@ pub fn actions(
     let again = |no_backup| command("go on", self::again(origin, &carried.again, location, backup, no_backup));
     let (certain, doubtful): (Vec<Action>, Vec<Action>) =
         offers.iter().cloned().partition(|offer| offer.question.is_none());
-    let back = backup
-        .zip(carried.back.as_ref())
-        .map(|(folder, permissions)| command(OR_BACK, restore(folder, location, permissions) + " --no-backup"));
+    let back = backup.zip(carried.back.as_ref()).map(|(folder, permissions)| {
+        command("or go back to what it was", restore(folder, location, permissions) + " --no-backup")
+    });
     let replug = Action { purpose: by_hand::replug(location).into(), question: None, command: None, backup: None };
     let mut actions = Vec::new();
-    if gone && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
+    if obstacle == Some(Obstacle::Gone) && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(replug.clone());
     }
     match left {
@@ -122,6 +119,12 @@ pub fn actions(
             }
             let again = self::again(origin, &carried.again, location, None, false);
             actions.push(command("then set it again", again));
+        }
+        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
+            if obstacle == Some(Obstacle::KeepsOld) && back.is_some() =>
+        {
+            actions.extend(back.map(|back| Action { purpose: "go back to what it was".into(), ..back }));
+            actions.push(Action { purpose: "or go on".into(), ..again(true) });
         }
         Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
             // Going on without any backup's blocks would give the unit's identity away.
@@ -244,19 +247,10 @@ impl FlashFailure {
     pub fn new(error: FlashError, standing: Standing, ways: &Ways) -> Self {
         let Standing { location, during, left, backup } = standing;
         let Ways { origin, carried, offers, suffix } = ways;
-        let gone = is_gone(&error);
         let has_own_blocks = backup.is_some() || origin.config_from.is_some();
         let offers = if has_own_blocks { &[][..] } else { offers };
-        let mut actions = actions(left, origin, carried, &location, backup.as_deref(), offers, gone);
-        // What can't be erased still holds its old contents, so going back to the old firmware is more likely to work.
-        if let FlashError::Registers(RegisterError::NotErased { at, .. }) = &error
-            && at.0 != 0
-            && let [.., on, back] = &mut actions[..]
-            && back.purpose == OR_BACK
-        {
-            std::mem::swap(on, back);
-            (on.purpose, back.purpose) = ("go back to what it was".into(), "or go on".into());
-        }
+        let obstacle = Obstacle::of(&error);
+        let actions = actions(left, origin, carried, &location, backup.as_deref(), offers, obstacle);
         Self { location, error, during, left, actions: with_options(actions, suffix) }
     }
 }
@@ -268,14 +262,21 @@ impl std::error::Error for FlashFailure {
     }
 }
 
-/// Whether the unit has to be plugged in again first: it left the bus, or no longer answers.
-fn is_gone(error: &FlashError) -> bool {
-    match error {
-        FlashError::Command(CommandError::Transport(error)) => error.is_gone() || error.is_timeout(),
-        FlashError::Registers(RegisterError::Access(error)) => {
-            matches!(error, ControlError::Disconnected { .. } | ControlError::Timeout { .. })
+/// What stands in the way of going on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The unit left the bus or no longer answers, so it has to be plugged in again first.
+    Gone,
+    /// A sector that can't be erased holds its old contents, so going back to the old firmware is more likely to work.
+    KeepsOld,
+}
+
+impl Obstacle {
+    fn of(error: &FlashError) -> Option<Self> {
+        match error {
+            FlashError::Registers(RegisterError::NotErased { at, .. }) if at.0 != 0 => Some(Self::KeepsOld),
+            error => matches!(error.kind(), Kind::Gone | Kind::NoAnswer).then_some(Self::Gone),
         }
-        _ => false,
     }
 }
 
@@ -300,8 +301,8 @@ const fn advice(error: &FlashError) -> Option<&'static str> {
 }
 
 impl Coded for FlashFailure {
-    fn code(&self) -> &'static str {
-        self.error.code()
+    fn label(&self) -> Label {
+        self.error.label()
     }
 
     fn help(&self) -> Option<String> {
@@ -331,7 +332,7 @@ mod tests {
 
     fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let actions = actions(left, origin, &carried, &at("1-2.3"), backup.map(Path::new), &[], true);
+        let actions = actions(left, origin, &carried, &at("1-2.3"), backup.map(Path::new), &[], Some(Obstacle::Gone));
         actions.into_iter().filter_map(|a| a.command).collect()
     }
 
@@ -363,7 +364,7 @@ mod tests {
             back: Some(vec![Permission::Unproven, Permission::OtherLine]),
         };
         let words = |carried: &Carried| -> Vec<String> {
-            let actions = actions(Left::Incomplete, &flash(), carried, &at("1-2"), Some(Path::new("b")), &[], false);
+            let actions = actions(Left::Incomplete, &flash(), carried, &at("1-2"), Some(Path::new("b")), &[], None);
             actions.into_iter().filter_map(|action| action.command).collect()
         };
         assert_eq!(
@@ -402,7 +403,7 @@ mod tests {
         let config = invoked(WritingCommand::Config, "product=GPU dock");
         let told = |origin: &InvokedCommand, question| {
             let offers = [offer(question)];
-            actions(Left::Incomplete, origin, &Carried::default(), &at("1-2"), None, &offers, false)
+            actions(Left::Incomplete, origin, &Carried::default(), &at("1-2"), None, &offers, None)
         };
         // The known blocks are no way while a backup has the unit's own.
         assert_eq!(told(&flash(), None), [offer(None)]);
@@ -434,7 +435,7 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
-            let actions = actions(left, &flash(), &Carried::default(), &at("1-2"), None, &[], true);
+            let actions = actions(left, &flash(), &Carried::default(), &at("1-2"), None, &[], Some(Obstacle::Gone));
             assert_eq!(actions[0].purpose, "unplug the unit, wait five seconds, plug it in again");
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
             assert_eq!(actions.len(), 2);
@@ -443,7 +444,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
-        let actions = actions(Left::Verified, &flash(), &Carried::default(), &at("virtual:my unit"), None, &[], false);
+        let actions = actions(Left::Verified, &flash(), &Carried::default(), &at("virtual:my unit"), None, &[], None);
         assert_eq!(
             actions[0].purpose,
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"

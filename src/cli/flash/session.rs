@@ -19,6 +19,7 @@ use crate::flash::plan::{BlockSource, FlashPlan};
 use crate::flash::proof::Runs;
 use crate::flash::run::FlashOptions;
 use crate::unit;
+use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
@@ -156,7 +157,7 @@ impl<'a> WritingSession<'a> {
         exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);
         match answer {
             // The array already has this failure, for each unit that would have been written.
-            Err(failure) if self.args.json => Ok(exit.max(Exit::of(failure.coded()))),
+            Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.coded().kind()))),
             Err(failure) => Err(failure),
             Ok(()) => Ok(exit),
         }
@@ -436,7 +437,7 @@ impl<'a> WritingSession<'a> {
             (Some(Ok(report)), _) => self_test::show(&unit.device, report, several),
             (Some(Err(failure)), _) => {
                 self.context.report(failure.coded());
-                return Exit::of(failure.coded());
+                return Exit::from(failure.coded().kind());
             }
             (None, UnitOutcome::Written(_)) if self.choice.bench => {
                 errln!("{}: no self-test: the unit is not back with what was written", unit.device.shown());
@@ -447,7 +448,7 @@ impl<'a> WritingSession<'a> {
         shown.map_or_else(
             |failure| {
                 self.context.report(failure.coded());
-                Exit::of(failure.coded())
+                Exit::from(failure.coded().kind())
             },
             |()| Exit::Done,
         )
@@ -463,14 +464,14 @@ impl<'a> WritingSession<'a> {
                 }
                 Exit::Done
             }
-            UnitOutcome::Refused(failure) => Exit::of(failure.coded()),
+            UnitOutcome::Refused(failure) => Exit::from(failure.coded().kind()),
             UnitOutcome::Stopped(_, failure) => {
                 show::stopped(failure);
-                Exit::of(&**failure)
+                Exit::from(failure.kind())
             }
             UnitOutcome::Spared(_, failure) => {
                 self.context.report(failure.coded());
-                Exit::of(failure.coded())
+                Exit::from(failure.coded().kind())
             }
         }
     }

@@ -164,10 +164,10 @@ enum PcieRefusal {
 }
 
 asm2464::coded!(PcieRefusal {
-    NoFirmware => "asmpatch::pcie::no_firmware",
-    Ssd => "asmpatch::pcie::ssd",
-    CannotTell => "asmpatch::pcie::unknown_behind",
-    Unclaimed => "asmpatch::pcie::unclaimed",
+    NoFirmware => Refused "asmpatch::pcie::no_firmware",
+    Ssd => Refused "asmpatch::pcie::ssd",
+    CannotTell => Refused "asmpatch::pcie::unknown_behind",
+    Unclaimed => Refused "asmpatch::pcie::unclaimed",
 });
 
 /// Changes for a look at who decodes an address: sizes of BARs, but no bus numbers and windows.

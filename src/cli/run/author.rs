@@ -39,7 +39,7 @@ pub struct AuthorArgs {
 #[error("no file of --symbols has source lines")]
 struct NoLines;
 
-asm2464::coded!(NoLines => "asmpatch::run::no_lines");
+asm2464::coded!(NoLines => BadInput "asmpatch::run::no_lines");
 
 /// Two results would go to the same file.
 #[derive(Debug, Error)]
@@ -48,7 +48,7 @@ struct SameOutput {
     path: PathBuf,
 }
 
-asm2464::coded!(SameOutput => "asmpatch::run::same_output");
+asm2464::coded!(SameOutput => Usage "asmpatch::run::same_output");
 
 /// The observers that measure a run; `None` for those that were not requested.
 #[derive(Debug, Default)]

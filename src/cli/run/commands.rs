@@ -38,12 +38,12 @@ enum CommandError {
 }
 
 asm2464::coded!(CommandError {
-    NoScsi => "asmpatch::run::no_scsi",
-    NoUas => "asmpatch::run::no_uas",
-    InOverUas => "asmpatch::run::in_over_uas",
-    NoDataOut => "asmpatch::run::no_data_out",
-    DataOutLength => "asmpatch::run::data_out_length",
-    DataOutLeft => "asmpatch::run::data_out_left",
+    NoScsi => Usage "asmpatch::run::no_scsi",
+    NoUas => Usage "asmpatch::run::no_uas",
+    InOverUas => Usage "asmpatch::run::in_over_uas",
+    NoDataOut => Usage "asmpatch::run::no_data_out",
+    DataOutLength => BadInput "asmpatch::run::data_out_length",
+    DataOutLeft => Usage "asmpatch::run::data_out_left",
 });
 
 /// One command, ready to be sent.

@@ -80,12 +80,12 @@ pub enum BackupFolderError {
 }
 
 asm2464::coded!(BackupFolderError {
-    Read => "asmpatch::backup::io",
-    Save => "asmpatch::backup::save",
-    Exists => "asmpatch::backup::exists",
-    Manifest => "asmpatch::backup::manifest",
-    Format => "asmpatch::backup::format",
-    Files => "asmpatch::backup::files",
-    Damaged => "asmpatch::backup::digest",
-    Firmware => "asmpatch::backup::firmware",
+    Read => BadInput "asmpatch::backup::io",
+    Save => BadInput "asmpatch::backup::save",
+    Exists => Refused "asmpatch::backup::exists",
+    Manifest => BadInput "asmpatch::backup::manifest",
+    Format => BadInput "asmpatch::backup::format",
+    Files => BadInput "asmpatch::backup::files",
+    Damaged => BadInput "asmpatch::backup::digest",
+    Firmware => BadInput "asmpatch::backup::firmware",
 });

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use asmpatch::cli::errors::Exit;
 
+use asm2464::Coded as _;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
@@ -93,7 +94,7 @@ fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, Fetch
 fn http_error(result: Result<Acquired, FetchError>) -> HttpError {
     match result {
         Err(FetchError::Http(error)) => {
-            assert_eq!(Exit::of(&error), Exit::BadInput);
+            assert_eq!(Exit::from(error.kind()), Exit::BadInput);
             error
         }
         other => panic!("expected an HTTP error, got {other:?}"),
@@ -427,7 +428,7 @@ fn ctrl_c_ends_a_transfer_and_nothing_is_kept() {
         }
     };
     let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
-    assert_eq!(Exit::of(&result.unwrap_err()), Exit::Interrupted);
+    assert_eq!(Exit::from(result.unwrap_err().kind()), Exit::Interrupted);
     nothing_is_kept(cache.path());
     drop(release);
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asm2464::Coded as _;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, ConfigField, Image, UsbId};
 use asm2464::flash::BUDGET;
@@ -248,7 +249,7 @@ fn a_fault_that_passes_is_overcome_without_help() {
 fn a_unit_that_was_never_there_is_said_to_be_absent() {
     let rig = Rig::new("state = 'absent'\n");
     let error = rig.port().attached().unwrap_err();
-    assert_eq!(Exit::of(&error), Exit::Device);
+    assert_eq!(Exit::from(error.kind()), Exit::Device);
 }
 
 #[test]

@@ -89,14 +89,14 @@ pub enum CodeFileError {
 }
 
 asm2464::coded!(CodeFileError {
-    IsImage => "asm2464::wrap::is_image",
-    Text => "asm2464::wrap::text",
+    IsImage => BadInput "asm2464::wrap::is_image",
+    Text => BadInput "asm2464::wrap::text",
     Elf(cause) => cause,
-    Hex => "asm2464::wrap::hex",
-    HexEnd => "asm2464::wrap::hex_end",
-    Outside => "asm2464::wrap::outside",
-    Overlap => "asm2464::wrap::overlap",
-    NoResetVector => "asm2464::wrap::no_reset_vector",
+    Hex => BadInput "asm2464::wrap::hex",
+    HexEnd => BadInput "asm2464::wrap::hex_end",
+    Outside => BadInput "asm2464::wrap::outside",
+    Overlap => BadInput "asm2464::wrap::overlap",
+    NoResetVector => BadInput "asm2464::wrap::no_reset_vector",
     Image(cause) => cause,
 });
 

@@ -47,11 +47,11 @@ pub enum ElfFileError {
 }
 
 asm2464::coded!(ElfFileError {
-    Malformed => "asm2464::elf::malformed",
-    Machine => "asm2464::elf::machine",
-    Relocations => "asm2464::elf::relocations",
-    Truncated => "asm2464::elf::truncated",
-    Empty => "asm2464::elf::empty",
+    Malformed => BadInput "asm2464::elf::malformed",
+    Machine => BadInput "asm2464::elf::machine",
+    Relocations => BadInput "asm2464::elf::relocations",
+    Truncated => BadInput "asm2464::elf::truncated",
+    Empty => BadInput "asm2464::elf::empty",
 });
 
 /// Returns what an ELF file loads: address and bytes, in the file's order, without empty pieces.

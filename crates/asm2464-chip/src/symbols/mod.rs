@@ -49,9 +49,9 @@ pub enum SymbolsError {
 }
 
 asm2464::coded!(SymbolsError {
-    UnknownForm => "asm2464::symbols::unknown_form",
-    Malformed => "asm2464::symbols::malformed",
-    TooMany => "asm2464::symbols::too_many",
+    UnknownForm => BadInput "asm2464::symbols::unknown_form",
+    Malformed => BadInput "asm2464::symbols::malformed",
+    TooMany => BadInput "asm2464::symbols::too_many",
     Elf(cause) => cause,
 });
 

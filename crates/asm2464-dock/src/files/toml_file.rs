@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use asm2464::escape::{self, Escape as _};
-use asm2464::{Coded, Quote};
+use asm2464::{Coded, Kind, Label, Quote};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
@@ -19,8 +19,8 @@ pub struct TomlError {
 }
 
 impl Coded for TomlError {
-    fn code(&self) -> &'static str {
-        "asm2464::toml::invalid"
+    fn label(&self) -> Label {
+        Kind::BadInput.code("asm2464::toml::invalid")
     }
 
     fn quote(&self) -> Option<Quote<'_>> {

@@ -43,9 +43,9 @@ pub enum CaptureError {
 }
 
 asm2464::coded!(CaptureError {
-    Io => "asm2464::pcap::file",
-    NotACapture => "asm2464::pcap::not_a_capture",
-    Busy => "asm2464::pcap::busy",
+    Io => BadInput "asm2464::pcap::file",
+    NotACapture => Refused "asm2464::pcap::not_a_capture",
+    Busy => Refused "asm2464::pcap::busy",
 });
 
 /// The outcome of a capture.

@@ -62,10 +62,10 @@ pub enum RecordError {
 }
 
 asm2464::coded!(RecordError {
-    TooLarge => "asm2464::replay::too_large",
-    Event => "asm2464::replay::event",
-    Syntax => "asm2464::replay::event",
-    Capture => "asm2464::replay::capture",
+    TooLarge => BadInput "asm2464::replay::too_large",
+    Event => BadInput "asm2464::replay::event",
+    Syntax => BadInput "asm2464::replay::event",
+    Capture => BadInput "asm2464::replay::capture",
 });
 
 /// What went over the wire from one opening of the unit on.

@@ -39,9 +39,9 @@ pub enum ReplayError {
 }
 
 asm2464::coded!(ReplayError {
-    NotRecorded => "asm2464::replay::not_recorded",
-    Unopened => "asm2464::replay::unopened",
-    OtherProtocol => "asm2464::virtual_unit::other_protocol",
+    NotRecorded => BadInput "asm2464::replay::not_recorded",
+    Unopened => Device "asm2464::replay::unopened",
+    OtherProtocol => Device "asm2464::virtual_unit::other_protocol",
 });
 
 impl From<ReplayError> for PortError {

@@ -67,11 +67,11 @@ pub enum TinyGpuError {
 
 asm2464::coded!(TinyGpuError {
     Pcie(cause) => cause,
-    NoAddress => "asm2464::tiny_gpu::no_address",
-    OtherDevice => "asm2464::tiny_gpu::other_device",
-    Job => "asm2464::tiny_gpu::job",
+    NoAddress => Device "asm2464::tiny_gpu::no_address",
+    OtherDevice => Device "asm2464::tiny_gpu::other_device",
+    Job => Usage "asm2464::tiny_gpu::job",
     Fault { fault, .. } => fault,
-    Status => "asm2464::tiny_gpu::status",
+    Status => Device "asm2464::tiny_gpu::status",
 });
 
 impl From<TinyGpuError> for SramReadError {

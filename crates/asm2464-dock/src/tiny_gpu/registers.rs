@@ -121,14 +121,14 @@ pub enum CardFault {
 }
 
 asm2464::coded!(CardFault {
-    LeftProgram => "asm2464::tiny_gpu::left_program",
-    NeverEnds => "asm2464::tiny_gpu::never_ends",
-    NoRun => "asm2464::tiny_gpu::no_run",
-    NotMaster => "asm2464::tiny_gpu::not_master",
-    NoSource => "asm2464::tiny_gpu::no_source",
-    NoTarget => "asm2464::tiny_gpu::no_target",
-    NoCommand => "asm2464::tiny_gpu::no_command",
-    Unknown => "asm2464::tiny_gpu::fault",
+    LeftProgram => Device "asm2464::tiny_gpu::left_program",
+    NeverEnds => Device "asm2464::tiny_gpu::never_ends",
+    NoRun => Device "asm2464::tiny_gpu::no_run",
+    NotMaster => Device "asm2464::tiny_gpu::not_master",
+    NoSource => Device "asm2464::tiny_gpu::no_source",
+    NoTarget => Device "asm2464::tiny_gpu::no_target",
+    NoCommand => Device "asm2464::tiny_gpu::no_command",
+    Unknown => Device "asm2464::tiny_gpu::fault",
 });
 
 impl CardFault {

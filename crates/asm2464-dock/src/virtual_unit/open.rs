@@ -71,12 +71,12 @@ pub enum VirtualOpenError {
 }
 
 asm2464::coded!(VirtualOpenError {
-    File => "asm2464::virtual_unit::file",
-    Busy => "asm2464::virtual_unit::busy",
-    FlashSize => "asm2464::virtual_unit::flash_size",
-    Scenario => "asm2464::virtual_unit::scenario",
+    File => BadInput "asm2464::virtual_unit::file",
+    Busy => Device "asm2464::virtual_unit::busy",
+    FlashSize => BadInput "asm2464::virtual_unit::flash_size",
+    Scenario => BadInput "asm2464::virtual_unit::scenario",
     Write(cause) => cause,
-    Factory => "asm2464::virtual_unit::factory",
+    Factory => BadInput "asm2464::virtual_unit::factory",
 });
 
 impl VirtualUnit {

@@ -45,9 +45,9 @@ pub enum Unopened {
 }
 
 asm2464::coded!(Unopened {
-    Absent => "asm2464::virtual_unit::absent",
-    Mute => "asm2464::virtual_unit::mute",
-    OtherProtocol => "asm2464::virtual_unit::other_protocol",
+    Absent => Gone "asm2464::virtual_unit::absent",
+    Mute => Device "asm2464::virtual_unit::mute",
+    OtherProtocol => Device "asm2464::virtual_unit::other_protocol",
 });
 
 /// A port with a virtual unit.

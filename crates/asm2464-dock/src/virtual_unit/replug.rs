@@ -52,9 +52,9 @@ pub enum ReplugError {
 }
 
 asm2464::coded!(ReplugError {
-    NotServed => "asm2464::virtual_unit::not_served",
-    NoAnswer => "asm2464::virtual_unit::not_replugged",
-    File => "asm2464::virtual_unit::replug_file",
+    NotServed => Refused "asm2464::virtual_unit::not_served",
+    NoAnswer => Device "asm2464::virtual_unit::not_replugged",
+    File => BadInput "asm2464::virtual_unit::replug_file",
     Open(cause) => cause,
     Interrupted(cause) => cause,
 });

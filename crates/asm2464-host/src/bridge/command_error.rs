@@ -1,8 +1,8 @@
 //! Errors of one command: on the wire, in the unit, or in its answer.
 
-use asm2464::Coded;
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense, SenseKey, opcode};
+use asm2464::{Coded, Kind, Label};
 use thiserror::Error;
 
 use super::error::TransportError;
@@ -23,8 +23,8 @@ pub enum CommandError {
         command: String,
         /// The unit's sense data.
         sense: Option<Sense>,
-        /// The error's code, by the command and its sense.
-        code: &'static str,
+        /// The error's label, by the command and its sense.
+        label: Label,
     },
     /// A status that is neither GOOD nor CHECK CONDITION.
     #[error("the unit ended {command} with status {:#04x}", u8::from(*status))]
@@ -80,7 +80,7 @@ impl CommandError {
     pub(crate) fn of_status(cdb: &Cdb, status: ScsiStatus, sense: Option<Sense>) -> Self {
         match status {
             ScsiStatus::CheckCondition => {
-                Self::CheckCondition { command: cdb.name(), sense, code: refusal_code(cdb, sense) }
+                Self::CheckCondition { command: cdb.name(), sense, label: refusal_label(cdb, sense) }
             }
             status => Self::Status { command: cdb.name(), status },
         }
@@ -96,46 +96,48 @@ impl CommandError {
 }
 
 impl Coded for CommandError {
-    fn code(&self) -> &'static str {
+    fn label(&self) -> Label {
         match self {
-            Self::Transport(error) => error.code(),
-            Self::CheckCondition { code, .. } => code,
-            Self::Status { .. } => "asm2464::bridge::status",
-            Self::Short { .. } => "asm2464::bridge::short_data",
-            Self::ShortXdata { expected, found } => short_xdata_code(*expected, *found),
-            Self::Malformed { .. } => "asm2464::bridge::malformed",
-            Self::Length { .. } => "asm2464::bridge::length",
-            Self::UnknownVariables(_) => "asm2464::bridge::unknown_variables",
+            Self::Transport(error) => error.label(),
+            Self::CheckCondition { label, .. } => *label,
+            Self::Status { .. } => Kind::Wire.code("asm2464::bridge::status"),
+            Self::Short { .. } => Kind::Short.code("asm2464::bridge::short_data"),
+            Self::ShortXdata { expected, found } => short_xdata_label(*expected, *found),
+            Self::Malformed { .. } => Kind::Wire.code("asm2464::bridge::malformed"),
+            Self::Length { .. } => Kind::Device.code("asm2464::bridge::length"),
+            Self::UnknownVariables(_) => Kind::Refused.code("asm2464::bridge::unknown_variables"),
         }
     }
 }
 
-/// The code of an E4 that moved `found` of `expected` bytes. It depends on the firmware that behaves this way.
-const fn short_xdata_code(expected: usize, found: usize) -> &'static str {
+/// The label of an E4 that moved `found` of `expected` bytes. It depends on the firmware that behaves this way.
+const fn short_xdata_label(expected: usize, found: usize) -> Label {
     match found {
         // Stock firmware uses only CDB byte 1.
-        _ if expected > 255 && found == expected & 0xFF => "asm2464::bridge::xdata_one_byte",
+        _ if expected > 255 && found == expected & 0xFF => Kind::Short.code("asm2464::bridge::xdata_one_byte"),
         // One packet at high speed, one at SuperSpeed.
-        512 | 1024 => "asm2464::bridge::xdata_one_packet",
-        _ => "asm2464::bridge::short_xdata",
+        512 | 1024 => Kind::Short.code("asm2464::bridge::xdata_one_packet"),
+        _ => Kind::Short.code("asm2464::bridge::short_xdata"),
     }
 }
 
-/// The code of a refusal: the meaning of this sense for this command.
-fn refusal_code(cdb: &Cdb, sense: Option<Sense>) -> &'static str {
-    let Some(sense) = sense else { return "asm2464::bridge::check_condition" };
+/// The label of a refusal: the meaning of this sense for this command.
+fn refusal_label(cdb: &Cdb, sense: Option<Sense>) -> Label {
+    let Some(sense) = sense else { return Kind::Rejected.code("asm2464::bridge::check_condition") };
     let is_flash = matches!(cdb.opcode(), opcode::CONFIG_READ..=opcode::FLASH_WRITE);
     match (sense.key, sense.asc, sense.ascq) {
-        (SenseKey::ILLEGAL_REQUEST, 0x20, _) => "asm2464::sense::unknown_command",
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => "asm2464::sense::xdata_length",
-        (SenseKey::ILLEGAL_REQUEST, 0x24, _) => "asm2464::sense::parameters",
-        (SenseKey::ILLEGAL_REQUEST, 0x21, _) => "asm2464::sense::past_end",
-        (SenseKey::MEDIUM_ERROR, _, _) if is_flash => "asm2464::sense::flash",
-        (SenseKey::MEDIUM_ERROR, _, _) => "asm2464::sense::medium",
-        (SenseKey::NOT_READY, 0x3A, _) => "asm2464::sense::no_medium",
-        (SenseKey::NOT_READY, _, _) => "asm2464::sense::starting",
-        (SenseKey::UNIT_ATTENTION, _, _) => "asm2464::sense::reset",
-        (SenseKey::HARDWARE_ERROR, _, _) => "asm2464::sense::hardware",
-        _ => "asm2464::bridge::check_condition",
+        (SenseKey::ILLEGAL_REQUEST, 0x20, _) => Kind::Rejected.code("asm2464::sense::unknown_command"),
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) if cdb.opcode() == opcode::XDATA_READ => {
+            Kind::Rejected.code("asm2464::sense::xdata_length")
+        }
+        (SenseKey::ILLEGAL_REQUEST, 0x24, _) => Kind::Rejected.code("asm2464::sense::parameters"),
+        (SenseKey::ILLEGAL_REQUEST, 0x21, _) => Kind::Rejected.code("asm2464::sense::past_end"),
+        (SenseKey::MEDIUM_ERROR, _, _) if is_flash => Kind::Rejected.code("asm2464::sense::flash"),
+        (SenseKey::MEDIUM_ERROR, _, _) => Kind::Rejected.code("asm2464::sense::medium"),
+        (SenseKey::NOT_READY, 0x3A, _) => Kind::Rejected.code("asm2464::sense::no_medium"),
+        (SenseKey::NOT_READY, _, _) => Kind::Rejected.code("asm2464::sense::starting"),
+        (SenseKey::UNIT_ATTENTION, _, _) => Kind::Rejected.code("asm2464::sense::reset"),
+        (SenseKey::HARDWARE_ERROR, _, _) => Kind::Rejected.code("asm2464::sense::hardware"),
+        _ => Kind::Rejected.code("asm2464::bridge::check_condition"),
     }
 }

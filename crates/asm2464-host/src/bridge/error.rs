@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use asm2464::Coded;
 use asm2464::scsi::Cdb;
 use asm2464::scsi::bot::CswError;
+use asm2464::{Coded, Kind, Label};
 use derive_more::{Display, From};
 use thiserror::Error;
 
@@ -65,25 +65,34 @@ impl TransportErrorKind {
         TransportError { during: activity.into(), kind: self }
     }
 
-    /// The error's code and text.
-    fn told(&self, during: &Activity) -> (&'static str, String) {
+    /// The error's label and text.
+    fn told(&self, during: &Activity) -> (Label, String) {
         match self {
             Self::Timeout { deadline } => {
-                ("asm2464::usb::timeout", format!("no answer to {during} within {deadline:?}"))
+                (Kind::NoAnswer.code("asm2464::usb::timeout"), format!("no answer to {during} within {deadline:?}"))
             }
-            Self::Disconnected => ("asm2464::usb::disconnected", format!("the unit disappeared during {during}")),
-            Self::Stalled => ("asm2464::usb::stall", format!("the unit stalled {during} and stayed stalled")),
-            Self::BadStatus(error) => {
-                ("asm2464::usb::bad_status", format!("the status of {during} is no valid CSW: {error}"))
+            Self::Disconnected => {
+                (Kind::Gone.code("asm2464::usb::disconnected"), format!("the unit disappeared during {during}"))
             }
+            Self::Stalled => {
+                (Kind::Wire.code("asm2464::usb::stall"), format!("the unit stalled {during} and stayed stalled"))
+            }
+            Self::BadStatus(error) => (
+                Kind::Wire.code("asm2464::usb::bad_status"),
+                format!("the status of {during} is no valid CSW: {error}"),
+            ),
             Self::TagMismatch { expected, found } => {
                 let text = format!("the status of {during} carries tag {found:#x}, expected {expected:#x}");
-                ("asm2464::usb::tag", text)
+                (Kind::Wire.code("asm2464::usb::tag"), text)
             }
-            Self::PhaseError => ("asm2464::usb::phase", format!("the unit reports a phase error for {during}")),
-            Self::Protocol(what) => ("asm2464::usb::protocol", format!("{during}: {what}")),
-            Self::Io(PipeError::NotRecorded(what)) => ("asm2464::replay::not_recorded", format!("{during}: {what}")),
-            Self::Io(error) => ("asm2464::usb::io", format!("{during}: {error}")),
+            Self::PhaseError => {
+                (Kind::Wire.code("asm2464::usb::phase"), format!("the unit reports a phase error for {during}"))
+            }
+            Self::Protocol(what) => (Kind::Wire.code("asm2464::usb::protocol"), format!("{during}: {what}")),
+            Self::Io(PipeError::NotRecorded(what)) => {
+                (Kind::BadInput.code("asm2464::replay::not_recorded"), format!("{during}: {what}"))
+            }
+            Self::Io(error) => (Kind::Wire.code("asm2464::usb::io"), format!("{during}: {error}")),
         }
     }
 }
@@ -127,7 +136,7 @@ impl TransportError {
 }
 
 impl Coded for TransportError {
-    fn code(&self) -> &'static str {
+    fn label(&self) -> Label {
         self.kind.told(&self.during).0
     }
 }

@@ -4,9 +4,9 @@
 use std::error::Error;
 use std::time::Duration;
 
-use asm2464::Coded;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
+use asm2464::{Coded, Label};
 use derive_more::Display;
 
 use super::client::Bridge;
@@ -54,8 +54,8 @@ impl Error for PortError {
 }
 
 impl Coded for PortError {
-    fn code(&self) -> &'static str {
-        self.0.code()
+    fn label(&self) -> Label {
+        self.0.label()
     }
 
     fn passed_on(&self) -> Option<&dyn Coded> {

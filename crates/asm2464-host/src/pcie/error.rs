@@ -51,8 +51,8 @@ pub enum PcieError {
 asm2464::coded!(PcieError {
     Engine(cause) => cause,
     Completion { status, .. } => status,
-    NotReady => "asm2464::pcie::not_ready",
-    Stopped => "asm2464::pcie::stopped",
-    LinkDown => "asm2464::pcie::link_down",
-    Impossible => "asm2464::pcie::request",
+    NotReady => Device "asm2464::pcie::not_ready",
+    Stopped => Device "asm2464::pcie::stopped",
+    LinkDown => Device "asm2464::pcie::link_down",
+    Impossible => Usage "asm2464::pcie::request",
 });

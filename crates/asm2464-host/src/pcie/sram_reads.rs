@@ -131,13 +131,13 @@ pub enum SramReadError {
 }
 
 asm2464::coded!(SramReadError {
-    Transport => "asm2464::sram::transport",
-    NotInitialised => "asm2464::sram::not_initialised",
-    Length => "asm2464::sram::length",
-    Queues => "asm2464::sram::queues",
-    NoCompletion => "asm2464::sram::no_completion",
-    Power => "asm2464::sram::power",
-    Short => "asm2464::sram::short",
+    Transport => Refused "asm2464::sram::transport",
+    NotInitialised => Device "asm2464::sram::not_initialised",
+    Length => Usage "asm2464::sram::length",
+    Queues => Device "asm2464::sram::queues",
+    NoCompletion => Device "asm2464::sram::no_completion",
+    Power => Device "asm2464::sram::power",
+    Short => Short "asm2464::sram::short",
     Command(cause) => cause,
     Control(cause) => cause,
     Pcie(cause) => cause,

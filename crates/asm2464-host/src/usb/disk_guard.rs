@@ -28,8 +28,8 @@ pub enum DiskError {
 }
 
 asm2464::coded!(DiskError {
-    InUse => "asm2464::device::mounted",
-    Unchecked => "asm2464::device::unchecked_disk",
+    InUse => DiskInUse "asm2464::device::mounted",
+    Unchecked => Refused "asm2464::device::unchecked_disk",
 });
 
 impl DiskError {

@@ -92,15 +92,15 @@ pub enum UsbError {
 }
 
 asm2464::coded!(UsbError {
-    Unavailable => "asm2464::usb::unavailable",
-    Permission => "asm2464::usb::permission",
-    Driver => "asm2464::usb::driver",
-    Busy => "asm2464::usb::busy",
-    Gone => "asm2464::usb::gone",
-    Descriptors => "asm2464::usb::descriptors",
-    OtherProtocol => "asm2464::usb::other_protocol",
-    PortLeftOff => "asm2464::usb::port_left_off",
-    Failed => "asm2464::usb::open",
+    Unavailable => Device "asm2464::usb::unavailable",
+    Permission => Device "asm2464::usb::permission",
+    Driver => Device "asm2464::usb::driver",
+    Busy => Device "asm2464::usb::busy",
+    Gone => Gone "asm2464::usb::gone",
+    Descriptors => Device "asm2464::usb::descriptors",
+    OtherProtocol => Device "asm2464::usb::other_protocol",
+    PortLeftOff => Device "asm2464::usb::port_left_off",
+    Failed => Unopened "asm2464::usb::open",
 });
 
 /// Maximum number of processes to name. Several may have a unit open, some of them only to read its descriptors.

@@ -184,11 +184,11 @@ pub enum ConfigBlockError {
 }
 
 crate::coded!(ConfigBlockError {
-    Length => "asm2464::config::length",
-    Magic => "asm2464::config::magic",
-    Checksum => "asm2464::config::checksum",
-    Text => "asm2464::config::text",
-    Kind => "asm2464::config::kind",
+    Length => BadInput "asm2464::config::length",
+    Magic => BadInput "asm2464::config::magic",
+    Checksum => BadInput "asm2464::config::checksum",
+    Text => BadInput "asm2464::config::text",
+    Kind => BadInput "asm2464::config::kind",
 });
 
 impl ConfigBlock {

@@ -82,13 +82,13 @@ pub enum ImageError {
 }
 
 crate::coded!(ImageError {
-    Empty => "asm2464::image::empty",
-    Length => "asm2464::image::length",
-    Oversized => "asm2464::image::oversized",
-    Magic => "asm2464::image::magic",
-    Checksum => "asm2464::image::checksum",
-    Crc => "asm2464::image::crc",
-    ShortBody => "asm2464::image::short_body",
+    Empty => BadInput "asm2464::image::empty",
+    Length => BadInput "asm2464::image::length",
+    Oversized => BadInput "asm2464::image::oversized",
+    Magic => BadInput "asm2464::image::magic",
+    Checksum => BadInput "asm2464::image::checksum",
+    Crc => BadInput "asm2464::image::crc",
+    ShortBody => BadInput "asm2464::image::short_body",
 });
 
 impl Image {

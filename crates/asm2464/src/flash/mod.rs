@@ -196,17 +196,17 @@ pub enum RegisterError<E: Error + 'static> {
 
 crate::coded!(RegisterError<E> {
     Access(cause) => cause,
-    NoFlash => "asm2464::registers::no_flash",
-    Controller => "asm2464::registers::controller",
-    Busy => "asm2464::registers::busy",
-    Protected => "asm2464::registers::protected",
-    Unprotected => "asm2464::registers::unprotected",
-    OutOfTime => "asm2464::registers::out_of_time",
-    NoProgress => "asm2464::registers::no_progress",
-    Disagrees => "asm2464::registers::disagrees",
-    Unstable => "asm2464::registers::unstable",
-    NotErased => "asm2464::registers::not_erased",
-    Differs => "asm2464::registers::differs",
+    NoFlash => Device "asm2464::registers::no_flash",
+    Controller => Device "asm2464::registers::controller",
+    Busy => Device "asm2464::registers::busy",
+    Protected => Device "asm2464::registers::protected",
+    Unprotected => Device "asm2464::registers::unprotected",
+    OutOfTime => Device "asm2464::registers::out_of_time",
+    NoProgress => Device "asm2464::registers::no_progress",
+    Disagrees => Device "asm2464::registers::disagrees",
+    Unstable => Device "asm2464::registers::unstable",
+    NotErased => Device "asm2464::registers::not_erased",
+    Differs => Device "asm2464::registers::differs",
 });
 
 impl<E: Error + 'static> RegisterError<E> {

@@ -164,13 +164,13 @@ pub enum CompletionStatus {
 }
 
 crate::coded!(CompletionStatus {
-    Success => "asm2464::pcie::completion",
-    UnsupportedRequest => "asm2464::pcie::unsupported",
-    ConfigRetry => "asm2464::pcie::retry",
-    CompleterAbort => "asm2464::pcie::abort",
-    Reserved => "asm2464::pcie::completion",
-    Failed => "asm2464::pcie::no_completion",
-    TimedOut => "asm2464::pcie::no_completion",
+    Success => Device "asm2464::pcie::completion",
+    UnsupportedRequest => Device "asm2464::pcie::unsupported",
+    ConfigRetry => Device "asm2464::pcie::retry",
+    CompleterAbort => Device "asm2464::pcie::abort",
+    Reserved => Device "asm2464::pcie::completion",
+    Failed => Device "asm2464::pcie::no_completion",
+    TimedOut => Device "asm2464::pcie::no_completion",
 });
 
 /// Completion of a request.

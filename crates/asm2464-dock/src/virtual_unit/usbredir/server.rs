@@ -65,10 +65,10 @@ pub enum ConnectionError {
 }
 
 asm2464::coded!(ConnectionError {
-    Packet => "asm2464::serve::protocol",
-    CutOff => "asm2464::serve::cut_off",
-    Stuck => "asm2464::serve::stuck",
-    Io => "asm2464::serve::io",
+    Packet => Device "asm2464::serve::protocol",
+    CutOff => Device "asm2464::serve::cut_off",
+    Stuck => Device "asm2464::serve::stuck",
+    Io => Device "asm2464::serve::io",
 });
 
 /// The error that ended a server.
@@ -79,7 +79,7 @@ pub struct ServeError {
     source: io::Error,
 }
 
-asm2464::coded!(ServeError => "asm2464::serve::wait");
+asm2464::coded!(ServeError => Device "asm2464::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///

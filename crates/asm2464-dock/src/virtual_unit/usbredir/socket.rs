@@ -63,9 +63,9 @@ pub enum ListenError {
 }
 
 asm2464::coded!(ListenError {
-    InUse => "asm2464::serve::in_use",
-    NotASocket => "asm2464::serve::not_a_socket",
-    Io => "asm2464::serve::listen",
+    InUse => Refused "asm2464::serve::in_use",
+    NotASocket => BadInput "asm2464::serve::not_a_socket",
+    Io => BadInput "asm2464::serve::listen",
 });
 
 /// A listening socket. Removes its file when dropped, unless another server has put its own there.

@@ -131,20 +131,20 @@ pub enum ControlError {
 }
 
 asm2464::coded!(ControlError {
-    Timeout => "asm2464::control::timeout",
-    BulkTimeout => "asm2464::control::bulk_timeout",
-    Disconnected => "asm2464::control::disconnected",
-    Stalled => "asm2464::control::stalled",
-    Short => "asm2464::control::short",
-    Malformed => "asm2464::control::malformed",
-    SramBusy => "asm2464::control::sram_busy",
-    NotTaken => "asm2464::control::not_taken",
-    Length => "asm2464::control::length",
+    Timeout => NoAnswer "asm2464::control::timeout",
+    BulkTimeout => NoAnswer "asm2464::control::bulk_timeout",
+    Disconnected => Gone "asm2464::control::disconnected",
+    Stalled => Rejected "asm2464::control::stalled",
+    Short => Short "asm2464::control::short",
+    Malformed => Wire "asm2464::control::malformed",
+    SramBusy => NoAnswer "asm2464::control::sram_busy",
+    NotTaken => Device "asm2464::control::not_taken",
+    Length => Device "asm2464::control::length",
     Completion { status, .. } => status,
-    LinkDown => "asm2464::pcie::link_down",
+    LinkDown => Device "asm2464::pcie::link_down",
     Interrupted(cause) => cause,
-    NotRecorded => "asm2464::replay::not_recorded",
-    Io => "asm2464::control::io",
+    NotRecorded => BadInput "asm2464::replay::not_recorded",
+    Io => Wire "asm2464::control::io",
 });
 
 impl ControlError {

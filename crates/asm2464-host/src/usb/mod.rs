@@ -14,6 +14,7 @@ mod disk_guard;
 mod error;
 mod forced_exit;
 mod free_disk;
+mod gate;
 mod hotplug;
 mod known_units;
 mod lock;

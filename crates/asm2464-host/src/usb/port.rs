@@ -12,7 +12,7 @@ use super::boot_loader;
 use super::discovery::{Found, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::{LibusbError, UsbError};
-use super::forced_exit::GATE;
+use super::gate::GATE;
 use super::hotplug::HotplugWatch;
 use super::lock::UnitLock;
 use super::port_power;

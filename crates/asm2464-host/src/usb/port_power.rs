@@ -12,7 +12,7 @@ use rusb::{Context, Device, DeviceHandle, UsbContext as _};
 
 use super::discovery::new_context;
 use super::error::{LibusbError, UsbError};
-use super::forced_exit::Gate;
+use super::gate::Gate;
 use super::sysfs::Sysfs;
 use crate::bridge::PortPath;
 
@@ -181,7 +181,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::usb::forced_exit::Closed;
+    use crate::usb::gate::Closed;
 
     /// The requests to both halves of a connector, in order.
     type Asked = Arc<Mutex<Vec<(char, u8, u8, u16, u16)>>>;

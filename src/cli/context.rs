@@ -12,6 +12,7 @@ use clap::ColorChoice;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
+use super::advice::CommandLine;
 use super::errors;
 use super::harmless::{Harmless, causes};
 use super::{fold, print, terminal};
@@ -24,6 +25,8 @@ pub struct Context {
     /// Whether to print digests whole.
     is_verbose: bool,
     json: bool,
+    /// The command line, as far as advice depends on it.
+    pub(super) command_line: CommandLine,
 }
 
 /// A failure as `--json` prints it.
@@ -61,7 +64,7 @@ pub struct ErrorJson {
 
 impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
-    pub fn of(error: &(dyn Coded + 'static)) -> Self {
+    pub fn of(error: &(dyn Coded + 'static), line: &CommandLine) -> Self {
         let tunnels = match (error as &dyn Error).downcast_ref() {
             Some(OpenError::Tunnelled(tunnels)) => tunnels.clone(),
             _ => Tunnels::default(),
@@ -69,7 +72,7 @@ impl ErrorJson {
         Self {
             code: shown_code(error),
             message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
-            help: Some(errors::help(error)),
+            help: Some(errors::help(error, line)),
             device: None,
             tunnelled: tunnels.devices,
             tunnelled_docks: tunnels.docks,
@@ -104,14 +107,14 @@ fn folded(line: &str, width: usize) -> String {
 impl Context {
     /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints digests
     /// whole, `json` says whether the result is printed as JSON.
-    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool) -> Self {
+    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool, command_line: CommandLine) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { is_quiet, is_verbose, json }
+        Self { is_quiet, is_verbose, json, command_line }
     }
 
     /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.
@@ -135,18 +138,18 @@ impl Context {
             }
             return self.report(failure.coded());
         }
-        print::json(&FailureJson { error: ErrorJson::of(failure.coded()) });
+        print::json(&FailureJson { error: ErrorJson::of(failure.coded(), &self.command_line) });
     }
 
     /// Prints a failure to stderr: code, message with its causes, help.
     pub fn report(&self, error: &dyn Coded) {
-        report(error);
+        report(error, &self.command_line);
     }
 }
 
 /// Prints a failure to stderr, for who has no [`Context`].
-pub fn report(error: &dyn Coded) {
-    let harmless = Harmless::new(error);
+pub fn report(error: &dyn Coded, line: &CommandLine) {
+    let harmless = Harmless::new(error, line);
     let mut text = String::new();
     let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
@@ -165,7 +168,7 @@ mod tests {
     #[test]
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
         let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false };
-        let json = |error: &OpenError| serde_json::to_value(ErrorJson::of(error)).unwrap();
+        let json = |error: &OpenError| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
         let found = json(&OpenError::Tunnelled(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],

@@ -20,6 +20,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
+use super::advice::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::output::{self, OutputError};
@@ -201,7 +202,7 @@ impl Coded for Buildable {
     }
 
     fn help(&self) -> Option<String> {
-        Some(format!("{}\n{}", errors::help(&self.cause), self.build))
+        Some(format!("{}\n{}", errors::help(&self.cause, &CommandLine::default()), self.build))
     }
 }
 

@@ -9,6 +9,7 @@ use asm2464::escape::{self, Escape as _};
 use asm2464::{Coded, Quote};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
+use super::advice::CommandLine;
 use super::errors;
 
 /// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read
@@ -36,9 +37,9 @@ const MAX_CAUSES: usize = 32;
 
 impl<'a> Harmless<'a> {
     /// Copies an error and escapes everything in it that is shown. The same help is shown once.
-    pub fn new(original: &'a dyn Coded) -> Self {
-        let help = Some(escape::lines(&errors::help(original)));
-        let mut related: Vec<Self> = original.related().into_iter().map(Self::new).collect();
+    pub fn new(original: &'a dyn Coded, line: &CommandLine) -> Self {
+        let help = Some(escape::lines(&errors::help(original, line)));
+        let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, line)).collect();
         let mut told = HashSet::from([help.clone()]);
         for error in &mut related {
             error.help = error.help.take().filter(|help| told.insert(Some(help.clone())));
@@ -115,7 +116,7 @@ mod tests {
                 .unwrap_err();
         let mut shown = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
-            .render_report(&mut shown, &Harmless::new(&error))
+            .render_report(&mut shown, &Harmless::new(&error, &CommandLine::default()))
             .unwrap();
         assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
     }
@@ -131,7 +132,7 @@ mod tests {
         let mut text = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
             .with_width(100)
-            .render_report(&mut text, &Harmless::new(&error))
+            .render_report(&mut text, &Harmless::new(&error, &CommandLine::default()))
             .unwrap();
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");

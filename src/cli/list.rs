@@ -19,7 +19,7 @@ use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::by_hand::{self, OTHER_PORT};
+use super::advice::{self, Advice, CommandLine};
 use super::context::Context;
 use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
@@ -129,7 +129,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     } else if rows.is_empty() {
         let error = OpenError::none();
         outln!("{error}");
-        outln!("  next: {}", help(&error));
+        outln!("  next: {}", help(&error, &CommandLine::default()));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
     } else {
         rows.iter().for_each(show);
@@ -222,21 +222,19 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
-    let otherwise = format!("{OTHER_PORT}; 5 Gbit/s and more are usual");
-    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High)
-        .then(|| match unit.state {
-            BridgeState::Vendor | BridgeState::OpenFirmware => {
-                format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
-            }
-            // It has no firmware that could be restarted.
-            BridgeState::BootLoader => format!("the link is at {speed}: {otherwise}"),
-        })
-        .map(|note| by_hand::advice(note, &unit.location))
+    let otherwise = format!("{}; 5 Gbit/s and more are usual", Advice::OtherPort.on(&unit.location));
+    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
+        BridgeState::Vendor | BridgeState::OpenFirmware => {
+            format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
+        }
+        // It has no firmware that could be restarted.
+        BridgeState::BootLoader => format!("the link is at {speed}: {otherwise}"),
+    })
 }
 
 /// The command that resets the unit.
 fn reset_command(unit: &UnitInfo, suffix: &str) -> String {
-    format!("`asmpatch reset --device {}{suffix}`", by_hand::device(&unit.location))
+    format!("`asmpatch reset --device {}{suffix}`", advice::device(&unit.location))
 }
 
 fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterator<Item = String> {
@@ -278,7 +276,9 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
     let error = OpenError::Tunnelled(tunnels);
-    (!names.is_empty()).then(|| format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error)))
+    (!names.is_empty()).then(|| {
+        format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error, &CommandLine::default()))
+    })
 }
 
 /// What to say of docks that this operating system doesn't let asmpatch see.
@@ -378,9 +378,9 @@ mod tests {
         };
         for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
             let note = |location| note(location, state);
-            assert!(!by_hand::is_for_docks(&note(Location::Virtual("u".into()))));
+            assert!(!advice::is_for_docks(&note(Location::Virtual("u".into()))));
             let dock = note(Location::Port("3-1".parse().unwrap()));
-            assert!(by_hand::is_for_docks(&dock), "{dock}");
+            assert!(advice::is_for_docks(&dock), "{dock}");
             let record = note(Location::Replay("report.json".into()));
             assert_eq!(record, dock.replace("--device 3-1", "--device PORT"));
         }

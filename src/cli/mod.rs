@@ -6,10 +6,10 @@
 #[macro_use]
 mod print;
 
+mod advice;
 mod backup;
 mod backup_place;
 mod bench;
-mod by_hand;
 mod completions;
 mod config;
 mod context;
@@ -62,6 +62,7 @@ use std::process::ExitCode;
 use crate::failure::AnyFailure;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
+use self::advice::CommandLine;
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::recovery;
@@ -181,9 +182,9 @@ pub fn main() -> ExitCode {
 /// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
 fn run_reported() -> Result<Exit, clap::Error> {
     let matches = command().try_get_matches()?;
-    by_hand::note(&matches);
+    let command_line = CommandLine::of(&matches, std::env::args_os());
     let cli = Cli::from_arg_matches(&matches)?;
-    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json(&matches));
+    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json(&matches), command_line);
     interrupt::serve(FrontEnd {
         first: flash::held::tell_how_to_stop,
         last: last_words,

@@ -16,7 +16,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::by_hand;
+use super::advice::{Advice, CommandLine};
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -171,7 +171,7 @@ impl print::Document for ResetJson<'_> {
 ///
 /// # Errors
 /// Fails if no unit is found, its disk is in use, or it stays faulty.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
@@ -188,7 +188,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let mut told = |event| {
         if let RestartEvent::Replug = event {
-            errln!("{device}: unplug it and its own supply, wait five seconds, plug it in again");
+            errln!("{device}: {}", Advice::ReplugWithSupply.words(false));
         }
     };
     let report = restart_unit(&mut *port, options, &mut told, interrupt)?;
@@ -203,13 +203,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             helped: report.helped(),
         });
     } else {
-        show(&device, &report);
+        show(&device, &report, &context.command_line);
     }
     judge(device, &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-fn show(device: &str, report: &RestartReport) {
+fn show(device: &str, report: &RestartReport, line: &CommandLine) {
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
         outln!("{}: {}", device.shown(), fault.found.shown());
@@ -231,9 +231,7 @@ fn show(device: &str, report: &RestartReport) {
     if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
         let was = if after.speed == before.speed { String::new() } else { format!(", was {}", before.speed) };
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.usb_id, now.state, after.speed);
-        let advice =
-            after.faults.iter().filter_map(|fault| advice(fault.kind).map(str::to_owned)).map(by_hand::advice_here);
-        for advice in advice {
+        for advice in after.faults.iter().filter_map(|fault| advice(fault.kind, line)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");
             });
@@ -242,9 +240,9 @@ fn show(device: &str, report: &RestartReport) {
 }
 
 /// What to do about a fault with which the unit can be used, but which no restart has ended.
-const fn advice(fault: FaultKind) -> Option<&'static str> {
+const fn advice(fault: FaultKind, line: &CommandLine) -> Option<&'static str> {
     match fault {
-        FaultKind::Slow => Some(by_hand::SLOW_LINK),
+        FaultKind::Slow => Some(line.words(Advice::SlowLink)),
         FaultKind::PcieLink => Some(
             "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
         ),
@@ -304,8 +302,8 @@ mod tests {
     #[test]
     fn no_virtual_unit_is_told_to_try_another_cable() {
         for fault in [FaultKind::Slow, FaultKind::PcieLink, FaultKind::PcieSilent] {
-            let told = by_hand::advice(advice(fault).unwrap().to_owned(), &Location::Virtual("u".into()));
-            assert!(!by_hand::is_for_docks(&told), "{told}");
+            let told = advice(fault, &CommandLine::on(&Location::Virtual("u".into()))).unwrap();
+            assert!(!crate::cli::advice::is_for_docks(told), "{told}");
         }
     }
 }

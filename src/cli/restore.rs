@@ -18,6 +18,7 @@ use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use derive_more::Display;
 
+use super::advice::CommandLine;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
 use super::known::PatchDirs;
@@ -106,7 +107,7 @@ impl Coded for NoBackup {
     }
 
     fn help(&self) -> Option<String> {
-        let help = errors::help(&self.error);
+        let help = errors::help(&self.error, &CommandLine::default());
         let other = |(backup, command): &(FiledBackup, String)| {
             let (serial, device) = (backup.serial(), &backup.unit.device);
             format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())

@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
+use super::advice::CommandLine;
 use super::context::Context;
 use super::device::UNIT;
 use super::harmless::causes;
@@ -290,7 +291,7 @@ fn print(
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
         outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
-        outln!("    {}", errors::help(finding));
+        outln!("    {}", errors::help(finding, &CommandLine::default()));
     }
     let count = verification.differences.len();
     let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();

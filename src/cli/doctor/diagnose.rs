@@ -17,9 +17,7 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use crate::cli::by_hand::{
-    self, CHECK_SUPPLY, CONNECT_SUPPLY, OTHER_CABLE, OTHER_SUPPLY, REPLUG, REPLUG_WITH_SUPPLY, SLOW_LINK,
-};
+use crate::cli::advice::{self, Advice, CommandLine};
 use crate::cli::{errors, pcie};
 
 /// The runtime of a device that the user expects and that asmpatch does not know.
@@ -102,10 +100,10 @@ const GPU: &str = "GPU";
 
 /// Diagnoses a unit.
 pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
-    let device = by_hand::device(&seen.unit.location);
+    let device = advice::device(&seen.unit.location);
     let (firmware, runtime) = firmware(seen, &device);
     let lines: Vec<TopicLine> = [
-        ("USB", vec![usb(seen.unit.speed, seen.unit.state, &device)]),
+        ("USB", vec![usb(seen, &device)]),
         ("suspend", suspend(seen).into_iter().collect()),
         ("CPU", governor(seen).into_iter().collect()),
         ("lock", locks(seen)),
@@ -121,10 +119,7 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
     ]
     .into_iter()
     .flat_map(|(topic, told)| {
-        told.into_iter().map(move |(verdict, found, advice)| {
-            let advice = advice.map(|advice| by_hand::advice(advice, &seen.unit.location));
-            TopicLine { topic, verdict, found, advice }
-        })
+        told.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
     })
     .collect();
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);
@@ -148,16 +143,18 @@ fn advise(verdict: Verdict, found: impl Into<String>, advice: impl Into<String>)
     (verdict, found.into(), Some(advice.into()))
 }
 
-fn problem(verdict: Verdict, problem: &Problem) -> Told {
-    (verdict, problem.message.shown().to_string(), errors::help_by_code(&problem.code).map(str::to_owned))
+fn problem(verdict: Verdict, problem: &Problem, seen: &Examination) -> Told {
+    let help = errors::help_by_code(&problem.code, &CommandLine::on(&seen.unit.location));
+    (verdict, problem.message.shown().to_string(), help)
 }
 
-fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
+fn usb(seen: &Examination, device: &str) -> Told {
+    let speed = seen.unit.speed;
     match speed {
         BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
-            let retrain = match state {
+            let retrain = match seen.unit.state {
                 BridgeState::Vendor | BridgeState::OpenFirmware => {
                     format!("\n`asmpatch reset --device {device}` retrains the link without your hands")
                 }
@@ -165,7 +162,7 @@ fn usb(speed: BusSpeed, state: BridgeState, device: &str) -> Told {
                 BridgeState::BootLoader => String::new(),
             };
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            advise(Bad, found, format!("{SLOW_LINK}{retrain}"))
+            advise(Bad, found, format!("{}{retrain}", Advice::SlowLink.on(&seen.unit.location)))
         }
     }
 }
@@ -219,7 +216,7 @@ fn locks(seen: &Examination) -> Vec<Told> {
 
 fn access(seen: &Examination) -> Told {
     match (&seen.opened, &seen.unit.driver) {
-        (Err(trouble), _) => problem(Bad, trouble),
+        (Err(trouble), _) => problem(Bad, trouble, seen),
         (Ok(()), Some(driver)) => advise(
             Note,
             format!("opened; the kernel's {} driver has it otherwise", driver.shown()),
@@ -239,7 +236,7 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
     let told = match (&seen.runs, seen.unit.state) {
         // Its backups decide what to advise: `Recovery`.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
-        (Some(Err(trouble)), _) => problem(Bad, trouble),
+        (Some(Err(trouble)), _) => problem(Bad, trouble, seen),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
             let found = format!("open firmware {product}, under {id}: {OPEN}");
             return match open_build_lacks(&seen.unit.product) {
@@ -280,7 +277,11 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
             );
             advise(Bad, format!("{runs}, under {id}: no GPU runtime drives it over USB"), advice)
         }
-        (Some(Ok(runs)), _) => advise(Bad, runs.to_string(), format!("{REPLUG}: then it runs what is in its flash")),
+        (Some(Ok(runs)), _) => advise(
+            Bad,
+            runs.to_string(),
+            format!("{}: then it runs what is in its flash", Advice::Replug.on(&seen.unit.location)),
+        ),
         (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
     (told, None)
@@ -289,7 +290,7 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
 fn part(seen: &Examination) -> Option<Told> {
     Some(match seen.part_revision.as_ref()? {
         Ok(revision) => line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)")),
-        Err(trouble) => problem(Note, trouble),
+        Err(trouble) => problem(Note, trouble, seen),
     })
 }
 
@@ -308,7 +309,7 @@ fn flash(seen: &Examination) -> Option<Told> {
                 ),
             }
         }
-        (Some(Err(trouble)), _) => problem(Note, trouble),
+        (Some(Err(trouble)), _) => problem(Note, trouble, seen),
         (None, BridgeState::OpenFirmware) => advise(
             Note,
             "not asked",
@@ -319,9 +320,9 @@ fn flash(seen: &Examination) -> Option<Told> {
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {
-    let reset = format!(
-        "run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {REPLUG_WITH_SUPPLY}"
-    );
+    let power_cycle = Advice::ReplugWithSupply.on(&seen.unit.location);
+    let reset =
+        format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}");
     let told = match seen.pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
@@ -345,7 +346,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
                  just unplugged looks the same). On the chip model {known}"
             );
             // Source: owners' reports.
-            advise(Bad, found, format!("power: {REPLUG_WITH_SUPPLY}. Nothing else helps"))
+            advise(Bad, found, format!("power: {power_cycle}. Nothing else helps"))
         }
         PipeState::Busy(status) => {
             let found = format!(
@@ -366,7 +367,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
 fn link(seen: &Examination, device: &str) -> Option<Told> {
     let link = match (&seen.link, &seen.behind) {
         (Some(Ok(link)), _) => link,
-        (Some(Err(trouble)), _) => return Some(problem(Bad, trouble)),
+        (Some(Err(trouble)), _) => return Some(problem(Bad, trouble, seen)),
         (None, Some(Behind::Ssd(_))) => return Some(line(Unknown, "not checked: an SSD uses it")),
         (None, Some(behind)) if behind.is_initialised() => {
             return Some(advise(
@@ -399,8 +400,9 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
 fn supply(seen: &Examination) -> Option<Told> {
     let supply = match seen.supply.as_ref()? {
         Ok(supply) => SupplyState::of(supply.as_ref()),
-        Err(trouble) => return Some(problem(Note, trouble)),
+        Err(trouble) => return Some(problem(Note, trouble, seen)),
     };
+    let say = |advice: Advice| advice.on(&seen.unit.location);
     let words = |measured: SupplyMeasurement| {
         let (volts, amperes) = (f64::from(measured.voltage_mv) / 1e3, f64::from(measured.current_ma) / 1e3);
         format!("{volts:.2} V, {amperes:.2} A")
@@ -410,20 +412,25 @@ fn supply(seen: &Examination) -> Option<Told> {
         SupplyState::Low(measured) => advise(
             Note,
             format!("{}: docks work with it, but it may sag under load until the link drops", words(measured)),
-            format!("if the link drops under load, {CHECK_SUPPLY}"),
+            format!("if the link drops under load, {}", say(Advice::CheckSupply)),
         ),
-        SupplyState::Off(measured) => {
-            advise(Bad, words(measured), format!("{CONNECT_SUPPLY}: PCIe needs it, and no dock works below 5 V"))
-        }
+        SupplyState::Off(measured) => advise(
+            Bad,
+            words(measured),
+            format!("{}: PCIe needs it, and no dock works below 5 V", say(Advice::ConnectSupply)),
+        ),
         SupplyState::Fault(measured) => {
-            let advice = format!("{REPLUG_WITH_SUPPLY}; if it stays, {OTHER_SUPPLY}");
+            let advice = format!("{}; if it stays, {}", say(Advice::ReplugWithSupply), say(Advice::OtherSupply));
             advise(Bad, format!("{}; the board reports a fault of its supply", words(measured)), advice)
         }
         // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
         SupplyState::NotMeasured { has_fault: true } => advise(
             Note,
             "this board doesn't measure its supply; its fault line (GPIO 1) is active",
-            format!("if the card is not found, {CHECK_SUPPLY}; a board without the sensor may leave the line open"),
+            format!(
+                "if the card is not found, {}; a board without the sensor may leave the line open",
+                say(Advice::CheckSupply)
+            ),
         ),
         SupplyState::NotMeasured { has_fault: false } => line(Note, "this board doesn't measure its supply"),
         SupplyState::NotReported => line(Note, "this build doesn't report the state of the supply"),
@@ -433,7 +440,7 @@ fn supply(seen: &Examination) -> Option<Told> {
 fn gpu(seen: &Examination, wanted: Wanted<'_>, device: &str) -> Vec<Told> {
     let tree = match (&seen.tree, &seen.behind) {
         (Some(Ok(tree)), _) => tree,
-        (Some(Err(trouble)), _) => return vec![problem(Bad, trouble)],
+        (Some(Err(trouble)), _) => return vec![problem(Bad, trouble, seen)],
         (None, Some(behind @ Behind::Ssd(_))) => {
             let found = format!("behind it is an {}", behind.to_string().shown());
             return vec![advise(Bad, found, "put a GPU in its place")];
@@ -492,10 +499,11 @@ fn bench(seen: &Examination) -> Vec<Told> {
         line(Good, format!("{count} {what}: {times}"))
     });
     let corrupt = seen.is_corrupt.then(|| {
-        let advice = format!("{OTHER_CABLE}; then `asmpatch verify --device` and a flash");
+        let advice =
+            format!("{}; then `asmpatch verify --device` and a flash", Advice::OtherCable.on(&seen.unit.location));
         advise(Bad, "a byte that was written came back changed", advice)
     });
-    timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
+    timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble, seen))).collect()
 }
 
 /// A device's place, vendor and PCI ID.

@@ -18,7 +18,7 @@ use asm2464_host::bridge::{Behind, BusSpeed, Location, Port as _};
 use asm2464_host::usb::sysfs::Process;
 
 use super::diagnose::{self, Diagnosis, TopicLine, Verdict};
-use crate::cli::by_hand;
+use crate::cli::advice::is_for_docks;
 
 fn patched() -> Image {
     let image = practice::image();
@@ -345,7 +345,7 @@ fn a_virtual_unit_has_neither_cable_nor_supply() {
     for seen in faulty() {
         let page = diagnose(&seen);
         for advice in advice(&page) {
-            assert!(!by_hand::is_for_docks(advice), "{advice}");
+            assert!(!is_for_docks(advice), "{advice}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The table's entries for files, images, patches, downloads and asmpatch itself.
 
-use super::ErrorEntry;
+use super::{ErrorEntry, Part};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![

@@ -4,19 +4,22 @@
 //! each code, or for several with the same advice.
 //! docs/errors.md is generated from them.
 
-use std::env;
-use std::ffi::OsString;
-
 use crate::failure::shown_code;
-use crate::shell;
 use asm2464::{Coded, Kind};
 
-use super::by_hand;
+use super::advice::{Advice, CommandLine};
 
-/// Builds the entries, each written as `"code" | "other code", "help";`.
+/// Builds the entries, each written as `"code" | "other code", "help";`. The help has texts, names of [`Advice`], and in
+/// brackets the options that the same command needs.
 macro_rules! entries {
-    ($($($code:literal)|+, $help:literal;)*) => {
-        &[$(ErrorEntry { codes: &[$($code),+], help: $help }),*]
+    ($($($code:literal)|+, $($first:ident)? $($text:literal $($advice:ident)? $([$options:literal])?)*;)*) => {
+        &[$(ErrorEntry {
+            codes: &[$($code),+],
+            help: &[
+                $(Part::Advice(Advice::$first),)?
+                $(Part::Text($text), $(Part::Advice(Advice::$advice),)? $(Part::Again($options),)?)*
+            ],
+        }),*]
     };
 }
 
@@ -49,7 +52,29 @@ pub enum Exit {
 /// One entry of the table.
 struct ErrorEntry {
     codes: &'static [&'static str],
-    help: &'static str,
+    help: &'static [Part],
+}
+
+/// A part of a help.
+enum Part {
+    /// The same for every unit.
+    Text(&'static str),
+    /// What you do with your hands.
+    Advice(Advice),
+    /// The same command with these options.
+    Again(&'static str),
+}
+
+impl ErrorEntry {
+    /// Words the help for the owner of the units that the command line names.
+    fn help(&self, line: &CommandLine) -> String {
+        let word = |part: &Part| match part {
+            Part::Text(text) => (*text).to_owned(),
+            Part::Advice(advice) => line.words(*advice).to_owned(),
+            Part::Again(options) => line.with(options),
+        };
+        self.help.iter().map(word).collect()
+    }
 }
 
 fn entry(code: &str) -> Option<&'static ErrorEntry> {
@@ -59,8 +84,10 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
 /// What to make of an error without an entry, which no test of this module lets pass.
 const BUG: ErrorEntry = ErrorEntry {
     codes: &[],
-    help: "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
-           everything it printed",
+    help: &[Part::Text(
+        "asmpatch knows no advice for this error, which is a bug in asmpatch: please report it with the command and \
+         everything it printed",
+    )],
 };
 
 fn entry_of(error: &dyn Coded) -> &'static ErrorEntry {
@@ -86,37 +113,18 @@ impl From<Kind> for Exit {
 }
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
-pub fn help(error: &dyn Coded) -> String {
-    let help = error.help().unwrap_or_else(|| entry_of(error).help.to_owned());
-    with_command(by_hand::advice_here(help), env::args_os())
-}
-
-/// How help texts name the command that is running.
-const THIS_COMMAND: &str = "asmpatch ...";
-
-/// Replaces a help text's command, which adds options to the one that was run, by the whole command.
-fn with_command(help: String, run: impl Iterator<Item = OsString>) -> String {
-    let Some((before, options, after)) = help
-        .split_once(THIS_COMMAND)
-        .and_then(|(before, rest)| rest.split_once('`').map(|(options, after)| (before, options, after)))
-    else {
-        return help;
-    };
-    let words: Vec<String> = run.skip(1).map(shell::word).collect();
-    // Only operands may follow `--`.
-    let (own, operands) = words.split_at(words.iter().position(|word| word == "--").unwrap_or(words.len()));
-    let spaced = |words: &[String]| words.iter().map(|word| format!(" {word}")).collect::<String>();
-    format!("{before}asmpatch{}{options}{}`{after}", spaced(own), spaced(operands))
+pub fn help(error: &dyn Coded, line: &CommandLine) -> String {
+    error.help().unwrap_or_else(|| entry_of(error).help(line))
 }
 
 /// Lists each code with what to do about it.
 #[cfg(test)]
-pub fn each() -> impl Iterator<Item = (&'static str, &'static str)> {
+pub fn each(line: &CommandLine) -> impl Iterator<Item = (&'static str, String)> {
     let entries = [files::ENTRIES, units::ENTRIES].into_iter().flatten();
-    entries.flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help)))
+    entries.flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(line))))
 }
 
 /// Returns what to do about an error with this code.
-pub fn help_by_code(code: &str) -> Option<&'static str> {
-    entry(code).map(|entry| entry.help)
+pub fn help_by_code(code: &str, line: &CommandLine) -> Option<String> {
+    entry(code).map(|entry| entry.help(line))
 }

@@ -10,7 +10,8 @@ use crate::udev_rules::RULES_PATH;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::usb::{DiskError, UsbError};
 
-use super::{Exit, entry_of, files, units, with_command};
+use super::{Exit, entry_of, files, units};
+use crate::cli::advice::CommandLine;
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -156,8 +157,12 @@ fn the_document_lists_the_table() {
     let labels = labels();
     let mut text = INTRODUCTION.to_owned();
     for (code, entry) in rows {
-        let _ =
-            writeln!(text, "| `{code}` | {} | {} |", Exit::from(labels[*code]) as u8, entry.help.replace('|', "\\|"));
+        let _ = writeln!(
+            text,
+            "| `{code}` | {} | {} |",
+            Exit::from(labels[*code]) as u8,
+            entry.help(&CommandLine::default()).replace('|', "\\|")
+        );
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
     if env::var_os("ERRORS").is_some_and(|wish| wish == "overwrite") {
@@ -170,7 +175,7 @@ fn the_document_lists_the_table() {
 /// `restore` and `config set` end in the same errors as `flash`.
 #[test]
 fn an_option_that_flash_alone_has_is_named_with_the_command() {
-    for (code, help) in super::each() {
+    for (code, help) in super::each(&CommandLine::default()) {
         for quoted in help.split('`').skip(1).step_by(2) {
             let is_flashs = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
             assert!(!is_flashs || quoted.starts_with("asmpatch flash "), "{code}: `{quoted}`");
@@ -181,7 +186,7 @@ fn an_option_that_flash_alone_has_is_named_with_the_command() {
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
     let entry = units::ENTRIES.iter().find(|entry| entry.codes.contains(&"asmpatch::usb::permission")).unwrap();
-    assert!(entry.help.contains(RULES_PATH));
+    assert!(entry.help(&CommandLine::default()).contains(RULES_PATH));
 }
 
 #[test]
@@ -195,8 +200,9 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
         "couldn't check whether the disk behind the unit at 3-1.2 is in use: sda (No such file or directory)"
     );
     let help = |words: &[&str]| {
-        let own = entry_of(&error).help.to_owned();
-        with_command(own, words.iter().map(Into::into))
+        let words: Vec<&str> = words.to_vec();
+        let matches = crate::cli::command().get_matches_from(&words);
+        entry_of(&error).help(&CommandLine::of(&matches, words.into_iter().map(Into::into)))
     };
     let told = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };

@@ -1,6 +1,6 @@
 //! The table's entries for units, the connection to them, and what is behind them.
 
-use super::ErrorEntry;
+use super::{Advice, ErrorEntry, Part};
 
 /// Sorted by the first code.
 pub(super) const ENTRIES: &[ErrorEntry] = entries![
@@ -26,25 +26,24 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::save",
         "make room on its disk, and check that you may write there, or name another folder, with `asmpatch backup -o DIR` or \
          with `--backup-dir DIR`. No partial backup is left";
-    "asmpatch::backup::unsteady_block",
-        "nothing was written; try another cable and port, without a hub, and run the command again";
+    "asmpatch::backup::unsteady_block", "nothing was written; " OtherCableNoHub ", and run the command again";
     "asmpatch::backup::unusable",
-        "the backup keeps the raw parts, but `asmpatch restore` refuses it; try another cable and port";
+        "the backup keeps the raw parts, but `asmpatch restore` refuses it; " OtherCable;
     "asmpatch::bench::baseline",
         "write one with `asmpatch bench --json > before.json`; docs/bench.md describes it";
     "asmpatch::bench::baseline_schema", "measure the baseline again with this version";
     "asmpatch::bench::corrupt",
-        "do not use this unit as it is: try another cable and port, then `asmpatch verify` its image and flash it \
-         again";
+        "do not use this unit as it is: " OtherCable ", then `asmpatch verify` its image and flash it again";
     "asmpatch::bench::errors",
-        "try another cable and port, without a hub, and soak again: errors by kind and time show which of them helps. \
-         docs/bench.md says what each kind points to";
+        OtherCableNoHub
+        ", and soak again: errors by kind and time show which of them helps. docs/bench.md says what each kind \
+         points to";
     "asmpatch::bench::failed",
-        "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise try another cable and \
-         port, and power-cycle the unit";
-    "asmpatch::bench::floor", "`asmpatch list` shows the speed of the link; try another cable and port";
+        "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise " OtherCable
+        ", and power-cycle the unit";
+    "asmpatch::bench::floor", "`asmpatch list` shows the speed of the link; " OtherCable;
     "asmpatch::bench::integrity",
-        "the report's first lines show which direction failed; try another cable and port, and power-cycle the unit";
+        "the report's first lines show which direction failed; " OtherCable ", and power-cycle the unit";
     "asmpatch::bench::no_firmware",
         "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
          `asmpatch patch`";
@@ -54,25 +53,24 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::nothing_compared",
         "measure the baseline and this run with the same --path, --size and --depth";
     "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";
-    "asmpatch::bench::recovery",
-        "unplug the unit, wait five seconds, plug it in again; nothing was written to its flash";
+    "asmpatch::bench::recovery", Replug "; nothing was written to its flash";
     "asmpatch::bench::ssd",
         "take the SSD out, or measure only paths that read: `--path read16,e4-255,e4-4096`";
     "asmpatch::bench::svg", "the figures are in `--json`; please report this as a bug";
     "asmpatch::bench::unknown_behind",
-        "nothing was written. `--restart` restarts the unit first; or unplug it, wait five seconds, plug it in again, \
-         then run the command again. `asmpatch bench --path e4-255` measures without writing";
+        "nothing was written. `--restart` restarts the unit first; or " ReplugIt
+        ", then run the command again. `asmpatch bench --path e4-255` measures without writing";
     "asmpatch::bench::vanished",
-        "the report shows what was measured until then; unplug the unit, wait five seconds, plug it in again, and see \
-         what `asmpatch list` shows; then try another cable and port";
+        "the report shows what was measured until then; " Replug ", and see what `asmpatch list` shows; then "
+        OtherCable;
     "asmpatch::bench::worse",
         "measure both runs with the same options, cable and port, on an idle host; `--max-slower PERCENT` allows more";
     "asmpatch::bridge::check_condition" | "asmpatch::control::timeout" | "asmpatch::registers::controller",
-        "run the command again; if the error stays, unplug the unit, wait five seconds, plug it in again";
+        "run the command again; if the error stays, " Replug;
     "asmpatch::bridge::length" | "asmpatch::control::length", "split the transfer";
     "asmpatch::bridge::malformed", "the unit breaks the SCSI standard; `asmpatch list` shows what runs on it";
     "asmpatch::bridge::short_data" | "asmpatch::bridge::short_xdata" | "asmpatch::control::short",
-        "discard what was read; run the command again, and if the error stays, try another cable and port";
+        "discard what was read; run the command again, and if the error stays, " OtherCable;
     "asmpatch::bridge::status", "wait a few seconds and run the command again";
     "asmpatch::bridge::unknown_variables",
         "nothing was written: asmpatch knows the addresses of these variables only in 240417 and 231204. This firmware \
@@ -86,21 +84,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          packet of it; read at most 255 bytes a command, or patch and flash it again with this asmpatch's \
          e4-length-16, which goes packet by packet";
     "asmpatch::control::bulk_timeout",
-        "`asmpatch reset` tries what can help, mildest first; if nothing does, take the cable out, switch the supply \
-         off for ten seconds and on, wait five seconds, put the cable in last";
+        "`asmpatch reset` tries what can help, mildest first; if nothing does, " ReplugWithSupply;
     "asmpatch::control::disconnected" | "asmpatch::usb::disconnected",
-        "check its cable and its power, plug the unit in again, and see what `asmpatch list` shows";
+        CheckCable ", " PlugIn ", and see what `asmpatch list` shows";
     "asmpatch::control::io" | "asmpatch::usb::io" | "asmpatch::usb::open",
-        "look at the host controller's messages in the system log (`dmesg` on Linux), and try another cable and port";
+        "look at the host controller's messages in the system log (`dmesg` on Linux), and " OtherCable;
     "asmpatch::control::malformed",
         "this build of the firmware breaks the protocol; `asmpatch list` shows what runs on the unit";
     "asmpatch::control::not_taken",
         "the program on the device must read the sentinel behind the data and then write the fence; if it does, the window \
          is lost: send it again";
     "asmpatch::control::sram_busy",
-        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest first; \
-         if nothing does, take the cable out, switch the supply off for ten seconds and on, wait five seconds, put \
-         the cable in last";
+        "an earlier transfer waits for data that no host sends: `asmpatch reset` tries what can help, mildest \
+         first; if nothing does, " ReplugWithSupply;
     "asmpatch::control::stalled",
         "this build of the firmware does not know the request; `asmpatch list` shows what runs on the unit";
     "asmpatch::device::ambiguous",
@@ -134,10 +130,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::unchecked_disk",
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
-         the error does: `asmpatch ... --unchecked-disk=DISK`";
+         the error does: " [" --unchecked-disk=DISK"];
     "asmpatch::doctor::hangs",
-        "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
-         seconds, put the cable in last. Nothing was written to its flash. The report has the results so far";
+        "only a power cycle helps: " ReplugWithSupply
+        ". Nothing was written to its flash. The report has the results so far";
     "asmpatch::doctor::no_experiments",
         "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
          the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
@@ -188,8 +184,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
          written";
     "asmpatch::flash::unusable_backup",
-        "nothing was written, since a backup that can't be restored is useless: try another cable and port; \
-         `--no-backup` writes the unit without a backup";
+        "nothing was written, since a backup that can't be restored is useless: " OtherCable
+        "; `--no-backup` writes the unit without a backup";
     "asmpatch::flash::unverified",
         "an image that is neither known nor made by `asmpatch patch` could leave the unit without firmware: name its \
          receipt with `--receipt`, and the folder of your own patches with `--patch-dir`, or make it with `asmpatch \
@@ -217,8 +213,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "nothing was written. `asmpatch pcie` shows which BARs have addresses, `--assign` assigns them, and `--force` \
          sends the bytes without looking";
     "asmpatch::pcie::unknown_behind",
-        "nothing was sent to the PCIe side; unplug the unit, wait five seconds, plug it in again, then run the command \
-         again";
+        "nothing was sent to the PCIe side; " Replug ", then run the command again";
     "asmpatch::pcie::unsupported",
         "no device answers at this address: `asmpatch pcie` shows which BARs have addresses, and `asmpatch pcie \
          --assign` assigns them";
@@ -226,11 +221,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::differs" | "asmpatch::registers::not_erased",
         "the flash may be worn out there; run the command again";
     "asmpatch::registers::disagrees" | "asmpatch::registers::unstable",
-        "discard what was read; try another cable and port, without a hub, and run the command again";
-    "asmpatch::registers::no_flash",
-        "the flash doesn't answer; unplug the unit, wait five seconds, plug it in again, and run the command again";
+        "discard what was read; " OtherCableNoHub ", and run the command again";
+    "asmpatch::registers::no_flash", "the flash doesn't answer; " Replug ", and run the command again";
     "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time",
-        "the unit answers, but too slowly: try another cable and port, without a hub, and run the command again";
+        "the unit answers, but too slowly: " OtherCableNoHub ", and run the command again";
     "asmpatch::registers::protected",
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
@@ -254,23 +248,19 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware",
-        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or unplug it, wait five seconds, \
-         plug it in again; docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or " ReplugIt
+        "; docs/recovery.md describes how a unit in its boot loader gets firmware";
     "asmpatch::reset::no_such_level",
         "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
          `--level` out, and asmpatch takes what fits";
-    "asmpatch::reset::not_back",
-        "nothing was written to it; unplug it, wait five seconds, plug it in again, then run `asmpatch list`";
+    "asmpatch::reset::not_back", "nothing was written to it; " ReplugIt ", then run `asmpatch list`";
     "asmpatch::reset::not_done",
-        "leave `--level` out, and asmpatch tries what else can help; or take the cable out, switch the supply off for \
-         ten seconds and on, wait five seconds, put the cable in last";
+        "leave `--level` out, and asmpatch tries what else can help; or " ReplugWithSupply;
     "asmpatch::reset::not_helped",
-        "without `--level` asmpatch tries all levels; if none helps, take the cable out, switch the supply off for \
-         ten seconds and on, wait five seconds, put the cable in last";
+        "without `--level` asmpatch tries all levels; if none helps, " ReplugWithSupply;
     "asmpatch::sense::flash",
         "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
-    "asmpatch::sense::hardware",
-        "the unit reports a hardware fault: unplug it, wait five seconds, plug it in again";
+    "asmpatch::sense::hardware", "the unit reports a hardware fault: " ReplugIt;
     "asmpatch::sense::medium", "check the SSD behind the bridge, or replace it";
     "asmpatch::sense::no_medium", "the command needs an SSD behind the bridge";
     "asmpatch::sense::parameters",
@@ -304,9 +294,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          bridge has to write the completion entry: without one, read the SRAM by E4";
     "asmpatch::sram::not_initialised",
         "if no SSD is behind the bridge, initialise it as a GPU runtime does: `Bridge::initialise`";
-    "asmpatch::sram::power",
-        "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
-         seconds, put the cable in last";
+    "asmpatch::sram::power", "only a power cycle helps: " ReplugWithSupply;
     "asmpatch::sram::queues",
         "nothing was started: asmpatch knows these queues only on image 240417; `asmpatch list` shows what runs on the \
          unit";
@@ -328,7 +316,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::tiny_gpu::status",
         "the card hangs, or its link does: `asmpatch pcie reset` resets what is behind the bridge";
     "asmpatch::usb::bad_status",
-        "the unit breaks the Bulk-Only protocol; try another cable and port, then see what `asmpatch list` shows";
+        "the unit breaks the Bulk-Only protocol; " OtherCable ", then see what `asmpatch list` shows";
     "asmpatch::usb::busy",
         "end the program that uses it (another asmpatch, a GPU runtime, a virtual machine), then run this again";
     "asmpatch::usb::descriptors",
@@ -336,22 +324,21 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::driver",
         "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
          it";
-    "asmpatch::usb::gone", "plug the unit in again, and see what `asmpatch list` shows";
+    "asmpatch::usb::gone", PlugIn ", and see what `asmpatch list` shows";
     "asmpatch::usb::other_protocol", "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission",
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \
-         udevadm control --reload`, and plug the unit in again; on macOS only root may take a unit from the system's \
-         disk driver";
+         udevadm control --reload`, and " PlugIn
+        "; on macOS only root may take a unit from the system's disk driver";
     "asmpatch::usb::phase",
         "host and unit disagreed about the data; the unit was reset, so run the command again";
     "asmpatch::usb::port_left_off",
         "unplug the hub from the host and from its own supply, wait five seconds, plug both in again. A tool that \
          switches ports of a hub, such as uhubctl, can switch this one on";
-    "asmpatch::usb::protocol", "the unit breaks the protocol; try another cable and port, or `--transport bot`";
-    "asmpatch::usb::stall", "unplug the unit, wait five seconds, plug it in again";
+    "asmpatch::usb::protocol", "the unit breaks the protocol; " OtherCable ", or `--transport bot`";
+    "asmpatch::usb::stall", Replug;
     "asmpatch::usb::tag", "the unit was reset; run the command again";
-    "asmpatch::usb::timeout",
-        "the unit was reset; if the next command fails too, unplug it, wait five seconds, plug it in again";
+    "asmpatch::usb::timeout", "the unit was reset; if the next command fails too, " ReplugIt;
     "asmpatch::usb::unavailable", "on Linux /dev/bus/usb must be there; `--device virtual:DIR` needs no USB at all";
     "asmpatch::virtual_unit::absent",
         "its bridge.toml says so: `state = \"absent\"`, or a fault that took it away without `back-after-ms`";
@@ -385,6 +372,5 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::xdata::ssd",
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \
          them the SSD's data. Nothing was written; `xdata read` works";
-    "asmpatch::xdata::unknown_behind",
-        "nothing was written; unplug the unit, wait five seconds, plug it in again, then run the command again";
+    "asmpatch::xdata::unknown_behind", "nothing was written; " Replug ", then run the command again";
 ];

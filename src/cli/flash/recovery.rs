@@ -17,7 +17,8 @@ use asm2464_host::bridge::Location;
 use derive_more::Display;
 use serde::Serialize;
 
-use crate::cli::{by_hand, errors};
+use crate::cli::advice::{Advice, CommandLine};
+use crate::cli::errors;
 
 /// A command that writes units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
@@ -101,7 +102,7 @@ pub fn actions(
     let back = backup.zip(carried.back.as_ref()).map(|(folder, permissions)| {
         command("or go back to what it was", restore(folder, location, permissions) + " --no-backup")
     });
-    let replug = Action { purpose: by_hand::replug(location).into(), question: None, command: None, backup: None };
+    let replug = Action { purpose: Advice::Replug.on(location).into(), question: None, command: None, backup: None };
     let mut actions = Vec::new();
     if obstacle == Some(Obstacle::Gone) && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(replug.clone());
@@ -307,7 +308,7 @@ impl Coded for FlashFailure {
 
     fn help(&self) -> Option<String> {
         let is_unchanged = matches!(self.left, Left::Untouched | Left::Unprotected);
-        let own = is_unchanged.then(|| errors::help(&self.error));
+        let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.location)));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.left;
         Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))

@@ -143,7 +143,14 @@ impl<'a> WritingSession<'a> {
             }
         }
         if self.args.json {
-            show::json(&units, job, self.args.dry_run, &self.args.ids.suffix(), answer.as_ref().err());
+            show::json(
+                &units,
+                job,
+                self.args.dry_run,
+                &self.args.ids.suffix(),
+                &self.context.command_line,
+                answer.as_ref().err(),
+            );
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);

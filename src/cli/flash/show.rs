@@ -24,6 +24,7 @@ use super::own_backup;
 use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use super::recovery::{Action, FlashFailure, WritingCommand};
 use super::summary::UnitResult;
+use crate::cli::advice::CommandLine;
 use crate::cli::context::{self, ErrorJson};
 use crate::cli::print;
 
@@ -217,7 +218,7 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure) {
-    context::report(failure);
+    context::report(failure, &CommandLine::on(&failure.location));
     own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
 }
 
@@ -350,8 +351,15 @@ fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
 /// Prints the outcomes of all units as one JSON array.
 ///
 /// `declined` is why the accepted units were not written: the answer to the question.
-pub fn json(units: &[PreparedUnit], job: &WritingJob, dry_run: bool, suffix: &str, declined: Option<&AnyFailure>) {
-    let of_unit = |unit| unit_json(unit, job, dry_run, suffix, declined);
+pub fn json(
+    units: &[PreparedUnit],
+    job: &WritingJob,
+    dry_run: bool,
+    suffix: &str,
+    line: &CommandLine,
+    declined: Option<&AnyFailure>,
+) {
+    let of_unit = |unit| unit_json(unit, job, dry_run, suffix, line, declined);
     print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
 }
 
@@ -360,11 +368,12 @@ fn unit_json<'a>(
     job: &'a WritingJob,
     dry_run: bool,
     suffix: &str,
+    line: &CommandLine,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
-        let error = ErrorJson::of(failure.coded()).at(&unit.device);
+        let error = ErrorJson::of(failure.coded(), line).at(&unit.device);
         UnitErrorJson { error, left: Left::Untouched, recovery: &unit.instead }
     };
     let (report, error) = match &unit.outcome {
@@ -374,7 +383,7 @@ fn unit_json<'a>(
         UnitOutcome::Refused(failure) => (None, Some(untouched(failure))),
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
-            let error = ErrorJson::of(&failure.error).at(&unit.device).helped(failure.help());
+            let error = ErrorJson::of(&failure.error, line).at(&unit.device).helped(failure.help());
             (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))
         }
     };
@@ -409,7 +418,7 @@ fn unit_json<'a>(
             .self_test
             .as_ref()
             .and_then(|result| result.as_ref().err())
-            .map(|failure| ErrorJson::of(failure.coded())),
+            .map(|failure| ErrorJson::of(failure.coded(), line)),
     }
 }
 

@@ -27,3 +27,13 @@ mod transcripts;
 mod vendor_flash;
 mod vm;
 mod xdata;
+
+/// Checks each case on a thread of its own, so that their units wait at the same time.
+fn side_by_side<C: Send>(cases: impl IntoIterator<Item = C>, check: impl Fn(C) + Sync) {
+    let check = &check;
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || check(case));
+        }
+    });
+}

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use crate::download::server::{Server, send, send_file};
 use crate::download::{image, manifest, zip_of};
-use crate::schemas;
+use crate::{schemas, side_by_side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
 
@@ -178,25 +178,26 @@ fn a_password_is_sent_and_never_printed() {
     let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let of = |path: &str| server.url(path).replace("://", "://me:secret@");
     let elsewhere = format!("http://me:secret@{nobody}/fw.bin");
-    for url in [of("/other.bin"), of("/gone"), of("/moved"), of("/cut"), elsewhere, of("/fw.bin")] {
+    let urls = [of("/other.bin"), of("/gone"), of("/moved"), of("/cut"), elsewhere, of("/fw.bin")];
+    side_by_side(urls, |url| {
         let folder = workspace(&[]);
         for more in [&["-vv"][..], &["--json", "-vv"], &["--json", "--offline"]] {
             let output = download(folder.path(), &[&["--from", &url], more].concat());
             let text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
             assert!(text.contains("***@") && !text.contains("secret"), "{url} {more:?}: {text}");
         }
-    }
+    });
 }
 
 #[test]
 fn an_over_long_address_is_not_printed_back() {
     let server = Server::start(|_, stream| send(stream, "404 Not Found\r\nContent-Length: 0", b""));
-    let folder = workspace(&[]);
-    for length in [5_000, 100_000] {
+    side_by_side([5_000, 100_000], |length| {
+        let folder = workspace(&[]);
         let output = download(folder.path(), &["--from", &server.url(&format!("/{}", "a".repeat(length)))]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         assert!(stderr(&output).len() < 1000, "{}", stderr(&output));
-    }
+    });
 }
 
 #[test]

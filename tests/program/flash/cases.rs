@@ -23,6 +23,8 @@ use asmpatch::patch::{PatchSet, Patched, Selection};
 
 use asmpatch::cli::errors::Exit;
 
+use crate::side_by_side;
+
 /// A unit in a folder, and a folder for its backups.
 pub struct Rig {
     pub home: tempfile::TempDir,
@@ -161,14 +163,15 @@ pub fn patched_of(image: &Image, long_e4: bool) -> Patched {
 
 #[test]
 fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
-    for (scenario, long_e4, runs) in [
+    let cases = [
         ("cpu-reset = 'loads-code'\n", true, Runs::Written),
         ("", true, Runs::Before),
         ("port-power = true\n", true, Runs::Written),
         ("cpu-reset = 'loads-code'\n", false, Runs::Unknown),
         ("", false, Runs::Unknown),
         ("port-power = true\n", false, Runs::Unknown),
-    ] {
+    ];
+    side_by_side(cases, |(scenario, long_e4, runs)| {
         let rig = Rig::new(scenario);
         let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
         assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
@@ -181,7 +184,7 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
         assert_eq!(report.runs, Some(runs), "restore: {scenario} {long_e4}");
-    }
+    });
 }
 
 /// Faults that end a run, and the states that they leave.

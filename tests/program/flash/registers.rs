@@ -29,6 +29,7 @@ use asmpatch::patch::Patched;
 use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, Standing, Ways, WritingCommand};
 
 use crate::flash::cases::{Rig, patched};
+use crate::side_by_side;
 
 #[cfg(unix)]
 use crate::flash::cases::{asmpatch, flashing};
@@ -36,7 +37,7 @@ use crate::flash::cases::{asmpatch, flashing};
 /// An image, and its changes to configuration block 0.
 struct Wanted {
     image: Image,
-    edit: Box<dyn Fn(&mut ConfigBlock)>,
+    edit: Box<dyn Fn(&mut ConfigBlock) + Send + Sync>,
 }
 
 fn stock() -> Wanted {
@@ -120,7 +121,7 @@ fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
 
 fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, open: impl Fn() -> Wanted) {
     use BridgeState::{OpenFirmware, Vendor};
-    let mut rig = Rig::new("port-power = true\n");
+    let rig = Rig::new("port-power = true\n");
     let mut before = rig.cells();
     let steps =
         [(open(), OpenFirmware), (patched(), Vendor), (open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)];
@@ -137,8 +138,8 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         before = after;
     }
     // From the boot loader to each firmware.
-    for (wanted, becomes) in [(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)] {
-        rig = Rig::new("factory = 'no-image'\nport-power = true\n");
+    side_by_side([(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)], |(wanted, becomes)| {
+        let rig = Rig::new("factory = 'no-image'\nport-power = true\n");
         let blocks = rig.cells();
         let report = flash(&rig, &wanted).unwrap();
         assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
@@ -149,7 +150,7 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
         known[..128].copy_from_slice(zero.bytes());
         known[128..256].copy_from_slice(one.bytes());
         assert!(rig.cells()[..SLOT_LEN] == wanted.slot(&known));
-    }
+    });
 }
 
 #[test]
@@ -196,11 +197,12 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
 
 #[test]
 fn open_firmware_is_restarted_through_its_register_and_what_then_answers_decides_on_the_power() {
-    for (scenario, becomes, runs, cycles) in [
+    let cases = [
         ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, Runs::Written, false),
         ("port-power = true\n", BridgeState::Vendor, Runs::Written, true),
         ("", BridgeState::OpenFirmware, Runs::Before, false),
-    ] {
+    ];
+    side_by_side(cases, |(scenario, becomes, runs, cycles)| {
         let rig = Rig::new(&format!("factory = 'open'\n{scenario}"));
         let report = flash(&rig, &stock()).unwrap();
         assert_eq!((report.after.unwrap().state, report.runs), (becomes, Some(runs)), "{scenario}");
@@ -209,7 +211,7 @@ fn open_firmware_is_restarted_through_its_register_and_what_then_answers_decides
         assert!(steps.contains(&"restart"), "{scenario}: {steps:?}");
         assert_eq!(steps.contains(&"power-cycle"), cycles, "{scenario}: {steps:?}");
         assert_eq!(state(&rig), BridgeState::Vendor, "the next process finds it power-cycled");
-    }
+    });
 }
 
 /// Pulls the cable when asked to, and plugs it in again.

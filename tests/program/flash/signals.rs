@@ -10,6 +10,7 @@ use asm2464_host::bridge::Port as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::flash::cases::{Rig, asmpatch, flashing, patched, write_image};
+use crate::side_by_side;
 
 /// A write that lasts some seconds, and one that nobody waits for.
 const SLOW: &str = "[timing]\nerase-sector-ms = 60\n";
@@ -32,7 +33,7 @@ fn shell(home: &Path, line: &str) -> Output {
 
 #[test]
 fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_says_what_a_second_would_do() {
-    for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT] {
+    side_by_side([Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT], |signal| {
         let rig = Rig::new("[timing]\nerase-sector-ms = 30\n");
         let flash = flashing(&rig);
         send(signal, &flash);
@@ -46,7 +47,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal:?}: {told}");
         // After a power cycle the unit is what was written.
         assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal:?}");
-    }
+    });
 }
 
 #[test]

@@ -11,7 +11,7 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
     let goal = wanted.slot(&before);
     // About 98 KiB in all. Stop often at both ends, where the first sector and its header are written.
     let ends = [1, 2, 3, 5, 11].into_iter().chain((96_500..98_700).step_by(440));
-    for after in ends.chain((1_000..96_000).step_by(23_500)) {
+    side_by_side(ends.chain((1_000..96_000).step_by(23_500)), |after| {
         let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\n");
         assert!(rig.cells() == before);
         rig.tell(&format!("power-loss-after = {after}\n"));
@@ -19,7 +19,7 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
         rig.tell("");
         let Err(stopped) = outcome else {
             assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
-            continue;
+            return;
         };
         assert!(matches!(stopped.left, Left::Incomplete | Left::Complete), "{after}: {stopped:?}");
         let backup = stopped.report.backup.unwrap();
@@ -30,14 +30,14 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
         }
         flash_told(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
         assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
-    }
+    });
 }
 
 #[test]
 fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
-    for fault in
-        ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"]
-    {
+    let faults =
+        ["kind = 'stall'\nopcode = 0xE5", "kind = 'short-data'\nopcode = 0xE4", "kind = 'stall'\nopcode = 0xE4"];
+    side_by_side(faults, |fault| {
         // Late enough to strike while the first sectors are written: the two readings before take about 5,000 requests.
         for nth in [3_000, 4_300] {
             let rig = Rig::new("factory = 'open'\n");
@@ -57,7 +57,7 @@ fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
                 }
             }
         }
-    }
+    });
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
         ("stuck-sector = 0x1000", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
     ];
-    for (trouble, is_expected, left) in cases {
+    side_by_side(cases, |(trouble, is_expected, left)| {
         let rig = Rig::new("factory = 'open'\n");
         rig.cells();
         flash(&rig, &long_open()).unwrap();
@@ -95,7 +95,7 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         if left == Left::Untouched {
             assert!(rig.cells() == before, "{trouble}");
         }
-    }
+    });
 }
 
 /// A sector that won't erase still holds the old firmware's bytes, so the way back doesn't need to write it.
@@ -176,7 +176,7 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
 /// silicon.md's two defects of high speed at once: half of each page got lost, and a status could be an old byte.
 #[test]
 fn at_high_speed_a_unit_with_both_of_its_defects_is_flashed_back_and_forth() {
-    for (speed, lands, stale) in [("high", 64, 1), ("high", 64, 3), ("high", 17, 2), ("super", 64, 2)] {
+    side_by_side([("high", 64, 1), ("high", 64, 3), ("high", 17, 2), ("super", 64, 2)], |(speed, lands, stale)| {
         let rig = Rig::new("factory = 'open'\n");
         let before = rig.cells();
         rig.tell(&format!(
@@ -189,7 +189,7 @@ fn at_high_speed_a_unit_with_both_of_its_defects_is_flashed_back_and_forth() {
             assert!(trouble.is_empty(), "{speed} {lands} {stale}: {trouble:?}");
             assert!(rig.cells()[..SLOT_LEN] == wanted.slot(&before), "{speed} {lands} {stale}");
         }
-    }
+    });
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn a_run_that_stops_with_the_protection_cleared_says_so() {
 /// Before the first change a fault costs only a reading: two agreeing readings of three are enough.
 #[test]
 fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_does_changes_nothing() {
-    for fault in ["stall", "short-data"] {
+    side_by_side(["stall", "short-data"], |fault| {
         for (times, is_written) in [(1, true), (100_000, false)] {
             let rig = Rig::new("factory = 'open'\n");
             let before = rig.cells();
@@ -307,7 +307,7 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
                 }
             }
         }
-    }
+    });
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Identified, PatchSet, Selection};
+use crate::patch::{self, Identified};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
@@ -59,7 +59,9 @@ pub(super) struct InfoJson<'a> {
     map: Vec<AreaJson>,
 }
 
-impl print::Document for InfoJson<'_> {}
+impl print::Document for InfoJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -138,11 +140,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         None if open.is_some() => {}
         None => {
             outln!("  image      unknown: not a known image, with or without the known patches");
-            if let Ok(set) = PatchSet::resolve(&library, &Selection::default(), &input.image, input.sha256) {
-                for (patch, hunk) in set.located() {
-                    outln!("  patches    none; {} fits by its signature, at {}", patch.id.shown(), hunk.at);
-                }
-            }
         }
         Some(Identified { patches, .. }) => {
             outln!("  image      {}", base_name.unwrap_or_default().shown());

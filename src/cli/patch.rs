@@ -3,13 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::AnyFailure;
-use crate::patch::{
-    ConfigEdits, EarlyAnswer, Effect, Library, NotProven, PatchError, PatchSet, Patched, Readiness, ReceiptImage,
-    Selection, early_answer,
-};
+use crate::patch::{ConfigEdits, Effect, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 use asm2464::escape::Escape as _;
-use asm2464::scsi::runtime::Variables;
 use asm2464_dock::files::atomic;
 use serde::Serialize;
 
@@ -19,16 +15,12 @@ use super::input::{ImageFile, InFile};
 use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
-use super::{print, proof, table};
-use crate::cli::interrupt;
+use super::{print, table};
 
 /// Patch an image, and write a receipt beside it.
 ///
 /// Writes nothing unless every byte that a patch expects is there. Recomputes checksum and CRC. The same inputs always
 /// give the same bytes. `asmpatch unpatch` reverses it.
-///
-/// For a vendor image that no patch is made for, a patch may know its place by a signature: code that must be there
-/// exactly once. Such an image is written only after its effect is proven on the chip model.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch patch stock.bin -o patched.bin\n  asmpatch patch stock.bin -o patched.bin --patch e4-length-16\n  asmpatch patch --list"
@@ -83,60 +75,12 @@ pub(super) struct PatchedJson<'a> {
     patches: Vec<PatchJson<'a>>,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
-    /// What the chip model showed, if a patch found its place by signature.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    proof: Option<ProofJson>,
     /// The files that were written: image and receipt.
     written: Vec<String>,
 }
 
-impl print::Document for PatchedJson<'_> {}
-
-/// What the chip model showed of a patch by signature.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ProofJson {
-    /// How many checks of the boot the patched image answers as the unpatched one.
-    checks: usize,
-    /// Whether a GPU runtime's initialisation, which is made for 240417, has its effect on this image.
-    runtime_initialises: bool,
-    /// If not, the addresses in XDATA by which the chip model initialised it.
-    variables: Option<VariablesJson>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct VariablesJson {
-    /// The state of the device behind the bridge: 4 is ready.
-    state: u16,
-    /// The sectors in a slot of the SRAM: 0x20.
-    sectors: u16,
-}
-
-impl ProofJson {
-    fn of(proof: EarlyAnswer) -> Self {
-        let variables = match proof.readiness {
-            Readiness::Runtime => None,
-            Readiness::Variables { state, sectors } => Some(VariablesJson { state, sectors }),
-        };
-        Self { checks: proof.checks, runtime_initialises: variables.is_none(), variables }
-    }
-}
-
-/// Proves the effect of the patches that found their place by signature; `None` if there are none.
-fn prove(
-    file: &Path,
-    set: &PatchSet<'_>,
-    patched: &Patched,
-    context: &Context,
-) -> Result<Option<EarlyAnswer>, AnyFailure> {
-    let mut proof = None;
-    for (_, hunk) in set.located() {
-        let budget = || proof::budget(context);
-        let proven = early_answer(set.base, &patched.image, hunk, budget, interrupt::install());
-        proof = Some(proven.map_err(InFile::<NotProven>::named(file))?);
-    }
-    Ok(proof)
+impl print::Document for PatchedJson<'_> {
+    const VERSION: u32 = 2;
 }
 
 /// Runs the subcommand.
@@ -158,29 +102,26 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
     let mut patched = set.apply().map_err(named())?;
     patched.receipt.name_files(known::own_files(&set.patches)?);
-    let proof = prove(file, &set, &patched, context)?;
 
     let written = match &args.output {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
         _ => Vec::new(),
     };
-    let (base, is_known) = (set.digest, library.images().contains_key(&set.digest));
-    let image = if is_known { library.image_name(&base) } else { "unknown".to_owned() };
+    let image = library.image_name(&set.digest);
     if args.json {
-        let patches = set.patches.iter().map(|patch| PatchJson::new(patch, &base, &input.image, &patched.image));
+        let patches = set.patches.iter().map(|patch| PatchJson::new(patch, &set.digest, &input.image, &patched.image));
         let json = PatchedJson {
             image,
             input: &patched.receipt.input,
             output: &patched.receipt.output,
             patches: patches.collect(),
             config: &set.config,
-            proof: proof.map(ProofJson::of),
             written: written.iter().map(|path| path.display().to_string()).collect(),
         };
         print::json(&json);
     } else {
         let suffix = args.patches.suffix();
-        let told = Told { file, dry_run: args.dry_run, image: &image, is_known, proof, suffix: &suffix };
+        let told = Told { file, dry_run: args.dry_run, image: &image, suffix: &suffix };
         print(&told, &set, &patched, &written, context);
     }
     Ok(Exit::Done)
@@ -202,13 +143,13 @@ pub(super) struct KnownPatchJson<'a> {
     effects: &'a [Effect],
     /// The names of the images that it has hunks for; empty if it fits any image because it changes only the configuration.
     images: Vec<&'a str>,
-    /// Whether it can find its place in other images by signature.
-    by_signature: bool,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
 }
 
-impl print::Document for KnownPatchJson<'_> {}
+impl print::Document for KnownPatchJson<'_> {
+    const VERSION: u32 = 2;
+}
 
 fn list(library: &Library, json: bool) {
     let known: Vec<KnownPatchJson<'_>> = library
@@ -220,7 +161,6 @@ fn list(library: &Library, json: bool) {
             default: patch.default,
             effects: &patch.effects,
             images: patch.images.iter().map(|image| image.name.as_str()).collect(),
-            by_signature: !patch.signatures.is_empty(),
             config: &patch.config,
         })
         .collect();
@@ -231,8 +171,7 @@ fn list(library: &Library, json: bool) {
         let images = if patch.images.is_empty() { "any known image".to_owned() } else { patch.images.join(", ") };
         let when = if patch.default { "by default" } else { "with --patch" };
         outln!("{}: {}", patch.id.shown(), patch.title.shown());
-        let others = if patch.by_signature { "; others by signature" } else { "" };
-        outln!("  {when}, for {}{others}", images.shown());
+        outln!("  {when}, for {}", images.shown());
     }
 }
 
@@ -252,43 +191,16 @@ struct Told<'a> {
     file: &'a Path,
     dry_run: bool,
     image: &'a str,
-    is_known: bool,
-    proof: Option<EarlyAnswer>,
     /// Options that each printed command needs to find the patches.
     suffix: &'a str,
 }
 
 fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf], context: &Context) {
-    let Told { file, dry_run, image, is_known, proof, suffix } = *told;
+    let Told { file, dry_run, image, suffix } = *told;
     let digest = context.digest(&patched.receipt.output.sha256);
     outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
     for patch in &set.patches {
         outln!("  {}: {}", patch.id.shown(), patch.title.shown());
-    }
-    for (patch, hunk) in set.located() {
-        outln!("  {}: made for other images; found its place by signature, once, at {}", patch.id.shown(), hunk.at);
-    }
-    if let Some(EarlyAnswer { readiness, checks }) = proof {
-        outln!(
-            "  proven on the chip model, never run on silicon: WRITE(16) over UAS is answered at once, and never without \
-             the patch; READ(16), WRITE(16) over Bulk-Only and the {checks} checks of the boot end as before"
-        );
-        if let Readiness::Variables { state, sectors } = readiness {
-            outln!(
-                "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does \
-                 not know this image gets 2/3A (medium not present) for each WRITE(16). The chip model set XDATA {state:#06x} to 4 \
-                 and {sectors:#06x} to 0x20"
-            );
-        }
-    }
-    let answers = set.patches.iter().any(|patch| patch.effects.contains(&Effect::AnswersWrites));
-    if proof.is_none() && answers && Variables::of(set.base.version()) != Some(Variables::As240417) {
-        outln!(
-            "  note: GPU runtimes initialise the variables of 240417, which are elsewhere in this image. One that does"
-        );
-        outln!(
-            "  not know this image gets 2/3A (medium not present) for each WRITE(16): docs/firmware.md, \"Other versions\""
-        );
     }
     if dry_run {
         plan::print_hunks(set.hunks(), set.base, &patched.image);
@@ -302,7 +214,6 @@ fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
-        let consent = if is_known { "" } else { " --unproven" };
-        outln!("next: asmpatch flash{consent} {}{suffix}", shell::path(image));
+        outln!("next: asmpatch flash {}{suffix}", shell::path(image));
     }
 }

@@ -17,8 +17,6 @@ pub struct PatchJson<'a> {
     title: &'a str,
     /// A digest of what it does to this image.
     digest: Sha256Digest,
-    /// Whether it found its place by signature, because it has no hunks for this image.
-    by_signature: bool,
     /// The bytes that it changes.
     hunks: Vec<HunkJson>,
     /// The fields of configuration block 0 that flashing changes.
@@ -50,13 +48,11 @@ impl<'a> PatchJson<'a> {
             new: to_hex(&hunk.new, ""),
             instructions: Instructions::of(hunk, unpatched, patched),
         };
-        let changes = patch.changes(base, unpatched).unwrap_or_default();
         Self {
             id: &patch.id,
             title: &patch.title,
-            digest: patch.digest(&changes),
-            by_signature: patch.is_by_signature(base),
-            hunks: changes.iter().map(hunk).collect(),
+            digest: patch.digest(base),
+            hunks: patch.hunks(base).iter().map(hunk).collect(),
             config: &patch.config,
         }
     }

@@ -18,8 +18,7 @@ use super::print;
 
 /// Remove the patches from an image.
 ///
-/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's, or the one that
-/// the receipt names.
+/// Restores the original byte for byte. Writes nothing unless the result's SHA-256 is a known image's.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch unpatch patched.bin -o stock.bin")]
 pub struct Args {
@@ -29,11 +28,6 @@ pub struct Args {
     /// Where the original goes.
     #[arg(short, long, value_name = "OUT")]
     output: PathBuf,
-
-    /// The receipt of an image that was patched by signature, as `asmpatch patch` writes it; by default FILE.toml, if it
-    /// exists.
-    #[arg(long, value_name = "FILE")]
-    receipt: Option<PathBuf>,
 
     #[command(flatten)]
     patches: PatchDirs,
@@ -73,13 +67,10 @@ impl print::Document for UnpatchJson<'_> {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let input = ImageFile::read(&args.file)?;
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
-    let receipt = match &args.receipt {
-        Some(named) => input::receipt_of(&args.file, Some(named))?,
-        None => input::receipt_of(&args.file, None).ok().flatten(),
-    };
+    let receipt = input::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let undone = patch::unpatch(&library, &input.image, input.sha256, receipt.as_ref())
-        .map_err(InFile::<PatchError>::named(&args.file))?;
+    let undone =
+        patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;
     atomic::write(&args.output, &undone.original.to_file())?;
 

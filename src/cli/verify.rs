@@ -121,7 +121,7 @@ pub(super) struct VerifyJson<'a> {
 }
 
 impl print::Document for VerifyJson<'_> {
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 }
 
 #[derive(Serialize)]
@@ -186,7 +186,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
         let verification = patch::verify(&library, &bytes, &expect);
-        let booted = args.boot.then(|| Booting::of(&verification, &library, context)).transpose()?;
+        let booted = args.boot.then(|| Booting::of(&verification, context)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
         // works.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
@@ -285,8 +285,7 @@ fn print(
             (verification.base, &verification.original, &verification.image)
     {
         for patch in &verification.patches {
-            let changes = patch.changes(&base, original).unwrap_or_default();
-            plan::print_hunks(changes.iter().map(|hunk| (*patch, hunk)), original, image);
+            plan::print_hunks(patch.hunks(&base).iter().map(|hunk| (*patch, hunk)), original, image);
         }
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {

@@ -86,39 +86,9 @@ fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> Patc
 
 /// Identifies what an image was made from: takes out all patches and compares the digest of the rest.
 ///
-/// `digest` is that of the image's file. `None` if the image, with or without patches, is not one of the library's, and
-/// no patch is in it by signature. The base of an image with patches by signature may be unknown. Costs at most two
-/// SHA-256 for each image that the library knows.
+/// `digest` is that of the image's file. `None` if the image, with or without patches, is not one of the library's. Costs
+/// at most one SHA-256 for each image that the library knows.
 pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Option<Identified<'a>> {
-    if let Some(known) = identify_by_hunks(library, image, digest) {
-        return Some(known);
-    }
-    let mut original = image.clone();
-    let mut patches = Vec::new();
-    for patch in library.iter() {
-        for hunk in patch.changes_made(image).into_iter().flatten() {
-            let _ = original.replace(hunk.at.body_offset(), &hunk.expect);
-            patches.push(patch);
-        }
-    }
-    patches.dedup_by_key(|patch| patch.id.as_str());
-    if patches.is_empty() {
-        return None;
-    }
-    let base = Sha256Digest::of(&original.to_file());
-    // A patch with hunks for the base does not look for its place there.
-    let patches_by_hunks = patches.iter().any(|patch| !patch.is_by_signature(&base));
-    match identify_by_hunks(library, &original, base) {
-        _ if patches_by_hunks => None,
-        Some(Identified { patches: others, .. }) if others.is_empty() => Some(Identified { base, original, patches }),
-        Some(known) => Some(Identified { patches: [known.patches, patches].concat(), ..known }),
-        // A known image with other changes than the patches is damaged or somebody's own.
-        None if library.knows_version(image.version()) => None,
-        None => Some(Identified { base, original, patches }),
-    }
-}
-
-fn identify_by_hunks<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Option<Identified<'a>> {
     let known = library.images();
     if known.contains_key(&digest) {
         return Some(Identified { base: digest, original: image.clone(), patches: Vec::new() });
@@ -145,26 +115,14 @@ pub(super) fn patches_in<'a>(library: &'a Library, body: &[u8], base: &Sha256Dig
     library.iter().filter(is_in).collect()
 }
 
-/// Takes every patch out of an image. `digest` is that of the image's file. An original that is no known image must be
-/// the one that the receipt names.
+/// Takes every patch out of an image. `digest` is that of the image's file.
 ///
 /// # Errors
-/// [`PatchError::NotPatched`], [`PatchError::UnknownImage`] and [`PatchError::UnknownOriginal`].
-pub fn unpatch<'a>(
-    library: &'a Library,
-    image: &Image,
-    digest: Sha256Digest,
-    receipt: Option<&Receipt>,
-) -> Result<Identified<'a>, PatchError> {
-    let is_named = |base: &Sha256Digest| {
-        library.images().contains_key(base) || receipt.is_some_and(|receipt| receipt.input.sha256 == *base)
-    };
+/// [`PatchError::NotPatched`] and [`PatchError::UnknownImage`].
+pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Result<Identified<'a>, PatchError> {
     match identify(library, image, digest) {
         Some(identified) if identified.patches.is_empty() => {
             Err(PatchError::NotPatched(library.image_name(&identified.base)))
-        }
-        Some(Identified { base, .. }) if !is_named(&base) => {
-            Err(PatchError::UnknownOriginal { sha256: base, version: image.version() })
         }
         Some(identified) => Ok(identified),
         None => Err(unknown_image(library, image, digest)),
@@ -175,7 +133,7 @@ pub fn unpatch<'a>(
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::{Effect, Expectations, Finding, Selection, verify};
+    use super::super::Selection;
     use super::*;
 
     /// An image whose neighbouring bytes differ, so that a misplaced hunk shows.
@@ -266,7 +224,7 @@ mod tests {
             |image: &Image| PatchSet::resolve(&library, &Selection::default(), image, digest(image)).unwrap_err();
         assert!(matches!(try_again(&patched), PatchError::AlreadyPatched { patches, .. } if patches == "`a`"));
         assert!(matches!(try_again(&foreign), PatchError::UnknownImage { known, .. } if known == "test"));
-        let undo = |image: &Image| unpatch(&library, image, digest(image), None);
+        let undo = |image: &Image| unpatch(&library, image, digest(image));
         assert_eq!(undo(&patched).unwrap().original, original);
         assert!(matches!(undo(&original), Err(PatchError::NotPatched { .. })));
         assert!(matches!(undo(&foreign), Err(PatchError::UnknownImage { .. })));
@@ -291,73 +249,6 @@ mod tests {
         let patched = resolve(&select(&["id"])).unwrap();
         assert_eq!(patched.image, other);
         assert_eq!(patched.receipt.config.iter().count(), 1);
-    }
-
-    /// The status code, which the sample image has nowhere else, in an image that no patch has hunks for.
-    fn unknown_image() -> Image {
-        let mut image = image();
-        assert!(image.replace(BodyOffset(0x205), &[0x84]));
-        assert!(image.replace(BodyOffset(0x805), &[0x80, 6, 0x12, 1, 2, 0x12, 3, 4, 0x7F, 0x0A, 0x22]));
-        image
-    }
-
-    const ANSWERS: &str = "default = true\neffects = ['answers-writes']";
-    const SIGNATURE: &str = "[[signatures]]\nbank = 'c'\n\
-        code = '80 06 12 ?? ?? 12 ?? ?? 7f 0a 22'\nnew = '80 06 12 ?? ?? 12 ?? ?? 7f 05 22'\n";
-
-    #[test]
-    fn an_image_without_hunks_is_patched_by_signature_and_its_receipt_brings_it_back() {
-        let library = library(&[
-            patch_text("a", ANSWERS, &[(0x10, 2)], SIGNATURE),
-            patch_text("id", "default = true", &[], "[config]\nproduct-id = 2"),
-            patch_text("b", "default = false", &[(0x20, 2)], ""),
-        ]);
-        let stock = unknown_image();
-        let resolve = |selection: &Selection, image: &Image| {
-            PatchSet::resolve(&library, selection, image, digest(image)).and_then(|set| set.apply())
-        };
-        let patched = resolve(&Selection::default(), &stock).unwrap();
-        let marks: Vec<_> =
-            patched.receipt.patches.iter().map(|patch| (patch.id.as_str(), patch.by_signature)).collect();
-        assert_eq!(marks, [("a", true), ("id", false)]);
-        assert_eq!(patched.image.body()[0x80E], 5);
-        let changed = patched.image.body().iter().zip(stock.body()).filter(|(new, old)| new != old).count();
-        assert_eq!(changed, 1, "the hunks are for another image");
-
-        let undo = |receipt| unpatch(&library, &patched.image, digest(&patched.image), receipt);
-        assert!(matches!(undo(None), Err(PatchError::UnknownOriginal { sha256, .. }) if sha256 == digest(&stock)));
-        assert_eq!(undo(Some(&patched.receipt)).unwrap().original, stock);
-        let file = patched.image.to_file();
-        let verify = |receipt| verify(&library, &file, &Expectations { receipt, ..Expectations::default() });
-        assert!(verify(Some(&patched.receipt)).is_valid(), "{:?}", verify(Some(&patched.receipt)).findings);
-        assert!(verify(None).is_unknown_alone());
-        assert_eq!(verify(None).effects().collect::<Vec<_>>(), [Effect::AnswersWrites]);
-        let mut other = patched.receipt.clone();
-        other.patches[0].digest = Sha256Digest([0; 32]);
-        assert!(matches!(verify(Some(&other)).findings[..], [Finding::PatchDigest { .. }]));
-
-        let again = resolve(&Selection::default(), &patched.image).unwrap_err();
-        assert!(matches!(again, PatchError::AlreadyPatched { patches, .. } if patches == "`a`"));
-        let with_b = Selection { no_defaults: false, add: vec!["b".into()] };
-        assert!(matches!(resolve(&with_b, &stock), Err(PatchError::NotForImage { id, .. }) if id == "b"));
-        assert!(matches!(resolve(&select(&["id"]), &stock), Err(PatchError::UnknownImage { .. })));
-    }
-
-    #[test]
-    fn a_known_version_with_other_bytes_is_not_patched_by_signature() {
-        let mut library = library(&[patch_text("a", ANSWERS, &[(0x10, 2)], SIGNATURE)]);
-        let resolve = |library: &Library, image: &Image| {
-            PatchSet::resolve(library, &Selection::default(), image, digest(image)).and_then(|set| set.apply())
-        };
-        let stock = unknown_image();
-        let patched = resolve(&library, &stock).unwrap().image;
-        library.know(Sha256Digest([7; 32]), "its own", stock.version());
-        assert!(matches!(resolve(&library, &stock), Err(PatchError::ModifiedImage { .. })));
-        assert!(identify(&library, &patched, digest(&patched)).is_none());
-        let mut twice = stock;
-        assert!(twice.replace(BodyOffset(0x905), &[0x80, 6, 0x12, 1, 2, 0x12, 3, 4, 0x7F, 0x0A, 0x22]));
-        let error = resolve(&library, &twice).unwrap_err().to_string();
-        assert!(error.contains("2 places, not in one: c:0x0805 (file 0x00809), c:0x0905"), "{error}");
     }
 
     #[test]
@@ -393,7 +284,7 @@ mod tests {
             let patched = patch_with(&library, &Selection::default()).unwrap();
             let file = patched.image.to_file();
             let again = Image::parse(&file).unwrap();
-            let undone = unpatch(&library, &again, Sha256Digest::of(&file), None).unwrap();
+            let undone = unpatch(&library, &again, Sha256Digest::of(&file)).unwrap();
             prop_assert_eq!(undone.original, image());
             prop_assert_eq!(undone.patches.len(), texts.len());
         }

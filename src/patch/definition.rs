@@ -1,17 +1,13 @@
 //! Patch files: what a patch says, checked as far as possible without an image.
 
 use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::firmware::{CodeAddress, Image};
+use asm2464::firmware::CodeAddress;
 use asm2464_dock::files::toml_file::{self, TomlError};
 use serde::{Deserialize, Deserializer, Serialize, de};
 use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use super::hunk::{Hunk, HunkAddress};
-use super::signature::{NotLocated, Signature};
-
-/// The most signatures of a patch. Each is looked for in the whole image.
-const MAX_SIGNATURES: usize = 64;
 
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -41,9 +37,6 @@ pub struct Patch {
     /// Its changes to images.
     #[serde(default)]
     pub images: Vec<PatchedImage>,
-    /// How it finds its place in images that it has no hunks for.
-    #[serde(default)]
-    pub signatures: Vec<Signature>,
     /// Its changes to configuration block 0.
     #[serde(default)]
     pub config: ConfigEdits,
@@ -138,36 +131,6 @@ pub enum DefinitionError {
         /// The instruction's stated address.
         instruction: CodeAddress,
     },
-    /// The signature is of no use.
-    #[error("{origin}: patch `{id}`: a signature {why}")]
-    Signature {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// The patch has too many signatures.
-    #[error("{origin}: patch `{id}` has {found} signatures, expected at most {MAX_SIGNATURES}")]
-    ManySignatures {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// How many it has.
-        found: usize,
-    },
-    /// The patch has signatures, and no effect that can be proven.
-    #[error(
-        "{origin}: patch `{id}` has signatures, but not the effect `answers-writes`, the only one that can be proven"
-    )]
-    UnprovenSignature {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-    },
     /// Two hunks of the patch change the same byte.
     #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
     HunksOverlap {
@@ -188,9 +151,6 @@ asm2464::coded!(DefinitionError {
     ImageTwice => BadInput "asmpatch::patch::image_twice",
     Hunk => BadInput "asmpatch::patch::hunk",
     Instruction => BadInput "asmpatch::patch::instruction",
-    Signature => BadInput "asmpatch::patch::signature",
-    ManySignatures => BadInput "asmpatch::patch::many_signatures",
-    UnprovenSignature => BadInput "asmpatch::patch::unproven_signature",
     HunksOverlap => BadInput "asmpatch::patch::hunks_overlap",
 });
 
@@ -203,18 +163,8 @@ impl Patch {
         let patch = Self { origin: origin.to_owned(), ..toml_file::parse(origin, text)? };
         let (origin, id) = (patch.origin.clone(), patch.id.clone());
         let has_hunks = patch.images.iter().any(|image| !image.hunks.is_empty());
-        if !has_hunks && patch.signatures.is_empty() && patch.config.is_empty() {
+        if !has_hunks && patch.config.is_empty() {
             return Err(DefinitionError::Empty { origin, id });
-        }
-        let found = patch.signatures.len();
-        if found > MAX_SIGNATURES {
-            return Err(DefinitionError::ManySignatures { origin, id, found });
-        }
-        if let Some(why) = patch.signatures.iter().find_map(Signature::fault) {
-            return Err(DefinitionError::Signature { origin, id, why });
-        }
-        if !patch.signatures.is_empty() && !patch.effects.contains(&Effect::AnswersWrites) {
-            return Err(DefinitionError::UnprovenSignature { origin, id });
         }
         for (index, image) in patch.images.iter().enumerate() {
             if patch.images[..index].iter().any(|other| other.sha256 == image.sha256) {
@@ -248,42 +198,20 @@ impl Patch {
         self.images.iter().find(|section| section.sha256 == *image).map_or(&[], |section| &section.hunks)
     }
 
-    /// Whether it finds its place in this image by signature, because it has no hunks for it.
-    pub fn is_by_signature(&self, image: &Sha256Digest) -> bool {
-        self.hunks(image).is_empty() && !self.signatures.is_empty()
-    }
-
-    /// Whether it can be applied to an image: it has hunks or signatures for it, or changes no image at all.
+    /// Whether it can be applied to an image: it has hunks for it, or changes no image at all.
     pub fn is_for(&self, image: &Sha256Digest) -> bool {
-        self.images.is_empty() || !self.hunks(image).is_empty() || self.is_by_signature(image)
+        self.images.is_empty() || !self.hunks(image).is_empty()
     }
 
-    /// Returns its changes to this unpatched image: its hunks for it, or else those that its signatures find.
-    ///
-    /// # Errors
-    /// [`NotLocated`] if a signature has no place.
-    pub fn changes(&self, image: &Sha256Digest, unpatched: &Image) -> Result<Vec<Hunk>, NotLocated> {
-        if self.is_by_signature(image) {
-            return self.signatures.iter().map(|signature| signature.locate(unpatched)).collect();
-        }
-        Ok(self.hunks(image).to_vec())
-    }
-
-    /// Returns the changes that its signatures made to this image; `None` if it is not in there by signature.
-    pub(super) fn changes_made(&self, patched: &Image) -> Option<Vec<Hunk>> {
-        let all = self.signatures.iter().map(|signature| signature.locate_patched(patched));
-        all.collect::<Option<Vec<_>>>().filter(|hunks| !hunks.is_empty())
-    }
-
-    /// Returns the digest of what it does to an image by these changes: the SHA-256 of the lines that
+    /// Returns the digest of what it does to an image: the SHA-256 of the lines that
     /// `docs/formats.md` gives.
     ///
     /// Prose, comments and hunks for other images do not count, so that a receipt stays valid when an explanation is
     /// edited.
-    pub fn digest(&self, changes: &[Hunk]) -> Sha256Digest {
+    pub fn digest(&self, image: &Sha256Digest) -> Sha256Digest {
         use std::fmt::Write;
         let mut text = format!("asmpatch-patch 1\nid {}\n", self.id);
-        let mut hunks: Vec<&Hunk> = changes.iter().collect();
+        let mut hunks: Vec<&Hunk> = self.hunks(image).iter().collect();
         hunks.sort_by_key(|hunk| hunk.range().start);
         for hunk in hunks {
             // Writing into a String cannot fail.

@@ -6,7 +6,7 @@ use asm2464_chip::disasm::{Line, disassemble_in};
 use super::hunk::Hunk;
 
 /// The longest instruction of the 8051, in bytes.
-pub(super) const LONGEST: usize = 3;
+const LONGEST: usize = 3;
 
 /// The instructions that a hunk changes, before and after.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

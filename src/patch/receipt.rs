@@ -105,15 +105,12 @@ pub struct ReceiptImage {
 
 /// One of a receipt's patches.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, serde::Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[serde(deny_unknown_fields)]
 pub struct ReceiptPatch {
     /// Its id.
     pub id: String,
     /// The digest of what it does to the input image: [`super::Patch::digest`].
     pub digest: Sha256Digest,
-    /// Whether it found its place by signature, because it has no hunks for the input image.
-    #[serde(default)]
-    pub by_signature: bool,
 }
 
 impl ReceiptImage {
@@ -129,12 +126,7 @@ impl Receipt {
     pub fn new(set: &PatchSet<'_>, output: &Image) -> Self {
         let base = set.base;
         let input = ReceiptImage { sha256: set.digest, size: base.file_len() as u64, version: base.version() };
-        let digest = set.digest;
-        let entry = |patch: &&Patch| ReceiptPatch {
-            id: patch.id.clone(),
-            digest: patch.digest(&set.changes(patch)),
-            by_signature: patch.is_by_signature(&digest),
-        };
+        let entry = |patch: &&Patch| ReceiptPatch { id: patch.id.clone(), digest: patch.digest(&set.digest) };
         Self {
             format: FORMAT,
             tool: TOOL.to_owned(),
@@ -175,11 +167,8 @@ impl fmt::Display for Receipt {
             let ReceiptImage { sha256, size, version } = image;
             writeln!(f, "\n[{name}]\nsha256 = \"{sha256}\"\nsize = {size}\nversion = \"{version}\"")?;
         }
-        for ReceiptPatch { id, digest, by_signature } in &self.patches {
+        for ReceiptPatch { id, digest } in &self.patches {
             writeln!(f, "\n[[patches]]\nid = {}\ndigest = \"{digest}\"", toml_file::string(id))?;
-            if *by_signature {
-                writeln!(f, "by-signature = true")?;
-            }
         }
         if !self.config.is_empty() {
             writeln!(f, "\n# Fields of configuration block 0 that a flash changes in the unit's own block.\n[config]")?;
@@ -201,9 +190,8 @@ impl fmt::Display for Receipt {
 mod tests {
     use super::*;
 
-    fn sample_patch(by_signature: bool) -> ReceiptPatch {
-        let id = if by_signature { "b" } else { "a" };
-        ReceiptPatch { id: id.to_owned(), digest: Sha256Digest([1; 32]), by_signature }
+    fn sample_patch(id: &str) -> ReceiptPatch {
+        ReceiptPatch { id: id.to_owned(), digest: Sha256Digest([1; 32]) }
     }
 
     fn sample() -> Receipt {
@@ -217,7 +205,7 @@ mod tests {
             tool: "asmpatch \"x\"".to_owned(),
             input: image.clone(),
             output: ReceiptImage { sha256: Sha256Digest([0xCD; 32]), ..image },
-            patches: [false, true].map(sample_patch).to_vec(),
+            patches: ["a", "b"].map(sample_patch).to_vec(),
             config: toml::from_str("vendor-id = 0xADD1\nproduct = \"a\\\"b\"").unwrap(),
             files: BTreeMap::from([("a".to_owned(), "a \"b\".toml".to_owned())]),
         }

@@ -8,7 +8,6 @@ use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::hunk::{Hunk, HunkAddress};
 use super::library::Library;
-use super::signature::NotLocated;
 use crate::suggest;
 
 /// The user's selection.
@@ -33,7 +32,7 @@ pub struct PatchSet<'a> {
     /// The changes that all patches together make to configuration block 0.
     pub config: ConfigEdits,
     /// Every hunk with its patch.
-    hunks: Vec<(&'a Patch, Hunk)>,
+    hunks: Vec<(&'a Patch, &'a Hunk)>,
 }
 
 /// Reasons patches can't be applied or undone.
@@ -98,35 +97,6 @@ pub enum PatchError {
         /// The names of the images that have patches.
         known: String,
     },
-    /// A patch has no hunks for the image, and its signature has no place there.
-    #[error(
-        "the patch `{id}` has no hunks for this image, and finds no place in it by signature: {why}. The image is \
-         {image}"
-    )]
-    NotLocated {
-        /// The patch.
-        id: String,
-        /// The image: its name, or version and digest.
-        image: String,
-        /// What was found.
-        why: NotLocated,
-    },
-    /// The image has a known version and other bytes than the known image.
-    #[error("the image is unknown, although its version {version} is known: SHA-256 {sha256}")]
-    ModifiedImage {
-        /// The digest.
-        sha256: Sha256Digest,
-        /// The version.
-        version: FirmwareVersion,
-    },
-    /// The image without the patches that are in it by signature is unknown, and no receipt names it.
-    #[error("without the patches the image is unknown, and no receipt names it: version {version}, SHA-256 {sha256}")]
-    UnknownOriginal {
-        /// The digest of the image without the patches.
-        sha256: Sha256Digest,
-        /// Its version.
-        version: FirmwareVersion,
-    },
     /// The image is already patched.
     #[error("the image is already patched: it is {base} with {patches}")]
     AlreadyPatched {
@@ -184,9 +154,6 @@ asm2464::coded!(PatchError {
     UnknownImage => BadInput "asmpatch::patch::unknown_image",
     AlreadyPatched => BadInput "asmpatch::patch::already_patched",
     NotForImage => BadInput "asmpatch::patch::not_for_image",
-    NotLocated => BadInput "asmpatch::patch::not_located",
-    ModifiedImage => BadInput "asmpatch::patch::modified_image",
-    UnknownOriginal => BadInput "asmpatch::patch::unknown_original",
     Mismatch => BadInput "asmpatch::patch::mismatch",
     PastEnd => BadInput "asmpatch::patch::past_end",
     NotPatched => BadInput "asmpatch::patch::not_patched",
@@ -228,8 +195,7 @@ impl<'a> PatchSet<'a> {
         base: &'a Image,
         digest: Sha256Digest,
     ) -> Result<Self, PatchError> {
-        let is_known = library.images().contains_key(&digest);
-        if !is_known && !patches.iter().any(|patch| patch.is_by_signature(&digest)) {
+        if !library.images().contains_key(&digest) {
             return Err(PatchError::not_a_base(library, base, digest));
         }
         if let Some(error) = PatchError::patched_already(library, base, digest) {
@@ -257,18 +223,9 @@ impl<'a> PatchSet<'a> {
                 });
             }
         }
-        let mut hunks: Vec<(&'a Patch, Hunk)> = Vec::new();
-        for patch in &patches {
-            let changes = patch.changes(&digest, base).map_err(|why| {
-                let image = library.image_words(&digest, base.version());
-                PatchError::NotLocated { id: id(patch), image, why }
-            })?;
-            hunks.extend(changes.into_iter().map(|hunk| (*patch, hunk)));
-        }
-        if !is_known && library.knows_version(base.version()) {
-            return Err(PatchError::ModifiedImage { sha256: digest, version: base.version() });
-        }
-        let mut ascending: Vec<&(&Patch, Hunk)> = hunks.iter().collect();
+        let hunks: Vec<(&'a Patch, &'a Hunk)> =
+            patches.iter().flat_map(|patch| patch.hunks(&digest).iter().map(|hunk| (*patch, hunk))).collect();
+        let mut ascending = hunks.clone();
         ascending.sort_by_key(|(_, hunk)| hunk.range().start);
         for pair in ascending.windows(2) {
             let ((first, lower), (second, higher)) = (pair[0], pair[1]);
@@ -289,16 +246,6 @@ impl<'a> PatchSet<'a> {
 
     /// Every hunk with its patch.
     pub fn hunks(&self) -> impl Iterator<Item = (&Patch, &Hunk)> {
-        self.hunks.iter().map(|(patch, hunk)| (*patch, hunk))
-    }
-
-    /// The hunks of those patches that found their place by signature. What they do is to be proven.
-    pub fn located(&self) -> impl Iterator<Item = (&Patch, &Hunk)> {
-        self.hunks().filter(|(patch, _)| patch.is_by_signature(&self.digest))
-    }
-
-    /// The hunks of one of its patches.
-    pub(super) fn changes(&self, patch: &Patch) -> Vec<Hunk> {
-        self.hunks().filter(|(of, _)| of.id == patch.id).map(|(_, hunk)| hunk.clone()).collect()
+        self.hunks.iter().copied()
     }
 }

@@ -105,7 +105,7 @@ class Verify(ActionTest):
         self.assertEqual(done.output["ok"], "true")
         report = json.loads(Path(done.output["report"]).read_text())
         self.assertEqual([entry["file"] for entry in report], ["patched.bin", "stock.bin"])
-        schema = json.loads((ROOT / "schemas/verify.v3.json").read_text())
+        schema = json.loads((ROOT / "schemas/verify.v4.json").read_text())
         Draft202012Validator(schema).validate(report)
 
     def test_a_damaged_image_is_annotated_and_the_others_are_verified_still(self) -> None:

@@ -31,4 +31,3 @@ mod vendor_early_ends;
 mod vendor_firmware;
 mod vendor_patch;
 mod vendor_read16;
-mod vendor_signature;

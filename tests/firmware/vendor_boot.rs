@@ -2,13 +2,11 @@
 //! fail.
 
 use asm2464::TransportKind;
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
-use asmpatch::patch::{PatchSet, Selection};
 
-use crate::chip_images::{powered_on, with};
+use crate::chip_images::{patched_231204, powered_on, with};
 
 fn image(variable: &str) -> Image {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
@@ -40,13 +38,12 @@ fn every_image_boots_and_enumerates_on_a_newer_part() {
     }
 }
 
-fn effects(image: &Image, effects: Effects<'_>) -> BootReport {
+fn effects(image: &Image, effects: Effects) -> BootReport {
     boot::check_effects(image, effects, &ProofBudget::default()).unwrap()
 }
 
-const STATUS: Effects<'static> =
-    Effects { answers_writes: true, e4_length_16: false, read16_sram: false, initialisation: None };
-const ALL: Effects<'static> = Effects { e4_length_16: true, read16_sram: true, ..STATUS };
+const STATUS: Effects = Effects { answers_writes: true, e4_length_16: false, read16_sram: false };
+const ALL: Effects = Effects { e4_length_16: true, read16_sram: true, ..STATUS };
 
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
@@ -62,11 +59,7 @@ fn the_vendors_image_shows_the_effects_of_the_patches_in_it() {
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patched_231204_answers_writes_after_its_own_initialisation() {
     let stock = image("ASMPATCH_VENDOR_231204_IMAGE");
-    let library = asmpatch::embedded::patches().unwrap();
-    let digest = Sha256Digest::of(&stock.to_file());
-    let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
-    let patched = set.apply().unwrap().image;
-    let report = effects(&patched, STATUS);
+    let report = effects(&patched_231204(), STATUS);
     assert!(report.passes(), "{report:#?}");
     let (check, _) = effects(&stock, STATUS).failure().map(|(check, fault)| (check.what, fault.clone())).unwrap();
     assert_eq!(check, "answers WRITE(16) without an SSD", "without the patch it does not");

@@ -51,7 +51,7 @@ fn unpatching_gives_the_vendors_image_back() {
     let patched = patched(&file);
     let library = asmpatch::embedded::patches().unwrap();
     let image = Image::parse(&patched).unwrap();
-    let undone = unpatch(&library, &image, Sha256Digest::of(&patched), None).unwrap();
+    let undone = unpatch(&library, &image, Sha256Digest::of(&patched)).unwrap();
     assert_eq!(undone.original.to_file(), file);
     assert_eq!(undone.base.to_string(), STOCK_SHA256);
     let again = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&patched)).unwrap_err();

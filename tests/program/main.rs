@@ -17,7 +17,6 @@ mod hostile;
 #[cfg(unix)]
 mod journey;
 mod open_flash;
-mod other_versions;
 #[cfg(unix)]
 mod readme;
 mod soak;

@@ -35,20 +35,10 @@ fn write_images(folder: &Path) {
     write("checksum.bin", &broken(file.len() - 5));
     write("crc.bin", &broken(file.len() - 1));
     write("magic.bin", &broken(file.len() - 6));
-    // The practice image as one of a vendor's other line: an unknown version, and the status patch's code as in the
-    // vendor's images. Nothing reaches the bytes before the code's last two instructions.
+    // The practice image as another version of the vendor's.
     let mut unknown = image.clone();
     assert!(unknown.replace(BodyOffset(0x200), &[0x25, 0x07, 0x17, 0x84, 0x00, 0x00]));
-    assert!(unknown.replace(BodyOffset(0x2A05), &[0x80, 0x06, 0x12, 0x01, 0x02, 0x12, 0x03, 0x04]));
     write("unknown.bin", &unknown.to_file());
-    let code = unknown.body()[0x2A05..0x2A10].to_vec();
-    assert!(unknown.replace(BodyOffset(0x6000), &code));
-    write("two-places.bin", &unknown.to_file());
-    // The code is where it must be, and does nothing there: the write's last instructions are elsewhere.
-    assert!(unknown.replace(BodyOffset(0x6008), &[0x7F, 0x0A, 0x22, 0x00]));
-    assert!(unknown.replace(BodyOffset(0x6000), &[0; 8]));
-    assert!(unknown.replace(BodyOffset(0x29BE), &[0x02, 0x60, 0x08]));
-    write("elsewhere.bin", &unknown.to_file());
     let mut foreign = image;
     assert!(foreign.replace(BodyOffset(0x1_0000), &[0x77]));
     write("foreign.bin", &foreign.to_file());

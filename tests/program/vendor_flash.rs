@@ -58,3 +58,18 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     assert_eq!(stock[0]["after"]["usb_id"], "174C:2464");
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
 }
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
+fn patch_says_why_231204_has_no_patches() {
+    let vendor = std::env::var("ASMPATCH_VENDOR_231204_IMAGE").unwrap();
+    let vendor = std::fs::canonicalize(vendor).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let words = ["patch", vendor.to_str().unwrap(), "-o", "patched.bin"];
+    let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).args(words).current_dir(home.path()).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(told.contains("is made for 240417, practice, not for this image, which is 231204"), "{told}");
+    assert!(told.contains("no GPU runtime drives a version of the vendor's firmware other than 240417"), "{told}");
+}

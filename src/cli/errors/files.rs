@@ -158,40 +158,25 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "asmpatch can't tell which hunks apply; put them all under one [[images]]";
     "asmpatch::patch::instruction",
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
-    "asmpatch::patch::many_signatures",
-        "each is looked for in the whole image; a patch changes a few places, so make several patches of it";
     "asmpatch::patch::mismatch",
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
-    "asmpatch::patch::modified_image",
-        "the file was changed, or it is another build; `asmpatch download` fetches the known image. Nothing was written";
     "asmpatch::patch::none", "with `--no-defaults`, name at least one with `--patch ID`";
     "asmpatch::patch::not_for_image",
-        "leave it out, or patch an image that it is made for: `asmpatch download` fetches one";
-    "asmpatch::patch::not_located",
-        "a signature must be in the image exactly once, or the patch could change other code. This image needs a patch \
-         file of its own: docs/formats.md. Nothing was written";
+        "no GPU runtime drives a version of the vendor's firmware other than 240417, so no other has patches: flash \
+         240417 (`asmpatch download 240417`) or the open firmware (`asmpatch download ed4e39b`). For any other use, \
+         leave the patch out";
     "asmpatch::patch::not_patched", "there is nothing to undo: the file is the original already";
-    "asmpatch::patch::not_proven",
-        "the code at the signature may do something else in this image, or the chip model may not know enough of it. \
-         This image needs a patch file of its own: docs/formats.md. Nothing was written";
     "asmpatch::patch::overlap",
         "the image has room for only one of them; leave the other out, or write one patch that does both";
     "asmpatch::patch::past_end",
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
     "asmpatch::patch::requires", "one without the other is untested; add the other with `--patch ID`";
-    "asmpatch::patch::signature",
-        "a signature is code with the operands that differ between images left open, long enough to be in an image only \
-         once: docs/formats.md";
     "asmpatch::patch::unknown_id",
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image",
-        "other versions have other code at these addresses, so nothing was changed; `asmpatch download` fetches an \
-         image that has patches, and `--patch-dir` adds patches of your own";
-    "asmpatch::patch::unknown_original",
-        "only the receipt tells whether the result is the original: name it with `--receipt`. Nothing was written";
-    "asmpatch::patch::unproven_signature",
-        "asmpatch proves what a patch by signature does before it writes a file, and can prove only this effect; give \
-         the patch [[images]] with hunks instead";
+        "nothing was changed. No GPU runtime drives a version of the vendor's firmware other than 240417, so no other \
+         has patches: flash 240417 (`asmpatch download 240417`) or the open firmware (`asmpatch download ed4e39b`). \
+         `--patch-dir` adds patches of your own";
     "asmpatch::pcap::busy", "wait for the other command to end, or name another file";
     "asmpatch::pcap::file", "name a file in a folder that you may write to; a symbolic link is not followed";
     "asmpatch::pcap::not_a_capture", "name a new file, or an earlier capture, which is replaced";
@@ -237,8 +222,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the file was changed after it was written, or the receipt belongs to another file";
     "asmpatch::verify::unknown_base",
         "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
-         cache (`asmpatch download ID`) every differing byte is shown. An image patched by signature needs its receipt: \
-         `--receipt`. An image with patches of your own needs `--patch-dir`";
+         cache (`asmpatch download ID`) every differing byte is shown. An image with patches of your own needs `--patch-dir`";
     "asmpatch::verify::unknown_image", "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch",
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";

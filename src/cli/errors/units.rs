@@ -74,8 +74,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bridge::status", "wait a few seconds and run the command again";
     "asmpatch::bridge::unknown_variables",
         "nothing was written: asmpatch knows the addresses of these variables only in 240417 and 231204. This firmware \
-         may keep something else there, even if `asmpatch patch` found that it is initialised like 240417. `asmpatch \
-         bench --path e4-255` measures without the initialisation";
+         may keep something else there. `asmpatch bench --path e4-255` measures without the initialisation";
     "asmpatch::bridge::xdata_one_byte",
         "the running firmware takes E4's length as one byte; read at most 255 bytes a command, or patch it with \
          e4-length-16";

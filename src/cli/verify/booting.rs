@@ -1,15 +1,13 @@
 //! `asmpatch verify --boot`: what an image does from power-on, on the chip model.
 
-use crate::patch::{Effect, Library, NotProven, PatchSet, Verification, early_answer};
+use crate::patch::{Effect, Verification};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
-use asm2464::scsi::runtime::Variables;
 use asm2464_chip::chip::boot::{self, Check, Effects};
 use serde::Serialize;
 
 use crate::cli::context::Context;
-use crate::cli::interrupt;
 use crate::cli::{proof, table};
 
 // Without an image there are no checks.
@@ -44,25 +42,14 @@ impl Booting {
     ///
     /// # Errors
     /// Ctrl-C.
-    pub(super) fn of(
-        verification: &Verification<'_>,
-        library: &Library,
-        context: &Context,
-    ) -> Result<Self, Interrupted> {
+    pub(super) fn of(verification: &Verification<'_>, context: &Context) -> Result<Self, Interrupted> {
         let Some(image) = &verification.image else {
             return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
         let budget = proof::budget(context);
-        let (writes, failed) = match own_initialisation(verification, library, context) {
-            Ok(writes) => (writes, None),
-            Err(NotProven::Interrupted(interrupted)) => return Err(interrupted),
-            Err(why) => (None, Some(why)),
-        };
         let report = match effects(verification) {
-            Some(effects) if failed.is_none() => {
-                boot::check_effects(image, Effects { initialisation: writes.as_deref(), ..effects }, &budget)?
-            }
-            _ => boot::check_within(image, &budget)?,
+            Some(effects) => boot::check_effects(image, effects, &budget)?,
+            None => boot::check_within(image, &budget)?,
         };
         let check = |check: &Check| BootCheck {
             transport: check.wire,
@@ -71,19 +58,7 @@ impl Booting {
             found: found(check),
             instructions: check.instructions,
         };
-        let mut booting =
-            Self { ok: report.passes(), state: report.state(), checks: report.checks.iter().map(check).collect() };
-        if let Some(why) = failed {
-            booting.ok = false;
-            booting.checks.push(BootCheck {
-                transport: TransportKind::Uas,
-                what: "answers WRITE(16) without an SSD",
-                ok: false,
-                found: why.to_string(),
-                instructions: report.checks.last().map_or(0, |check| check.instructions),
-            });
-        }
-        Ok(booting)
+        Ok(Self { ok: report.passes(), state: report.state(), checks: report.checks.iter().map(check).collect() })
     }
 
     pub(super) fn print(&self) {
@@ -107,37 +82,13 @@ impl Booting {
 }
 
 /// What the patches in a known image are for; `None` for any other image.
-fn effects(verification: &Verification<'_>) -> Option<Effects<'static>> {
+fn effects(verification: &Verification<'_>) -> Option<Effects> {
     let has = |effect: Effect| verification.effects().any(|found| found == effect);
     verification.base.map(|_| Effects {
         answers_writes: has(Effect::AnswersWrites),
         e4_length_16: has(Effect::LongE4),
         read16_sram: has(Effect::ReadsSram),
-        initialisation: None,
     })
-}
-
-/// What makes an image of a version whose variables nobody knows take a WRITE(16): its patch found its place by signature,
-/// and the proof of its effect finds the variables too. `None` for any other image.
-fn own_initialisation(
-    verification: &Verification<'_>,
-    library: &Library,
-    context: &Context,
-) -> Result<Option<Vec<(u16, u8)>>, NotProven> {
-    let (Some(image), Some(original), Some(base)) = (&verification.image, &verification.original, verification.base)
-    else {
-        return Ok(None);
-    };
-    if Variables::of(image.version()).is_some() {
-        return Ok(None);
-    }
-    // Patches that don't go together are a finding of the verification already.
-    let Ok(set) = PatchSet::of(library, verification.patches.clone(), original, base) else { return Ok(None) };
-    let Some((_, hunk)) = set.located().find(|(patch, _)| patch.effects.contains(&Effect::AnswersWrites)) else {
-        return Ok(None);
-    };
-    let proof = early_answer(original, image, hunk, || proof::budget(context), interrupt::install())?;
-    Ok(Some(proof.readiness.writes()))
 }
 
 fn found(check: &Check) -> String {

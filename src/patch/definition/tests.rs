@@ -47,7 +47,7 @@ fn a_patch_file_is_read_whole() {
 fn the_digest_covers_the_changes_and_not_their_description() {
     let digest = |text: &str| {
         let patch = Patch::parse("sample.toml", text).unwrap();
-        patch.digest(patch.hunks(&patch.images[0].sha256))
+        patch.digest(&patch.images[0].sha256)
     };
     assert_eq!(digest(SAMPLE), digest(&SAMPLE.replace("Made up.", "Rumour.").replace("c:0x2A0E", "file:0x2A12")));
     for (from, to) in [("\"05\"", "\"06\""), ("\"0a\"", "\"0b\""), ("0xADD1", "0xADD2"), ("2A0E", "2A0D")] {
@@ -87,17 +87,6 @@ fn everything_that_is_wrong_has_its_own_message() {
     let section = SAMPLE.split_once("[config]").unwrap().0;
     let twice = format!("{section}{}", &section[head.len()..]);
     assert!(matches!(Patch::parse("x", &twice), Err(DefinitionError::ImageTwice { .. })));
-}
-
-#[test]
-fn a_patch_has_at_most_64_signatures() {
-    let head = SAMPLE.split("[[images]]").next().unwrap();
-    let signature = "[[signatures]]\nbank = 'c'\ncode = '010203040506'\nnew = '010203040507'\n";
-    let parse =
-        |count| Patch::parse("x", &format!("{head}\neffects = ['answers-writes']\n{}", signature.repeat(count)));
-    assert_eq!(parse(64).unwrap().signatures.len(), 64);
-    let error = parse(65).unwrap_err();
-    assert_eq!(error.to_string(), "x: patch `sample` has 65 signatures, expected at most 64");
 }
 
 proptest::proptest! {

@@ -107,12 +107,12 @@ pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, I
 ///
 /// # Errors
 /// Ctrl-C.
-pub fn check_effects(image: &Image, effects: Effects<'_>, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
+pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
     let report = checked(image, FlashDefects::default(), Some(effects), budget);
     budget.check().map(|()| report)
 }
 
-fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects<'_>>, budget: &ProofBudget) -> BootReport {
+fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budget: &ProofBudget) -> BootReport {
     let mut report = BootReport { enumerated: None, checks: Vec::new() };
     let Some(mut unit) = BootedUnit::boot(image, TransportKind::BulkOnly, defects, budget, &mut report.checks) else {
         return report;
@@ -216,7 +216,7 @@ impl<'a> BootedUnit<'a> {
         }
     }
 
-    fn vendor_firmware(&mut self, effects: Option<Effects<'_>>) -> Result<(), Failed> {
+    fn vendor_firmware(&mut self, effects: Option<Effects>) -> Result<(), Failed> {
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note(
             "answers INQUIRY",

@@ -9,16 +9,13 @@ use crate::chip::driver::{Data, Ending};
 
 /// What the patches in an image are for, and it must show.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Effects<'a> {
+pub struct Effects {
     /// Over UAS, a write that nothing behind the bridge completes is answered at once.
     pub answers_writes: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
     pub e4_length_16: bool,
     /// READ(16) returns the SRAM once a GPU runtime has initialised the bridge.
     pub read16_sram: bool,
-    /// What makes the firmware take a WRITE(16) without a device behind the bridge: XDATA addresses and values. `None` for a
-    /// GPU runtime's initialisation, at the variables of the image's version.
-    pub initialisation: Option<&'a [(u16, u8)]>,
 }
 
 /// The window to the SRAM.
@@ -28,7 +25,7 @@ const OTHER_PAGE: XdataAddress = XdataAddress { page: XdataPage::Other, addr: 0x
 
 impl BootedUnit<'_> {
     /// Checks what a GPU runtime does with a unit that has just been enumerated.
-    pub(super) fn effects(&mut self, effects: Effects<'_>) -> Result<(), Failed> {
+    pub(super) fn effects(&mut self, effects: Effects) -> Result<(), Failed> {
         // 240417 brings up PCIe with its first command.
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
         self.note("answers INQUIRY after the restart", inquiry.map(|_| String::new()))?;
@@ -60,7 +57,7 @@ impl BootedUnit<'_> {
         if effects.read16_sram || answers_writes {
             // Of an unknown version a runtime knows no more than 240417's addresses.
             let of_version = Variables::of(self.image.version()).map_or(INITIALISATION, Variables::initialisation);
-            let outcome = self.initialise(effects.initialisation.unwrap_or(&of_version));
+            let outcome = self.initialise(&of_version);
             self.note("takes what a GPU runtime begins with (E5)", outcome)?;
         }
         if effects.read16_sram {
@@ -117,7 +114,7 @@ mod tests {
     use crate::chip::ProofBudget;
     use crate::practice;
 
-    fn checked(effects: Effects<'_>) -> BootReport {
+    fn checked(effects: Effects) -> BootReport {
         check_effects(&practice::image(), effects, &ProofBudget::default()).unwrap()
     }
 

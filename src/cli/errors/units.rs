@@ -135,14 +135,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
          the error does: `asmpatch ... --unchecked-disk=DISK`";
-    "asmpatch::doctor::hangs", Device,
-        "only a power cycle helps: take the cable out, switch the supply off for ten seconds and on, wait five \
-         seconds, put the cable in last. Nothing was written to its flash. The report has the results so far";
-    "asmpatch::doctor::no_experiments", Refused,
-        "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
-         the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
-    "asmpatch::doctor::not_asked", Refused,
-        "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
     "asmpatch::flash::all_or_none", Refused, "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"

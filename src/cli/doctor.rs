@@ -117,11 +117,10 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
     let info = unit::of_port(&mut *port)?;
     // The record of a report answers what it was made by, and nothing else.
-    let made_by = match &args.port.device {
+    let options = match &args.port.device {
         Some(Selector::Replay(file)) => record::made_by(file)?,
-        _ => None,
+        _ => DoctorOptions { write: args.write, compare: args.report.is_some() },
     };
-    let options = made_by.unwrap_or(DoctorOptions { write: args.write, compare: args.report.is_some() });
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let gpus = crate::embedded::gpus()?;

@@ -228,11 +228,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          such a flash";
     "asmpatch::registers::unprotected", Device,
         "the new firmware works without the protection; only a write that goes astray could harm it";
-    "asmpatch::replay::capture", BadInput,
-        "name a capture that `--pcap` made of one unit, from the start of the command on; Wireshark shows any other";
     "asmpatch::replay::event", BadInput, "the file was changed after it was written; use another copy of it";
     "asmpatch::replay::file" | "asmpatch::replay::not_a_record", BadInput,
-        "name a file that `asmpatch doctor --report FILE` or `--pcap FILE` wrote";
+        "name a file that `asmpatch doctor --report FILE` wrote";
     "asmpatch::replay::no_image", BadInput,
         "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
          `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
@@ -240,7 +238,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::replay::not_recorded", BadInput,
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
          a report's `tool` names it. docs/records.md says what a difference can mean";
-    "asmpatch::replay::too_large", BadInput, "no examination is that long; record a shorter command";
+    "asmpatch::replay::too_large", BadInput, "no examination is that long; ask for another report";
     "asmpatch::replay::unopened", Device, "the report's `opened` has the code; docs/errors.md says what helps";
     "asmpatch::reset::boot_loader", Device,
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \

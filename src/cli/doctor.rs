@@ -1,7 +1,6 @@
 //! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
 pub(super) mod diagnose;
-mod experiments;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -9,7 +8,7 @@ mod tests;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::doctor::{DoctorOptions, DoctorReport, Finding, FlashPart, Wanted, examine};
+use crate::doctor::{DoctorOptions, DoctorReport, FlashPart, Wanted, examine};
 use crate::failure::AnyFailure;
 use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
@@ -41,7 +40,7 @@ use crate::cli::interrupt;
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --experiments --report unit.json\n  asmpatch doctor --device replay:unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device replay:unit.json"
 )]
 pub struct Args {
     /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM, and
@@ -58,16 +57,6 @@ pub struct Args {
     /// Replace FILE if it exists.
     #[arg(long, requires = "report")]
     force: bool,
-
-    /// Also run experiments on the SRAM's DMA, to learn what only silicon can tell. They need the vendor's patched
-    /// firmware, a SuperSpeed link, and no SSD behind the bridge. Each says what it tests and what could happen, up to a
-    /// hang until the power goes, and asks first. The unit is restarted afterwards.
-    #[arg(long)]
-    experiments: bool,
-
-    /// Run the experiments without asking.
-    #[arg(long, requires = "experiments")]
-    yes: bool,
 
     /// Look for this device behind the bridge, in place of a GPU that tinygrad drives: an accelerator, or a GPU for a
     /// runtime of your own. Its PCI IDs are in hexadecimal, as in 1e60:2864.
@@ -99,9 +88,6 @@ pub(super) struct DoctorJson<'a> {
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recovery: &'a [Action],
-    /// What --experiments showed.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    experiments: &'a [Finding],
     /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are none,
     /// and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -112,7 +98,7 @@ pub(super) struct DoctorJson<'a> {
 }
 
 impl print::Document for DoctorJson<'_> {
-    const VERSION: u32 = 2;
+    const VERSION: u32 = 3;
 }
 
 /// Runs the subcommand.
@@ -125,20 +111,16 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
     }
-    if args.experiments {
-        experiments::refuse_unasked(args)?;
-    }
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let recording = args.port.pcap.start()?;
     let recorder = Recorder::default();
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
     let info = unit::of_port(&mut *port)?;
     // The record of a report answers what it was made by, and nothing else.
-    let made_by = match &args.port.device {
+    let options = match &args.port.device {
         Some(Selector::Replay(file)) => record::made_by(file)?,
-        _ => None,
+        _ => DoctorOptions { write: args.write, compare: args.report.is_some() },
     };
-    let options = made_by.unwrap_or(DoctorOptions { write: args.write, compare: args.report.is_some() });
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let gpus = crate::embedded::gpus()?;
@@ -152,30 +134,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         show(&seen.unit, &diagnosis);
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
-    let (findings, trouble) = if args.experiments {
-        experiments::run(args, &seen, recording.capture(), interrupt)?
-    } else {
-        (Vec::new(), Ok(()))
-    };
     if args.json {
         let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
         let part_revision = seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied());
         let flash_part = seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied());
-        let (recovery, experiments) = (&*recovery, &*findings);
+        let recovery = &*recovery;
         let (tunnelled, tunnelled_docks) = (&*tunnels.devices, &*tunnels.docks);
-        print::json(&DoctorJson {
-            unit,
-            diagnosis,
-            part_revision,
-            flash_part,
-            recovery,
-            experiments,
-            tunnelled,
-            tunnelled_docks,
-        });
-    } else {
-        experiments::show(&findings);
+        print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, tunnelled, tunnelled_docks });
     }
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
@@ -183,7 +149,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         let serial = seen.unit.serial.as_deref();
         let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, options.write, &library);
         let record = recorder.openings().map(of);
-        let report = DoctorReport::new(&seen, diagnosis.verdicts(), &findings, kernel.as_deref(), record);
+        let report = DoctorReport::new(&seen, diagnosis.verdicts(), kernel.as_deref(), record);
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
@@ -192,7 +158,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             );
         }
     }
-    trouble?;
     Ok(exit)
 }
 

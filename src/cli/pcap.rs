@@ -7,8 +7,8 @@ use asm2464_dock::pcap::{Capture, CaptureError};
 /// The option that says where USB traffic is recorded.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PcapArgs {
-    /// Record the unit's USB traffic into this file (pcapng, for Wireshark and `--device replay:FILE`). The
-    /// file has everything that moves: serial number, firmware, data. Replaces an earlier capture, and no other file.
+    /// Record the unit's USB traffic into this file (pcapng, for Wireshark). The file has everything that moves: serial
+    /// number, firmware, data. Replaces an earlier capture, and no other file.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
 }

@@ -1,11 +1,9 @@
 //! Examination of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
 //!
 //! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's
-//! answers to the same questions. [`Experiment`]s run only if an owner asks for them: they write, and may hang the
-//! unit.
+//! answers to the same questions.
 
 mod examine;
-mod experiments;
 mod findings;
 mod host;
 mod problem;
@@ -14,7 +12,6 @@ mod report;
 
 pub(crate) use examine::answers;
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
-pub use experiments::{Answer, Experiment, Finding};
 pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
 pub use problem::Problem;

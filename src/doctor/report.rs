@@ -11,14 +11,13 @@ use asm2464_host::pcie::{Link, Survey};
 use serde::Serialize;
 
 use super::examine::{Examination, FlashPart, PipeState, Timing};
-use super::experiments::Finding;
 use super::problem::Problem;
 use super::questions::Exchange;
 use crate::flash::identity::is_nobodys;
 use crate::record::ReportedRecord;
 
 /// Version of the report's format.
-pub const SCHEMA: u32 = 5;
+pub const SCHEMA: u32 = 6;
 /// The oldest format with a record. What a replay needs is the same in all since.
 pub const FIRST_WITH_RECORD: u32 = 4;
 /// Digits of a hashed serial number.
@@ -61,9 +60,6 @@ pub struct DoctorReport<'a, V> {
     timings: &'a [Timing],
     bench_problem: Option<ErrorCode<'a>>,
     answers: &'a [Exchange],
-    /// Results of `--experiments`.
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    experiments: &'a [Finding],
     diagnosis: V,
     /// The requests and answers of the examination, which `--device replay:FILE` answers with. Nothing if they are more
     /// than a record may have.
@@ -105,15 +101,8 @@ pub fn hashed(serial: &str) -> String {
 }
 
 impl<'a, V: Serialize> DoctorReport<'a, V> {
-    /// Builds the report of an examination, with its record, and of experiments. `kernel` is the system's version, if it is
-    /// known.
-    pub fn new(
-        seen: &'a Examination,
-        verdicts: V,
-        experiments: &'a [Finding],
-        kernel: Option<&str>,
-        record: Option<ReportedRecord>,
-    ) -> Self {
+    /// Builds the report of an examination, with its record. `kernel` is the system's version, if it is known.
+    pub fn new(seen: &'a Examination, verdicts: V, kernel: Option<&str>, record: Option<ReportedRecord>) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
         let unit = &seen.unit;
@@ -159,7 +148,6 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             timings: &seen.timings,
             bench_problem: seen.bench_failure.as_ref().map(ErrorCode::from),
             answers: &seen.exchanges,
-            experiments,
             diagnosis: verdicts,
             record,
         }

@@ -1,7 +1,7 @@
-//! Records of units, in files: a doctor's report, which has one, or a capture.
+//! Records of units, in doctor's reports.
 //!
-//! [`ReportedRecord`] is what a report carries: a record without what is private. [`load`] makes a record of either file
-//! that a [`ReplayPort`](asm2464_dock::record::ReplayPort) answers from.
+//! [`ReportedRecord`] is what a report carries: a record without what is private. [`load`] makes of it the record that a
+//! [`ReplayPort`](asm2464_dock::record::ReplayPort) answers from.
 
 mod redact;
 #[cfg(test)]
@@ -15,7 +15,6 @@ use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, P
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::files::file;
-use asm2464_dock::pcap::pcapng;
 use asm2464_dock::record::{Opening, Record, RecordError};
 use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
 use serde::{Deserialize, Serialize};
@@ -42,8 +41,8 @@ pub enum RecordFileError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is neither a report nor a capture.
-    #[error("{} is neither a doctor's report nor a capture: {why}", path.display())]
+    /// It is not a report.
+    #[error("{} is not a doctor's report: {why}", path.display())]
     NotARecord {
         /// The file.
         path: PathBuf,
@@ -169,17 +168,13 @@ impl ReportedRecord {
     }
 }
 
-/// What the examination did that a report's record was made by; `None` for a capture, which may be of any command.
+/// What the examination did that a report's record was made by.
 ///
 /// # Errors
 /// As for [`load`].
-pub fn made_by(path: &Path) -> Result<Option<DoctorOptions>, RecordFileError> {
-    let bytes = read(path)?;
-    if bytes.starts_with(&pcapng::MAGIC) {
-        return Ok(None);
-    }
-    let (_, record) = parsed(path, &bytes)?;
-    Ok(Some(DoctorOptions { write: record.write, compare: true }))
+pub fn made_by(path: &Path) -> Result<DoctorOptions, RecordFileError> {
+    let (_, record) = parsed(path, &read(path)?)?;
+    Ok(DoctorOptions { write: record.write, compare: true })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, RecordFileError> {
@@ -187,18 +182,13 @@ fn read(path: &Path) -> Result<Vec<u8>, RecordFileError> {
         .map_err(|source| RecordFileError::Io { path: path.to_owned(), source })
 }
 
-/// Reads a record from a report or a capture. Looks for an image that a report leaves out beside it, as `SHA256.bin`; the
+/// Reads a record from a report. Looks for an image that a report leaves out beside it, as `SHA256.bin`; the
 /// practice images need no file.
 ///
 /// # Errors
 /// [`RecordFileError`].
 pub fn load(path: &Path) -> Result<Record, RecordFileError> {
-    let bytes = read(path)?;
-    if bytes.starts_with(&pcapng::MAGIC) {
-        return Record::of_capture(path, &bytes)
-            .map_err(|source| RecordFileError::Record { path: path.to_owned(), source });
-    }
-    of_report(path, &bytes, &|sha256| beside(path, sha256))
+    of_report(path, &read(path)?, &|sha256| beside(path, sha256))
 }
 
 /// Reads the record of a report. `image` finds an image file by its digest.

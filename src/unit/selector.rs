@@ -17,7 +17,7 @@ pub enum Selector {
     /// `virtual:DIR`, or `virtual` for the one in the user's data folder.
     #[display("virtual{}", _0.as_ref().map(|dir| format!(":{}", dir.display())).unwrap_or_default())]
     Virtual(Option<PathBuf>),
-    /// `replay:FILE`: a doctor's report, or a capture.
+    /// `replay:FILE`: a doctor's report.
     #[display("replay:{}", _0.display())]
     Replay(PathBuf),
 }

@@ -30,4 +30,4 @@ macro_rules! corpora {
     };
 }
 
-corpora! { csw information_unit sense inquiry config_block image chip symbols record capture #[cfg(unix)] usbredir }
+corpora! { csw information_unit sense inquiry config_block image chip symbols record #[cfg(unix)] usbredir }

@@ -132,51 +132,6 @@ fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none
     assert_model_agrees(&report);
 }
 
-/// The chip model's answers. Nobody has confirmed them on silicon.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn experiments_are_run_one_by_one_and_stand_in_the_report() {
-    let home = tempfile::tempdir().unwrap();
-    let vendor = image("ASMPATCH_VENDOR_IMAGE");
-    asmpatch(home.path(), &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
-    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
-    let words = ["doctor", "--device", "virtual:unit", "--json", "--experiments", "--yes", "--report", "report.json"];
-    let output = run(home.path(), &words);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let page = schemas::parse(&words, &output.stdout);
-    let report: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(home.path().join("report.json")).unwrap()).unwrap();
-    schemas::check_document("doctor-report", &report).unwrap();
-    assert_eq!(page["experiments"], report["experiments"]);
-    let findings = report["experiments"].as_array().unwrap();
-    let answers =
-        findings.iter().map(|finding| (finding["experiment"].as_str().unwrap(), finding["answer"].as_str().unwrap()));
-    let answers: Vec<_> = answers.collect();
-    let expected = [
-        ("slots-after-write", "yes"),
-        ("window-pages", "yes"),
-        ("dma-alone", "no"),
-        ("dma-cpu-entry", "no"),
-        ("dma-tlp-entry", "no"),
-    ];
-    assert_eq!(answers[..5], expected, "{report:#}");
-    assert_eq!(answers[5].0, "dma-drain");
-    assert_eq!(said.matches("risk").count(), 6, "{said}");
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn stock_firmware_is_sent_no_experiment() {
-    let home = tempfile::tempdir().unwrap();
-    let vendor = image("ASMPATCH_VENDOR_IMAGE");
-    asmpatch(home.path(), &["flash", vendor.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
-    let output = run(home.path(), &["doctor", "--device", "virtual:unit", "--experiments", "--yes"]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.code() == Some(5) && said.contains("asmpatch::doctor::no_experiments"), "{said}");
-    assert!(!said.contains("experiment 1"), "{said}");
-}
-
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_power() {

@@ -64,13 +64,14 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
     cat tree
     grep -q '1002:744c' tree
     status=0
-    "$asmpatch" doctor --device "$(port_path 5)" --pcap doctor.pcapng >page || status=$?
+    "$asmpatch" doctor --device "$(port_path 5)" --report doctor-$image.json >page || status=$?
     cat page
     if [ "$image" = open ]; then [ "$status" = 0 ]; else [ "$status" = 1 ] && grep -q 'looks for ADD1:0001' page; fi
     unplug 5
-    # A capture of a real unit is a unit too.
+    # The report of a real unit is a unit too, with the image that it leaves out beside it.
+    cp "$images/${image/patched/stock}.bin" "$(sha256sum "$images/${image/patched/stock}.bin" | cut -d' ' -f1).bin"
     again=0
-    "$asmpatch" doctor --device replay:doctor.pcapng >again || again=$?
+    "$asmpatch" doctor --device "replay:doctor-$image.json" >again || again=$?
     cat again
     [ "$again" = "$status" ]
     grep -q '1002:744c' again

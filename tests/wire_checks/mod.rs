@@ -128,13 +128,6 @@ pub fn usbredir(data: &[u8]) {
     }
 }
 
-/// Reads a capture as a record, and asks the unit that it makes.
-pub fn capture(data: &[u8]) {
-    if let Ok(record) = Record::of_capture("record", data) {
-        ask(record);
-    }
-}
-
 /// Reads lines as the events of a record, and asks the unit that they make.
 ///
 /// # Panics

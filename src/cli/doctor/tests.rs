@@ -398,7 +398,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
 }
 
 fn report(seen: &Examination) -> String {
-    DoctorReport::new(seen, diagnose(seen).verdicts(), &[], Some("6.1-jane-obrien"), None).to_json()
+    DoctorReport::new(seen, diagnose(seen).verdicts(), Some("6.1-jane-obrien"), None).to_json()
 }
 
 #[test]

@@ -130,14 +130,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
          asmpatch on the host, or give the container the node. If you know that nothing uses the disk, name it as \
          the error does: " [" --unchecked-disk=DISK"];
-    "asmpatch::doctor::hangs",
-        "only a power cycle helps: " ReplugWithSupply
-        ". Nothing was written to its flash. The report has the results so far";
-    "asmpatch::doctor::no_experiments",
-        "the experiments need the vendor's firmware with the patch status-0x2a12, a SuperSpeed link, and no SSD behind \
-         the bridge; after a GPU runtime, `asmpatch reset` first. Nothing was written";
-    "asmpatch::doctor::not_asked",
-        "add `--yes` to run the experiments without a question. Nothing was sent to the unit";
     "asmpatch::flash::all_or_none", "leave out `--all-or-none` to write the other units. Nothing was written";
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
@@ -229,11 +221,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          such a flash";
     "asmpatch::registers::unprotected",
         "the new firmware works without the protection; only a write that goes astray could harm it";
-    "asmpatch::replay::capture",
-        "name a capture that `--pcap` made of one unit, from the start of the command on; Wireshark shows any other";
     "asmpatch::replay::event", "the file was changed after it was written; use another copy of it";
     "asmpatch::replay::file" | "asmpatch::replay::not_a_record",
-        "name a file that `asmpatch doctor --report FILE` or `--pcap FILE` wrote";
+        "name a file that `asmpatch doctor --report FILE` wrote";
     "asmpatch::replay::no_image",
         "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
          `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
@@ -241,7 +231,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::replay::not_recorded",
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
          a report's `tool` names it. docs/records.md says what a difference can mean";
-    "asmpatch::replay::too_large", "no examination is that long; record a shorter command";
+    "asmpatch::replay::too_large", "no examination is that long; ask for another report";
     "asmpatch::replay::unopened", "the report's `opened` has the code; docs/errors.md says what helps";
     "asmpatch::reset::boot_loader",
         "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \

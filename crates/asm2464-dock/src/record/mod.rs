@@ -1,12 +1,10 @@
 //! A record of what a unit was asked and answered, and a unit that answers from it.
 //!
-//! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual; [`Record::of_capture`] reads one from a pcapng
-//! file. A [`ReplayPort`] is a unit that compares each request with the record's next one on the same pipe, and gives
-//! the record's answer. Requests that only ask may come more or less often than recorded. Any other request that is
-//! not in the record is an error.
+//! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual. A [`ReplayPort`] is a unit that compares each
+//! request with the record's next one on the same pipe, and gives the record's answer. Requests that only ask may come
+//! more or less often than recorded. Any other request that is not in the record is an error.
 
 mod asked;
-mod capture;
 mod event;
 mod poll;
 mod port;
@@ -56,16 +54,12 @@ pub enum RecordError {
     /// An event is not written as one.
     #[error("{0:?} is no event")]
     Syntax(String),
-    /// The file is no capture that a unit can be read from.
-    #[error("{0}")]
-    Capture(&'static str),
 }
 
 asm2464::coded!(RecordError {
     TooLarge => BadInput "asm2464::replay::too_large",
     Event => BadInput "asm2464::replay::event",
     Syntax => BadInput "asm2464::replay::event",
-    Capture => BadInput "asm2464::replay::capture",
 });
 
 /// What went over the wire from one opening of the unit on.

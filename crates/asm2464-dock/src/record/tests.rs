@@ -8,18 +8,11 @@ use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 use proptest::prelude::*;
 
 use super::*;
-use crate::pcap::Capture;
 use crate::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 
 fn port(scenario: &str, image: &asm2464::firmware::Image) -> VirtualPort {
     let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"record", Some(&image.to_file()));
     VirtualPort::new("u", unit.unwrap())
-}
-
-/// Does this work with a virtual unit. Returns its record in memory, and the one of its capture.
-fn recorded(port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> [Record; 2] {
-    let (record, capture) = watched(port, work);
-    [record, Record::of_capture("u", &capture).unwrap()]
 }
 
 /// What a record says of this unit.
@@ -29,29 +22,18 @@ fn replayed(port: &VirtualPort) -> UnitInfo {
 
 /// The record of a unit that nothing is asked.
 fn silent() -> Record {
-    watched(port("", &practice::image()), |_| {}).0
+    recorded(port("", &practice::image()), |_| {})
 }
 
-/// Does this work with a virtual unit. Returns its record in memory, and its capture.
-fn watched(mut port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> (Record, Vec<u8>) {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("usb.pcapng");
-    let capture = Capture::create(&path).unwrap();
+/// Does this work with a virtual unit. Returns its record.
+fn recorded(mut port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> Record {
     let recorder = Recorder::default();
     let mut watch = Watch::default();
     watch.add(recorder.clone());
-    watch.add(capture.bus());
     port.watch(watch);
     let (unit, descriptors) = (replayed(&port), port.descriptors().unwrap());
     work(&mut port);
-    capture.finish();
-    (Record::checked(unit, descriptors, recorder.openings().unwrap()).unwrap(), std::fs::read(&path).unwrap())
-}
-
-/// Checks that both say the same of the unit. A capture leaves out the alternate settings that are not in use.
-fn assert_same([memory, capture]: &[Record; 2], scenario: &str) {
-    assert_eq!(memory.openings(), capture.openings(), "{scenario}");
-    assert_eq!(memory.unit(), capture.unit(), "{scenario}");
+    Record::checked(unit, descriptors, recorder.openings().unwrap()).unwrap()
 }
 
 /// What a host of the vendor's firmware asks.
@@ -75,31 +57,25 @@ fn ask_open(port: &mut dyn Port) -> String {
 }
 
 #[test]
-fn a_record_and_a_capture_answer_as_the_unit_did_whatever_goes_wrong_on_the_wire() {
+fn a_record_answers_as_the_unit_did_whatever_goes_wrong_on_the_wire() {
     let fault = |kind: &str| format!("[[fault]]\nkind = '{kind}'\nopcode = 0x12\n");
     let kinds = ["stall", "stall-status", "short-data", "bad-tag", "phase-error", "timeout", "disconnect"];
     let scenarios =
         kinds.map(fault).into_iter().chain(["", "bulk-hangs = true\n", "speed = 'high'\n"].map(str::to_owned));
     for scenario in scenarios {
         let mut seen = String::new();
-        let records = recorded(port(&scenario, &practice::image()), |port| seen = ask(port));
-        assert_same(&records, &scenario);
-        for record in records {
-            let mut replay = ReplayPort::new(record);
-            assert_eq!(ask(&mut replay), seen, "{scenario}");
-            assert!(replay.check().is_ok());
-        }
+        let record = recorded(port(&scenario, &practice::image()), |port| seen = ask(port));
+        let mut replay = ReplayPort::new(record);
+        assert_eq!(ask(&mut replay), seen, "{scenario}");
+        assert!(replay.check().is_ok());
     }
 }
 
 #[test]
 fn control_requests_many_at_once_replay_too() {
     let mut seen = String::new();
-    let records = recorded(port("", &practice::open_image()), |port| seen = ask_open(port));
-    assert_same(&records, "open firmware");
-    for record in records {
-        assert_eq!(ask_open(&mut ReplayPort::new(record)), seen);
-    }
+    let record = recorded(port("", &practice::open_image()), |port| seen = ask_open(port));
+    assert_eq!(ask_open(&mut ReplayPort::new(record)), seen);
 }
 
 #[test]
@@ -115,19 +91,16 @@ fn uas_with_its_streams_replays_over_uas() {
     };
     let mut seen = String::new();
     let unit = port("behind = { ssd = { bytes = 1048576 } }", &practice::image());
-    let records = recorded(unit, |port| seen = ask(port.uas().unwrap().unwrap()));
-    assert_same(&records, "UAS");
-    for record in records {
-        let mut replay = ReplayPort::new(record);
-        let transport = replay.transport().unwrap();
-        assert_eq!(transport.kind(), asm2464::TransportKind::UasStreams);
-        assert_eq!(ask(transport), seen);
-    }
+    let record = recorded(unit, |port| seen = ask(port.uas().unwrap().unwrap()));
+    let mut replay = ReplayPort::new(record);
+    let transport = replay.transport().unwrap();
+    assert_eq!(transport.kind(), asm2464::TransportKind::UasStreams);
+    assert_eq!(ask(transport), seen);
 }
 
 #[test]
 fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_the_replay() {
-    let [record, _] = recorded(port("", &practice::image()), |port| {
+    let record = recorded(port("", &practice::image()), |port| {
         port.open().unwrap().inquiry().unwrap();
     });
     let mut replay = ReplayPort::new(record.clone());
@@ -178,12 +151,8 @@ fn over_both_firmwares(
     let open = recorded(port("", &practice::open_image()), |port| {
         work(&mut port.open_control().unwrap()).unwrap();
     });
-    for record in vendor {
-        check(&mut VendorTlp::new(&mut ReplayPort::new(record).open().unwrap()));
-    }
-    for record in open {
-        check(&mut ReplayPort::new(record).open_control().unwrap());
-    }
+    check(&mut VendorTlp::new(&mut ReplayPort::new(vendor).open().unwrap()));
+    check(&mut ReplayPort::new(open).open_control().unwrap());
 }
 
 #[test]
@@ -253,7 +222,7 @@ fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_b
 
 #[test]
 fn a_record_that_ends_within_a_command_ends_that_command_and_every_later_one() {
-    let [record, _] = recorded(port("", &practice::image()), |port| {
+    let record = recorded(port("", &practice::image()), |port| {
         port.open().unwrap().inquiry().unwrap();
     });
     let Opening { alternate, streams, events } = record.openings()[0].clone();
@@ -354,20 +323,5 @@ proptest! {
             driver: None,
         };
         anything(&unit, &lines);
-    }
-
-    #[test]
-    fn any_bytes_are_a_capture_or_an_error(bytes: Vec<u8>, is_capture: bool) {
-        let mut file = Vec::new();
-        if is_capture {
-            crate::pcap::pcapng::section_header(&mut file, "x");
-            crate::pcap::pcapng::interface_description(&mut file, crate::pcap::pcapng::USB_LINUX_MMAPPED);
-            for packet in bytes.chunks(97) {
-                crate::pcap::pcapng::enhanced_packet(&mut file, std::time::Duration::ZERO, packet.len(), packet, &[]);
-            }
-        } else {
-            file = bytes;
-        }
-        let _ = Record::of_capture("u", &file);
     }
 }

@@ -242,7 +242,7 @@ impl Page<'_> {
         self.remark(
             "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)",
         );
-        self.proved("compute", &format!("{product} on the GPU, as on the host"));
+        self.proved("compute", &format!("{product} on the GPU as on the host"));
     }
 
     /// Says what the same trip is with a dock, and where to read on.

@@ -22,7 +22,7 @@ use super::{fold, print, terminal};
 pub struct Context {
     /// Whether to print only results and errors.
     pub(super) is_quiet: bool,
-    /// Whether to print digests whole.
+    /// Whether to print everything: whole digests, and lines that decide nothing.
     is_verbose: bool,
     json: bool,
     /// The command line, as far as advice depends on it.
@@ -105,8 +105,8 @@ fn folded(line: &str, width: usize) -> String {
 }
 
 impl Context {
-    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints digests
-    /// whole, `json` says whether the result is printed as JSON.
+    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints
+    /// everything, `json` says whether the result is printed as JSON.
     pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool, command_line: CommandLine) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
@@ -121,6 +121,11 @@ impl Context {
     pub fn digest(&self, digest: &Sha256Digest) -> String {
         let whole = digest.to_string();
         if self.is_verbose { whole } else { short(&whole) }
+    }
+
+    /// Whether to print everything: whole digests, and lines that decide nothing.
+    pub const fn is_verbose(&self) -> bool {
+        self.is_verbose
     }
 
     /// Whether to draw progress: not with `--quiet`, and not into a pipe.

@@ -36,7 +36,7 @@ use crate::cli::interrupt;
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
 /// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what to
-/// do. Only reads, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
+/// do. -v, --write and --report also show the part and its flash. Only reads, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
 /// with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -106,7 +106,7 @@ impl print::Document for DoctorJson<'_> {
 /// # Errors
 /// Fails if no unit is found, several are found and none is selected, a report can't be written, or on Ctrl-C. Problems
 /// of the unit are results, not errors.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
@@ -131,7 +131,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     }
     let tunnels = if seen.unit.is_virtual() { Tunnels::default() } else { Sysfs::system().tunnels() };
     if !args.json {
-        show(&seen.unit, &diagnosis);
+        let is_whole = context.is_verbose() || options.write || options.compare;
+        shown(&seen.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
     if args.json {
@@ -161,24 +162,26 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
-fn show(unit: &UnitInfo, diagnosis: &Diagnosis) {
-    outln!("{unit}");
-    for line in &diagnosis.lines {
+/// Topics that decide nothing. They are shown on request.
+const DETAILS: [&str; 2] = ["part", "flash"];
+
+/// Returns the page: a line for each finding, and whether a runtime can start.
+fn shown(unit: &UnitInfo, diagnosis: &Diagnosis, is_whole: bool) -> Vec<String> {
+    let mut page = vec![unit.to_string()];
+    for line in diagnosis.lines.iter().filter(|line| is_whole || !DETAILS.contains(&line.topic)) {
         let verdict = format!("{:<4}", line.verdict.to_string());
         let verdict = match line.verdict {
             Verdict::Good => verdict.green().to_string(),
             Verdict::Note | Verdict::Unknown => verdict.yellow().to_string(),
             Verdict::Bad => verdict.red().to_string(),
         };
-        outln!("  {verdict}  {:<10}  {}", line.topic, line.found);
-        if let Some(advice) = &line.advice {
-            for part in advice.lines() {
-                outln!("                    {part}");
-            }
-        }
+        page.push(format!("  {verdict}  {:<10}  {}", line.topic, line.found));
+        let advice = line.advice.iter().flat_map(|advice| advice.lines());
+        page.extend(advice.map(|part| format!("                    {part}")));
     }
-    match diagnosis.runtime {
-        Some(runtime) => outln!("a GPU runtime can start: {runtime}"),
-        None => outln!("no GPU runtime can start"),
-    }
+    page.push(match diagnosis.runtime {
+        Some(runtime) => format!("a GPU runtime can start: {runtime}"),
+        None => "no GPU runtime can start".to_owned(),
+    });
+    page
 }

@@ -32,7 +32,7 @@ const OURS: [&str; 2] = ["asm2464", "asmpatch"];
 #[command(next_help_heading = "Output")]
 pub struct LogArgs {
     /// Log to stderr: units opened, steps, resets, retries. -vv also logs each command and its answer. Prints digests
-    /// whole.
+    /// whole, each step of `demo`, and each line of `doctor`.
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 

@@ -340,7 +340,7 @@ fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: In
         seen.tree = Some(tree.map_err(problem));
     }
     if seen.tree.as_ref().is_some_and(Result::is_ok) {
-        let timing = timed("configuration reads of the root port", || pcie.config_read(Bdf::ROOT, 0).map(drop));
+        let timing = timed("reads of the root port", || pcie.config_read(Bdf::ROOT, 0).map(drop));
         seen.timings.extend(timing.ok());
     }
 }

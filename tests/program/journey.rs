@@ -97,6 +97,27 @@ fn no_journey_of_the_readme_fails_because_an_earlier_one_wrote_its_files() {
 }
 
 #[test]
+fn the_demo_the_plan_and_doctor_each_fit_one_screen() {
+    let home = tempfile::tempdir().unwrap();
+    let fits =
+        |lines: &[String]| lines.len() <= terminal::ROWS && lines.iter().all(|line| line.chars().count() <= COLUMNS);
+    for line in ["asmpatch demo", "asmpatch demo --keep practice"] {
+        let demo = at_terminal(home.path(), line);
+        assert!(fits(&demo.lines), "{}", demo.text());
+    }
+    let whole = at_terminal(home.path(), "asmpatch demo -v");
+    for says in ["$ asmpatch flash patched.bin", "read back firmware part 2: the same", "instructions of the 8051"] {
+        assert!(whole.text().contains(says), "{says}: {}", whole.text());
+    }
+    let doctor = at_terminal(home.path(), "asmpatch doctor");
+    assert!(fits(&doctor.lines), "{}", doctor.text());
+    assert_eq!(at_terminal(home.path(), "asmpatch patch practice/stock.bin -o trial.bin").status, Some(0));
+    let flash = at_terminal(home.path(), "asmpatch flash trial.bin");
+    let asked = flash.lines.iter().position(|line| line.contains("[y/N]")).unwrap();
+    assert!(fits(&flash.lines[..=asked]), "{}", flash.text());
+}
+
+#[test]
 fn after_a_power_failure_the_first_printed_command_finishes_the_write_and_the_identity_is_kept() {
     let (home, before, stopped) = interrupted();
     let on = stopped.commands()[0];

@@ -11,6 +11,8 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 /// The terminal's width.
 pub const COLUMNS: usize = 80;
+/// The terminal's height.
+pub const ROWS: usize = 24;
 
 /// A terminal's two ends: ours and the command's.
 fn ends() -> (File, File) {
@@ -30,7 +32,7 @@ pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("stty cols {COLUMNS} rows 24; {line}")]).current_dir(folder);
+    command.args(["-c", &format!("stty cols {COLUMNS} rows {ROWS}; {line}")]).current_dir(folder);
     command.env("PATH", path.unwrap()).env("TERM", "xterm").env_remove("NO_COLOR");
     command.env("ASMPATCH_DEVICE", "virtual:dock").env("ASMPATCH_BACKUP_DIR", "backups");
     command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100");

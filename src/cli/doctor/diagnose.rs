@@ -190,7 +190,7 @@ fn suspend(seen: &Examination) -> Option<Told> {
     let port = &seen.unit.location;
     Some(advise(
         Note,
-        format!("the system may suspend it (power/control is `auto` at {sleepers}): {risk}"),
+        format!("the system may suspend it (`auto` at {sleepers}): {risk}"),
         format!(
             "install the rules of `asmpatch udev` and plug the unit in again; until then: \
              `echo on | sudo tee /sys/bus/usb/devices/{port}/power/control`"
@@ -217,11 +217,9 @@ fn locks(seen: &Examination) -> Vec<Told> {
 fn access(seen: &Examination) -> Told {
     match (&seen.opened, &seen.unit.driver) {
         (Err(trouble), _) => problem(Bad, trouble, seen),
-        (Ok(()), Some(driver)) => advise(
-            Note,
-            format!("opened; the kernel's {} driver has it otherwise", driver.shown()),
-            "a GPU runtime takes it from the driver by itself",
-        ),
+        (Ok(()), Some(driver)) => {
+            line(Note, format!("opened; a GPU runtime takes it from the kernel's {} driver", driver.shown()))
+        }
         (Ok(()), None) => line(Good, "opened; no kernel driver has it"),
     }
 }
@@ -273,7 +271,7 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
             let (open, patched) = (flash("OPEN.bin"), flash("PATCHED.bin"));
             let advice = format!(
                 "{OPEN} needs the open firmware: {open}\n{PATCHED} needs the patched vendor firmware: {patched}\nREADME.md \
-                 says how to get both. A USB4 or Thunderbolt host drives the GPU with the firmware as it is"
+                 says how. A USB4 or Thunderbolt host needs neither"
             );
             advise(Bad, format!("{runs}, under {id}: no GPU runtime drives it over USB"), advice)
         }

@@ -443,3 +443,28 @@ fn serial_numbers_that_tell_units_apart_are_hashed_and_the_boot_loaders_zeros_ar
     assert_eq!(hashed("A").len(), "sha256:".len() + 16);
     assert_ne!(hashed("A"), hashed("B"));
 }
+
+/// A stock dock at 3-1.2 with a GPU, which the kernel's driver has, on a machine that may suspend it.
+fn stock_dock() -> Examination {
+    let mut seen = examined("", &practice::image(), DoctorOptions::default());
+    seen.unit.location = Location::Port("3-1.2".parse().unwrap());
+    seen.unit.driver = Some("uas".into());
+    seen.host.may_sleep = Some(vec!["3-1.2".into(), "3-1".into()]);
+    seen
+}
+
+#[test]
+fn the_page_of_a_usual_dock_fits_a_terminal_of_24_lines_and_80_columns() {
+    let screen = |seen: &Examination, is_whole: bool| {
+        let page = super::shown(&seen.unit, &diagnose(seen), is_whole);
+        page.iter().map(|line| crate::cli::fold::fold(line, 80)).collect::<Vec<_>>().join("\n")
+    };
+    // The last line is the prompt's.
+    let fits = |screen: &str| screen.lines().count() < 24;
+    for seen in [stock_dock(), examined("", &patched(), DoctorOptions::default()), with_gpu(0x1002, 0x744C, VGA)] {
+        let short = screen(&seen, false);
+        assert!(fits(&short), "{short}");
+        let whole = screen(&seen, true);
+        assert!(whole.contains("0xC8FF") && !short.contains("0xC8FF"), "{whole}");
+    }
+}

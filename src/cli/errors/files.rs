@@ -35,7 +35,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          `asmpatch flash FILE --serial TEXT`. Nothing was written";
     "asmpatch::config::text", "shorten the text, and use printable ASCII only";
     "asmpatch::demo::check",
-        "this is a bug in asmpatch: please report it with the output of `asmpatch demo`";
+        "this is a bug in asmpatch: please report it with the output of `asmpatch demo -v`";
     "asmpatch::demo::setup",
         "the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";

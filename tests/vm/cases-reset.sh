@@ -207,7 +207,7 @@ level_cable_asks_at_a_terminal_and_waits_for_the_unit() {
   local running
   open_at 4 pulled open
   at_terminal "$asmpatch reset --level cable --device $(port_path 4)"
-  until_true 20 grep -q 'unplug it and its own supply' typescript
+  until_true 20 grep -q 'take the cable out' typescript
   host replug pulled
   has_answered
   grep -q 'back as ADD1:0001' typescript

@@ -116,9 +116,20 @@ impl Path {
         self.traits().name
     }
 
-    /// Whether the path changes the bridge's SRAM, or memory behind the bridge.
+    /// Whether the path changes the bridge's SRAM, or memory behind the bridge. Each path stands here: one that is forgotten
+    /// would run where an SSD is.
     pub const fn writes(self) -> bool {
-        matches!(self, Self::Write16 | Self::TlpWrite | Self::F0Write | Self::F2Out)
+        match self {
+            Self::Write16 | Self::TlpWrite | Self::F0Write | Self::F2Out => true,
+            Self::Read16
+            | Self::E5Dma
+            | Self::E4Stock
+            | Self::E4Extended
+            | Self::ConfigRead
+            | Self::TlpRead
+            | Self::F0Read
+            | Self::F2In => false,
+        }
     }
 
     /// Whether the path reads the window in which E4 sees the SRAM.

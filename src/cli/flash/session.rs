@@ -18,6 +18,7 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, FlashPlan};
 use crate::flash::proof::Runs;
 use crate::flash::run::FlashOptions;
+use crate::shell;
 use crate::unit;
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
@@ -446,8 +447,13 @@ impl<'a> WritingSession<'a> {
                 self.context.report(failure.coded());
                 return Exit::from(failure.coded().kind());
             }
-            (None, UnitOutcome::Written(_)) if self.choice.bench => {
-                errln!("{}: no self-test: the unit is not back with what was written", unit.device.shown());
+            (None, UnitOutcome::Written(report)) if self.choice.bench => {
+                errln!(
+                    "{}: no self-test: the unit is not back with what was written. Once it is:",
+                    unit.device.shown()
+                );
+                let device = shell::word(report.location.to_string());
+                errln!("    asmpatch bench --device {device}{}", self.args.ids.suffix());
                 return Exit::Done;
             }
             (None, _) => return Exit::Done,

@@ -241,10 +241,11 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((master.into(), slave))
 }
 
-/// Reads the terminal, answers the question with yes, and closes the terminal when `lost` is reached.
+/// Reads the terminal, answers the question with yes and the offer of a self-test with no, and closes the terminal when `lost`
+/// is reached.
 fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec<u8> {
     let mut text = Vec::new();
-    let mut has_answered = false;
+    let mut answered = 0;
     let mut buffer = [0; 4096];
     loop {
         let wait = lost.map(|lost| lost.saturating_duration_since(Instant::now()));
@@ -265,9 +266,10 @@ fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec
             Ok(0) | Err(_) => return text,
         }
         let _ = count.send(text.iter().filter(|byte| **byte == b'\n').count());
-        if !has_answered && String::from_utf8_lossy(&text).contains("[y/N]") {
-            has_answered = true;
-            let _ = master.write_all(b"y\n");
+        let asked = String::from_utf8_lossy(&text).matches("[y/N]").count();
+        for number in answered..asked {
+            let _ = master.write_all(if number == 0 { b"y\n" } else { b"n\n" });
         }
+        answered = asked;
     }
 }

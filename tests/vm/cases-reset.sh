@@ -297,6 +297,8 @@ after_a_cpu_reset_that_keeps_the_code_flash_asks_for_the_cable() {
   echo y >&5
   until_true 120 grep -q 'starts after a power cycle' typescript
   host replug asked
+  until_true 120 grep -q 'Run a self-test now' typescript
+  echo n >&5
   has_answered
   grep -q 'it runs what was written' typescript
   has_id 4 3801:0001

@@ -159,7 +159,9 @@ impl<'a> WritingSession<'a> {
         if several && answer.is_ok() && !self.args.json {
             summary::print(&units, job, &self.args.ids.suffix());
         }
-        if self.offers_test(&units, job) && ask::is_yes("Run a self-test now, READ(16) against E4?", self.interrupt)? {
+        // Everything is written: whatever ends the question is a no.
+        let wants_test = || ask::is_yes("Run a self-test now, READ(16) against E4?", self.interrupt).unwrap_or(false);
+        if self.offers_test(&units, job) && wants_test() {
             self.test(&mut units, job);
         }
         exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);

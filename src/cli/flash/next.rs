@@ -1,6 +1,5 @@
 //! What to do with a unit after a run: the next command, and the one that brings back what was there.
 
-use crate::flash::proof::Runs;
 use crate::flash::run::FlashReport;
 use crate::shell;
 use asm2464::scsi::runtime::Variables;
@@ -37,10 +36,9 @@ pub fn next(
     let firmware = &job.subject.firmware;
     // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
     let ssd = unit.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
-    let runs_it = report.after.is_some() && report.runs != Some(Runs::Before);
     let is_initialised = |version| Variables::of(version).is_some();
     let is_measurable = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
-    ((is_measurable || firmware.open().is_some()) && !ssd && runs_it)
+    ((is_measurable || firmware.open().is_some()) && !ssd && report.is_back())
         .then(|| ("measure it", format!("asmpatch bench --device {device}{suffix}")))
 }
 

@@ -16,7 +16,6 @@ use crate::flash::decide::{
 use crate::flash::fitting::fitting;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, FlashPlan};
-use crate::flash::proof::Runs;
 use crate::flash::run::FlashOptions;
 use crate::shell;
 use crate::unit;
@@ -39,7 +38,7 @@ use crate::cli::bench::self_test;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
 use crate::cli::errors::Exit;
-use crate::cli::interrupt::{self};
+use crate::cli::interrupt;
 use crate::cli::log;
 use crate::cli::pcap::Recording;
 
@@ -426,7 +425,7 @@ impl<'a> WritingSession<'a> {
         let firmware = &job.subject.firmware;
         for unit in units {
             let UnitOutcome::Written(report) = &unit.outcome else { continue };
-            if report.after.is_none() || report.runs == Some(Runs::Before) {
+            if !report.is_back() {
                 continue;
             }
             // A virtual unit starts with the new firmware when its port is opened again.

@@ -76,6 +76,13 @@ pub struct FlashReport {
     pub steps: Vec<StepReport>,
 }
 
+impl FlashReport {
+    /// Whether the unit is back and doesn't run its old firmware any more.
+    pub fn is_back(&self) -> bool {
+        self.after.is_some() && self.runs != Some(Runs::Before)
+    }
+}
+
 /// A run that stopped before its end.
 #[derive(Debug)]
 pub struct Stopped {

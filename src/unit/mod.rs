@@ -11,7 +11,7 @@ use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::record::ReplayPort;
-use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
@@ -66,14 +66,6 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// The unit itself, if it is one in software.
-    pub fn model(&self) -> Option<SharedUnit> {
-        match &self.port {
-            ChosenPort::Virtual(port) => Some(port.unit().clone()),
-            ChosenPort::Replay(_) | ChosenPort::Usb(_) => None,
-        }
-    }
-
     /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it offers, or
     /// for control requests.
     ///

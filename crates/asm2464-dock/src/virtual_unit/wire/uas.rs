@@ -77,7 +77,7 @@ impl UasWire {
         };
         let effect = effect(command.cdb.opcode());
         let most = chip.speed().bulk_packet();
-        // A command unit does not say what data it moves. Commands that nobody knows read.
+        // A command unit doesn't say which way its data moves. Unknown commands count as reads.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
         let mut task = FollowedTask { tag: command.tag, effect, ..FollowedTask::default() };
         match (effect.fault, data) {

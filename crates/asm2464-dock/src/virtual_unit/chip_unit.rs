@@ -204,7 +204,7 @@ impl ChipUnit {
     /// Selects an alternate setting, possibly the current one again.
     fn select(&mut self, alternate: u8) {
         self.alternate = alternate;
-        let setting = self.descriptors.as_ref().and_then(|told| told.setting(alternate));
+        let setting = self.descriptors.as_ref().and_then(|descriptors| descriptors.setting(alternate));
         self.wire.start_over(setting.as_ref().map(|setting| setting.class));
         self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }

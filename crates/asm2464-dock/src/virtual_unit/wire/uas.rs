@@ -77,7 +77,7 @@ impl UasWire {
         };
         let effect = effect(command.cdb.opcode());
         let most = chip.speed().bulk_packet();
-        // A command unit doesn't say which way its data moves. Unknown commands count as reads.
+        // A command unit does not say what data it moves. An unknown command counts as a read.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
         let mut task = FollowedTask { tag: command.tag, effect, ..FollowedTask::default() };
         match (effect.fault, data) {
@@ -175,7 +175,7 @@ impl UasWire {
                         halts.set(Endpoint::Status);
                         return PacketIn::Stall;
                     }
-                    Some(Due::Packet(unit)) => return self.told(unit),
+                    Some(Due::Packet(unit)) => return self.pass(unit),
                     Some(Due::Status(unit)) => {
                         self.tasks.remove(at);
                         return PacketIn::Packet(unit);
@@ -186,7 +186,7 @@ impl UasWire {
             if let Some(at) = self.passing.iter().position(|unit| stream == 0 || tag_of(unit) == Some(Tag(stream)))
                 && let Some(unit) = self.passing.remove(at)
             {
-                return self.told(unit);
+                return self.pass(unit);
             }
             match chip.bulk_in(STATUS_IN, stream) {
                 PacketIn::Packet(unit) => self.file(unit, chip.speed().bulk_packet()),
@@ -217,7 +217,7 @@ impl UasWire {
     }
 
     /// Passes a unit to the host, which then knows whose data moves.
-    fn told(&mut self, unit: Vec<u8>) -> PacketIn {
+    fn pass(&mut self, unit: Vec<u8>) -> PacketIn {
         match unit.first() {
             Some(&ID_READ_READY) => self.reading = tag_of(&unit),
             Some(&ID_WRITE_READY) => self.writing = tag_of(&unit),

@@ -27,6 +27,20 @@ pub enum Reply {
     Gone,
 }
 
+impl Reply {
+    /// Takes `count` bytes of `len` from the host.
+    pub const fn taken(count: usize, len: usize) -> Self {
+        if count == len { Self::Done(count) } else { Self::Part(count) }
+    }
+
+    /// Answers with one packet that ends the transfer.
+    pub fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
+        let count = buffer.len().min(packet.len());
+        buffer[..count].copy_from_slice(&packet[..count]);
+        if count == packet.len() { Self::Done(count) } else { Self::Babble(count) }
+    }
+}
+
 /// Endpoints that are halted.
 #[derive(Debug, Default)]
 pub(super) struct Halts(Vec<Endpoint>);

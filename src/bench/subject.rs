@@ -17,7 +17,7 @@ use super::pattern::Pattern;
 use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 
-/// What a bench needs of a unit: the part that depends on its firmware. A crate that measures can't name it.
+/// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;

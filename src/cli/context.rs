@@ -117,6 +117,11 @@ impl Context {
         Self { is_quiet, is_verbose, json, command_line }
     }
 
+    /// The settings of a command that this one runs, with its own command line.
+    pub fn of_step(&self, json: bool, command_line: CommandLine) -> Self {
+        Self { is_quiet: self.is_quiet || json, is_verbose: self.is_verbose, json, command_line }
+    }
+
     /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.
     pub fn digest(&self, digest: &Sha256Digest) -> String {
         let whole = digest.to_string();

@@ -153,8 +153,8 @@ impl VirtualPort {
 
     fn raw_descriptors(&self) -> Option<Vec<u8>> {
         let unit = self.unit.lock();
-        let told = unit.descriptors();
-        unit.is_attached().then(|| [&told.device[..], &told.configuration, &told.bos].concat())
+        let descriptors = unit.descriptors();
+        unit.is_attached().then(|| [&descriptors.device[..], &descriptors.configuration, &descriptors.bos].concat())
     }
 
     /// Claims the interface of the current attachment.

@@ -40,7 +40,7 @@ impl Subject for OpenBridge {
         (MAX_DEPTH, vec![1, MAX_DEPTH])
     }
 
-    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError> {
+    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, BenchError> {
         self.set_timeout(plan.effort.timeout);
         let completes = plan.paths.contains(&Path::F2In);
         if (completes || plan.writes(&Self::PATHS)) && !self.link_state()?.1 {

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::baseline::{self, Asked, Change};
-use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
+use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, OpenError, Selector};
+use crate::unit::{self, Chosen, Live, OpenError, Purpose, Selector};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -329,25 +329,15 @@ fn measured(
     devices: &Arc<Devices>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
-    let state = chosen.info.state;
     let mut is_initialised = false;
     let mut progress = |event: BenchEvent| {
         is_initialised |= event == BenchEvent::Initialising;
         show(bar, plan.effort, event);
     };
-    let report = match state {
-        BridgeState::OpenFirmware => {
-            let mut unit = chosen.open_control()?;
-            let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
-        }
-        BridgeState::Vendor => {
-            let mut unit = chosen.open(transport)?;
-            let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
-        }
-        // It takes only the commands that write the flash. Source: the reference's table of states.
-        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
+    let who = BenchUnit::from(&chosen.info);
+    let report = match chosen.open_for(Purpose::Bench, transport)? {
+        Live::Vendor(mut bridge) => bench::run(&mut bridge, who, plan, interrupt::install(), &mut progress),
+        Live::Open(mut unit) => bench::run(&mut unit, who, plan, interrupt::install(), &mut progress),
     };
     // A virtual unit loses its power when this process ends.
     if is_initialised && !chosen.info.is_virtual() {

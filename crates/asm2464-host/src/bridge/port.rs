@@ -77,7 +77,7 @@ pub trait Port: Send {
     /// If no unit is attached, or the system can't tell.
     fn attached(&mut self) -> Result<Attached, PortError>;
 
-    /// BusSpeed of the attached unit.
+    /// Returns the attached unit's link speed.
     ///
     /// # Errors
     /// As for [`Port::attached`].

@@ -18,8 +18,8 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
+use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
-use super::super::blocks::UnitBlocks;
 use super::*;
 
 /// The unit's behaviour on the n-th command of an opcode.
@@ -33,8 +33,6 @@ enum Quirk {
     StatusInBuffer,
     /// The unit is gone.
     Vanish,
-    /// MEDIUM ERROR.
-    Medium,
     /// ILLEGAL REQUEST.
     Illegal,
     /// The unit does not answer.
@@ -154,7 +152,6 @@ impl Transport for Wire {
         match quirk {
             Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
             Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
-            Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
@@ -401,18 +398,6 @@ fn what_is_not_compared_of_a_block_is_not_called_the_same() {
     });
     assert_eq!(results[0], "the same");
     assert!(results[1].starts_with("the same from byte 4 on; bytes 0 to 3 came back changed"), "{results:?}");
-}
-
-#[test]
-fn a_command_that_times_out_or_fails_in_the_flash_is_tried_again() {
-    for quirk in [Quirk::Silent, Quirk::Medium] {
-        for opcode in [0xE1, 0xE3, 0xE2] {
-            // The first two E2 belong to the backup.
-            let nth = if opcode == 0xE2 { 3 } else { 1 };
-            let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, quirk)]);
-            rig.run().unwrap_or_else(|stopped| panic!("{opcode:02X} {quirk:?}: {stopped:?}"));
-        }
-    }
 }
 
 #[test]

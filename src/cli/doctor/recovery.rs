@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::flash::backup_folder;
-use crate::flash::fitting::{UnitTraces, fitting};
+use crate::flash::fitting::fitting;
 use crate::flash::offers::offers;
 use crate::flash::recovery::{Action, Writes};
 use crate::patch::Library;
@@ -43,8 +43,6 @@ impl Recovery {
     }
 
     fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
-        let serial = unit.serial.as_deref().unwrap_or_default();
-        let traces = UnitTraces { location: &unit.location, state: unit.state, serial, blocks: &[None, None] };
         let origin = InvokedCommand {
             writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
@@ -59,7 +57,7 @@ impl Recovery {
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let actions = offers(&fitting(traces, None, &filed), &origin, &[], &unit.location, library);
+        let actions = offers(&fitting(unit, &[None, None], None, &filed), &origin, &[], &unit.location, library);
         let place = folder.shown();
         let otherwise = if actions.is_empty() {
             format!(

@@ -175,7 +175,7 @@ impl<'a> WritingRun<'a> {
     }
 
     fn write(&self, decided: &mut Decided<'_>) -> Result<(), AnyFailure> {
-        let answer = decided.write(self.args.yes, &self.terminal);
+        let answer = decided.write(&self.terminal);
         self.terminal.finish();
         answer
     }
@@ -232,7 +232,7 @@ impl<'a> WritingRun<'a> {
             }
             // A virtual unit starts with the new firmware when its port is opened again.
             let Some(mut port) = unit.port.take() else { continue };
-            let info = unit::of_port(&mut *port);
+            let info = port.attached().map_err(AnyFailure::from);
             drop(port);
             let capture = self.recording.capture();
             unit.self_test = Some(

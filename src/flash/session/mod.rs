@@ -20,7 +20,7 @@ use self::writing::{UnitEnd, UnitWork, Writing};
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Candidate, Carried, Decision, Neighbour, Neighbours, Permission, Refusal, Subject, Terms, carried, decide,
+    Allowed, Candidate, Carried, Decision, Neighbours, Permission, Refusal, Subject, Terms, carried, decide,
 };
 use super::fitting::{FittingBackup, fitting};
 use super::observe::Observation;
@@ -283,7 +283,7 @@ impl WritingSession {
         for unit in at_stake {
             let Some((seen, plan)) = &unit.seen else { continue };
             let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
-            unit.backups = fitting(seen.traces(), given.as_deref(), &filed);
+            unit.backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
         }
         Ok(())
     }
@@ -291,7 +291,7 @@ impl WritingSession {
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether that
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
-        let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
+        let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
         // A change of the version's line that nobody has agreed to is asked about when the command runs.
         let mut permissions = unit.carried.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
@@ -347,11 +347,9 @@ impl WritingSession {
 
     /// The units on this machine's buses that are not among `units`.
     fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
-        let neighbour =
-            |info: UnitInfo| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() };
-        let is_other = |other: &Neighbour| units.iter().all(|unit| unit.device != other.device);
+        let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
         match unit::list(&self.devices) {
-            Ok(found) => Neighbours::Listed(found.into_iter().map(neighbour).filter(is_other).collect()),
+            Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
             Err(error) => Neighbours::Unknown(error.to_string()),
         }
     }
@@ -366,15 +364,16 @@ pub struct Decided<'a> {
 }
 
 impl Decided<'_> {
-    /// Asks unless `is_agreed`, then writes the accepted units, all at once.
+    /// Asks, then writes the accepted units, all at once. Where [nobody is to be asked](Allowed::unasked), whatever needs a
+    /// question of its own is refused already.
     ///
     /// # Errors
     /// Fails unless every answer is yes: then nothing was written. What stops one unit is its outcome.
-    pub fn write(&mut self, is_agreed: bool, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+    pub fn write(&mut self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
         if !self.units.iter().any(PreparedUnit::is_to_be_written) {
             return Ok(());
         }
-        if !is_agreed {
+        if !self.session.allowed.unasked {
             self.ask(front_end)?;
         }
         self.write_all(front_end);
@@ -405,7 +404,8 @@ impl Decided<'_> {
         let mut numbers = 0..;
         let work = |unit| {
             let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
-            let ((Observation { location, .. }, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let (seen, plan) = seen.as_ref()?;
+            let (location, port) = (&seen.attached.location, port.as_deref_mut()?);
             let ways = Ways {
                 commands: Arc::clone(&job.commands),
                 carried: carried.clone(),

@@ -4,7 +4,6 @@ use std::fs;
 
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
-use asm2464_host::bridge::Port as _;
 use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 

@@ -283,7 +283,7 @@ fn from_the_first_difference_on_pages_go_byte_by_byte() {
 }
 
 #[test]
-fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_the_flashs_content() {
+fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_what_the_flash_holds() {
     for every in [1, 2, 3, 7] {
         let stale = format!("[flash]\nprotection = \"clearable\"\nstale-first-byte = {every}\n");
         let mut port = port(&(stale + "[timing]\nerase-sector-ms = 20\nprogram-page-us = 3000\n"));

@@ -101,7 +101,7 @@ fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
     let report = rig.run().unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
-    assert_eq!(report.after.unwrap().usb_id, UsbId::STOCK);
+    assert_eq!(report.after.unwrap().id, UsbId::STOCK);
 }
 
 #[test]

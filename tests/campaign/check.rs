@@ -6,7 +6,7 @@ use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::left::Left;
+use asmpatch::flash::progress::Left;
 use asmpatch::flash::proof::Runs;
 
 use crate::history::{Blow, History, Output, Trouble};

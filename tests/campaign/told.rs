@@ -1,6 +1,6 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch::flash::left::Left;
+use asmpatch::flash::progress::Left;
 use asmpatch::flash::proof::Runs;
 use serde_json::Value;
 

@@ -7,6 +7,8 @@ use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
+use crate::flash::recovery::Writes;
+use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::suggest::{nearest, question};
 use crate::unit::OpenError;
 use asm2464::Kind;
@@ -16,8 +18,7 @@ use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, 
 use super::block;
 use crate::cli::context::Context;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
-use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
+use crate::cli::flash::{Choice, WritingArgs, WritingRun};
 use crate::cli::known::PatchDirs;
 use crate::cli::proof;
 
@@ -85,8 +86,8 @@ impl Edit {
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
-    let mut session = WritingSession::open(&args.writing, Choice::default(), context)?;
-    let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
+    let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(OpenError::none().into()),
@@ -95,6 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some((_, plan)) => Image::parse(&plan.file)?,
         None => return Err(OpenError::none().into()),
     };
+    let what = args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect();
     let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
@@ -105,14 +107,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library,
         source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
-        origin: InvokedCommand {
-            command: WritingCommand::Config,
-            what: args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect(),
-            config_from: None,
-            backup: args.writing.backup_options(),
-        },
+        commands: args.writing.commands(Writes::Fields, what, None),
     };
-    session.carry_out(vec![unit], &job)
+    run.carry_out(vec![unit], &job)
 }
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.

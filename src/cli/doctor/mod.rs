@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use crate::doctor::{DoctorOptions, DoctorReport, FlashPart, Wanted, examine};
 use crate::failure::AnyFailure;
+use crate::flash::recovery::Action;
 use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
 use crate::shell;
@@ -26,7 +27,6 @@ use self::diagnose::{Diagnosis, Verdict, diagnose};
 use self::recovery::Recovery;
 use super::context::Context;
 use super::device::PortArgs;
-use super::flash::recovery::Action;
 use super::known::PatchDirs;
 use super::list::tunnelled_note;
 use super::{output, print};

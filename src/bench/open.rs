@@ -94,7 +94,7 @@ impl Subject for OpenBridge {
         self.set_depth(depth);
         let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
-        let outcome = repeat(self, task.model, effort, interrupt, |bridge, tally, until| {
+        let outcome = repeat(self, effort, interrupt, |bridge, tally, until| {
             if path == Path::E4Stock {
                 let window = task.window_holds.then(|| &pattern.bytes()[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);

@@ -140,7 +140,6 @@ fn measure_all<S: Subject>(
         window_holds: checked.e4 == Some(Outcome::Same),
         memory_holds: checked.memory == Some(Outcome::Same),
         effort: plan.effort,
-        model: plan.model.as_ref(),
         interrupt,
     };
     let (most, usual) = subject.depths();

@@ -6,7 +6,6 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
@@ -143,6 +142,5 @@ pub struct Task<'a> {
     /// Whether the memory behind the bridge begins with the pattern.
     pub(super) memory_holds: bool,
     pub(super) effort: Effort,
-    pub(super) model: Option<&'a SharedUnit>,
     pub(super) interrupt: Interrupt<'a>,
 }

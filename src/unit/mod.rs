@@ -11,7 +11,7 @@ use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::record::ReplayPort;
-use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
@@ -66,14 +66,6 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// The unit itself, if it is one in software.
-    pub fn model(&self) -> Option<SharedUnit> {
-        match &self.port {
-            ChosenPort::Virtual(port) => Some(port.unit().clone()),
-            ChosenPort::Replay(_) | ChosenPort::Usb(_) => None,
-        }
-    }
-
     /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it offers, or
     /// for control requests.
     ///
@@ -258,25 +250,6 @@ fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
     Ok(port)
 }
 
-/// Returns what the unit at a port reports about itself. Takes nothing from the system.
-///
-/// # Errors
-/// Fails if no unit is attached.
-pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
-    let attached = port.attached()?;
-    let location = port.location();
-    Ok(UnitInfo {
-        driver: port.driver(),
-        location,
-        id: attached.usb_id,
-        state: attached.state,
-        manufacturer: attached.manufacturer,
-        product: attached.product,
-        serial: Some(attached.serial).filter(|serial| !serial.is_empty()),
-        speed: port.speed()?,
-    })
-}
-
 /// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
 ///
 /// # Errors
@@ -346,21 +319,11 @@ fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTranspo
 mod tests {
     use asm2464::Coded as _;
     use asm2464::firmware::UsbId;
-    use asm2464_host::bridge::BusSpeed;
 
     use super::*;
 
     fn unit(port: &str, serial: Option<&str>) -> UnitInfo {
-        UnitInfo {
-            location: Location::Port(port.parse().unwrap()),
-            id: UsbId { vendor: 0xADD1, product: 1 },
-            state: BridgeState::Vendor,
-            manufacturer: String::new(),
-            product: String::new(),
-            serial: serial.map(str::to_owned),
-            speed: BusSpeed::Super,
-            driver: None,
-        }
+        UnitInfo { id: UsbId::PATCHED, ..crate::tests::unit(port, serial.unwrap_or_default()) }
     }
 
     fn found(lost: &UnitInfo, has_twin: bool, now: &[UnitInfo]) -> Option<String> {

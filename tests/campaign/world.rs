@@ -14,7 +14,7 @@ use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
-use crate::history::{Build, Companion, Config, Firmware, History, Job, Start};
+use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
 
 /// Bytes of the flash that a write replaces.
 pub const SLOT: usize = 0x2_0000;

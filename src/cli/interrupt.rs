@@ -26,7 +26,7 @@ static FRONT_END: OnceLock<FrontEnd> = OnceLock::new();
 /// The exit status after a second Ctrl-C: 128 plus SIGINT's number, as in shells.
 const INTERRUPTED: i32 = 130;
 /// How long the process lives on after a second Ctrl-C: a hanging host controller must not keep it alive.
-const LAST: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(3);
 /// The part of it in which only the release of devices is waited for: what is said afterwards needs time, too.
 const RELEASE: Duration = Duration::from_millis(2500);
 
@@ -106,11 +106,11 @@ fn on_stop() {
     let began = Instant::now();
     until(began + RELEASE, asm2464_host::usb::release_all_and_stop);
     if let Some(around) = around {
-        until(began + LAST, around.last);
+        until(began + GRACE, around.last);
         // Once the result is out, the run ends by itself, with the status that belongs to it. But a run that still
         // holds a unit can't give it back any more, and ends here.
         if (around.has_result)() {
-            thread::sleep((began + LAST).saturating_duration_since(Instant::now()));
+            thread::sleep((began + GRACE).saturating_duration_since(Instant::now()));
         }
     }
     std::process::exit(INTERRUPTED);

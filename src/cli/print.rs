@@ -9,7 +9,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use asm2464_dock::files::queue::Queue;
 use serde::Serialize;
@@ -41,6 +41,19 @@ static LOST: OnceLock<io::Error> = OnceLock::new();
 
 /// Whether stdout already has a JSON document: a second one would break its reader.
 static HAS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// What a command has printed to stdout that another one runs: see [`collect`].
+static COLLECTED: Mutex<Option<String>> = Mutex::new(None);
+
+/// Runs a command, and returns what it prints to stdout instead of printing it.
+pub fn collect<T>(command: impl FnOnce() -> T) -> (T, String) {
+    let set = |text| std::mem::replace(&mut *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner), text);
+    set(Some(String::new()));
+    let result = command();
+    let printed = set(None).unwrap_or_default();
+    HAS_JSON.store(false, Ordering::Relaxed);
+    (result, printed)
+}
 
 /// An object that `--json` prints. docs/json.md lists them, and `schemas/` describes each.
 pub trait Document: Serialize {
@@ -109,6 +122,9 @@ pub fn out(text: fmt::Arguments<'_>) {
 
 /// Writes text for programs to stdout, as [`out`], but folds no line.
 pub fn whole(text: &str) {
+    if let Some(collected) = &mut *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner) {
+        return collected.push_str(text);
+    }
     settle_log();
     if let Err(error) = write(anstream::stdout, text) {
         let _ = LOST.set(error);

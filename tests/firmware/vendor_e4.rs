@@ -4,7 +4,7 @@ use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asm2464_chip::disasm::{LineKind, listing};
 use asm2464_chip::symbols::Symbols;
 
-use crate::e4::Pair;
+use crate::firmware::e4::Pair;
 
 fn vendor_file() -> Vec<u8> {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
@@ -64,7 +64,7 @@ fn any_cdb_returns_and_writes_nothing_outside_the_declared_set() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_handlers_instructions_are_those_that_docs_e4_length_16_tells() {
+fn the_handlers_instructions_at_each_length_are_known() {
     let mut pair = pair();
     pair.at_most_eight_instructions_a_byte();
     assert_eq!(

@@ -460,10 +460,10 @@ fn command(events: &[Event]) -> Request {
             (0xC4ED, false) => asked = Some(access.value & 0x1F),
             (0xCEB2..=0xCEB3, true) if !is_taken => tag[byte] = tag[byte].or(Some(access.value)),
             (0xC4EE..=0xC4EF, true) if asked == slot => tag[byte] = tag[byte].or(Some(access.value)),
-            (0xD000..=0xD3FF, true) if access.addr & 0x10 != 0 => {
-                if slot.is_none_or(|slot| slot == (access.addr >> 5 & 0x1F) as u8) {
-                    cdb[usize::from(access.addr & 0x0F)] = access.value;
-                }
+            (0xD000..=0xD3FF, true)
+                if access.addr & 0x10 != 0 && slot.is_none_or(|slot| u16::from(slot) == access.addr >> 5 & 0x1F) =>
+            {
+                cdb[usize::from(access.addr & 0x0F)] = access.value;
             }
             _ => {}
         }

@@ -1,35 +1,37 @@
-//! The `asmpatch demo` command: shows the whole trip on a virtual unit.
+//! The `asmpatch demo` command: runs the commands of the whole trip on a virtual unit.
 
-mod mirror;
-mod trip;
+mod compute;
 
+use std::fs;
+use std::io::{self, Cursor, Write as _};
 use std::path::{Path, PathBuf};
 
-use crate::bench::{self, Outcome};
-use crate::failure::AnyFailure;
-use crate::fetch::Source;
-use crate::flash::progress::FlashStep;
-use crate::flash::proof::Runs;
-use crate::flash::{plan, run as flash_run};
-use crate::patch::{PatchSet, Patched};
+use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464_dock::files::atomic::StagedFolder;
+use asm2464::interrupt::Interrupt;
+use asm2464_chip::practice;
+use asm2464_dock::files::atomic::{self, StagedFolder};
 use asm2464_dock::files::file;
 use asm2464_dock::virtual_unit::Counts;
-use asm2464_host::bridge::Attached;
+use clap::FromArgMatches as _;
 use owo_colors::OwoColorize as _;
+use serde_json::Value;
+use thiserror::Error;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
 
-use self::trip::{Computed, Demo, DemoError, Downloaded, VerifyResult};
-use crate::cli::context::Context;
-use crate::cli::context::short;
+use self::compute::{Computed, MATRICES};
+use crate::cli::advice::CommandLine;
+use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
-use crate::cli::interrupt;
+use crate::cli::{Cli, dispatch, interrupt, print};
+use crate::failure::AnyFailure;
 
 /// Show the whole trip with nothing attached and no network.
 ///
-/// Downloads asmpatch's own practice image from a local server, patches, verifies and flashes it to a virtual unit,
-/// measures it, and multiplies matrices on a GPU behind it. Says on one screen what each step proved; with -v, also the
-/// purpose of each step, the command that does it, and everything that it found.
+/// Takes asmpatch's own practice image from a zip, patches, verifies and flashes it to a virtual unit, measures it, and
+/// multiplies matrices on a GPU behind it. Each step is the command that you would type. Says on one screen what each
+/// step proved; with -v, also the purpose of each step, its command, and what that prints.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo\n  asmpatch demo -v")]
 pub struct Args {
@@ -38,242 +40,269 @@ pub struct Args {
     keep: Option<PathBuf>,
 }
 
+/// Reasons that the demo ends early, beside the failures of its commands.
+#[derive(Debug, Error)]
+enum DemoError {
+    /// The folder can't be used.
+    #[error("cannot make the demo's folder")]
+    Setup {
+        /// Why.
+        source: io::Error,
+    },
+    /// A check that must pass failed, or one that must fail passed.
+    #[error("{0}")]
+    Check(String),
+}
+
+asm2464::coded!(DemoError {
+    Setup => BadInput "asmpatch::demo::setup",
+    Check => CheckFailed "asmpatch::demo::check",
+});
+
+fn setup(source: io::Error) -> DemoError {
+    DemoError::Setup { source }
+}
+
+fn check_failed(what: impl Into<String>) -> AnyFailure {
+    DemoError::Check(what.into()).into()
+}
+
+/// A step of the trip: one command.
+struct Step {
+    name: &'static str,
+    what_for: &'static str,
+    /// The command line, without the program's name.
+    line: &'static str,
+    /// How the command must end.
+    ends: Exit,
+    /// Says what the command proved, by its JSON document.
+    proved: fn(&Value) -> String,
+}
+
+/// The unit of the trip, as its maker sells it, with a GPU behind it.
+const UNIT: &str = "behind = \"tiny-gpu\"\nserial = \"DEMO0001\"\nport-power = true\n";
+
+const STEPS: &[Step] = &[
+    Step {
+        name: "download",
+        what_for: "asmpatch takes an image only if its SHA-256 is known, wherever it came from.",
+        line: "download practice --from practice.zip --manifest-dir . --cache-dir cache -o stock.bin",
+        ends: Exit::Done,
+        proved: |said| format!("the practice image has the expected SHA-256, {}", short(text(&said["sha256"]))),
+    },
+    Step {
+        name: "patch",
+        what_for: "A patch names the bytes that it expects. Nothing is written unless all are there.",
+        line: "patch stock.bin -o patched.bin",
+        ends: Exit::Done,
+        proved: |said| format!("every expected byte was there: {}", list(&said["patches"], "id")),
+    },
+    Step {
+        name: "verify",
+        what_for: "Checks the file on disk: without its patches it must be a known image.",
+        line: "verify patched.bin",
+        ends: Exit::Done,
+        proved: |said| format!("image and receipt are valid, with {}", list(&said[0]["patches"], "id")),
+    },
+    Step {
+        name: "verify",
+        what_for: "A copy with one changed bit must be refused.",
+        line: "verify damaged.bin",
+        ends: Exit::CheckFailed,
+        proved: |_| "a copy with a changed bit is refused".to_owned(),
+    },
+    Step {
+        name: "list",
+        what_for: "A unit in software: `--device virtual:DIR` makes one. Its SPI flash is a file.",
+        line: "list --device virtual:unit",
+        ends: Exit::Done,
+        proved: |said| {
+            let unit = &said["units"][0];
+            format!("{} ({} firmware), serial {}", text(&unit["usb_id"]), text(&unit["state"]), text(&unit["serial"]))
+        },
+    },
+    Step {
+        name: "flash",
+        what_for: "Back up, write, read back and compare, restart, and check what comes back.",
+        line: "flash patched.bin --device virtual:unit --backup-dir backups --yes",
+        ends: Exit::Done,
+        proved: |said| {
+            let after = &said[0]["after"];
+            let runs = if said[0]["runs"] == "unknown" { "; can't tell what runs" } else { "" };
+            format!("backed up, {}, read back; now {}{runs}", text(&said[0]["result"]), text(&after["usb_id"]))
+        },
+    },
+    Step {
+        name: "bench",
+        what_for: "A pattern must come back unchanged before anything is timed.",
+        line: "bench --device virtual:unit --path e4-255 --path write16 --seconds 0.1 --repetitions 3",
+        ends: Exit::Done,
+        proved: |said| {
+            let [write, read] = ["write16", "e4"].map(|path| text(&said["integrity"][path]["outcome"]));
+            format!("written by WRITE(16): {write}; read by E4: {read}")
+        },
+    },
+];
+
+/// A text of a document; empty if it has none there.
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The texts that the objects of an array have under `key`.
+fn list(values: &Value, key: &str) -> String {
+    let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
+    values.iter().map(|value| text(&value[key])).collect::<Vec<_>>().join(", ")
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if any step fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let setup = |source| DemoError::Setup { doing: "make the demo's folder", source };
-    let temporary;
+    let staged;
     let folder = match &args.keep {
         Some(folder) => {
-            std::fs::create_dir(folder).and_then(|()| file::owner_may_use(folder)).map_err(setup)?;
+            fs::create_dir(folder).and_then(|()| file::owner_may_use(folder)).map_err(setup)?;
             folder.as_path()
         }
         None => {
-            temporary = StagedFolder::for_demo().map_err(setup)?;
-            temporary.path()
+            staged = StagedFolder::for_demo().map_err(setup)?;
+            staged.path()
         }
     };
-    let demo = Demo::new(folder, interrupt::install());
-    let library = crate::embedded::patches()?;
-    let page = Page { context };
-
+    let interrupt = interrupt::install();
+    prepare(folder)?;
     outln!("{} Nothing is attached or leaves this machine.", "The whole trip on a virtual unit.".bold());
-    page.begin(1, "Download", "asmpatch takes an image only if its SHA-256 is known, wherever it came from.");
-    page.detail(&"as `asmpatch download` does, here from a server that ends with the demo".dimmed().to_string());
-    let stock = demo.download()?;
-    page.downloaded(&stock);
-
-    page.begin(2, "Patch", "A patch names the bytes that it expects. Nothing is written unless all are there.");
-    page.command("patch stock.bin -o patched.bin");
-    let set = demo.patches(&library, &stock)?;
-    let patched = demo.patch(&set)?;
-    page.patched(&set, &patched);
-
-    page.begin(3, "Verify", "Checks the file on disk: without its patches it must be a known image.");
-    page.command("verify patched.bin");
-    page.verified(&demo.verify(&library, &stock, &patched)?);
-
-    page.begin(4, "Attach", "A unit in software, as `--device virtual:DIR` makes one. Its SPI flash is a file.");
-    let (mut port, before) = demo.attach()?;
-    page.attached(&before);
-
-    page.begin(5, "Flash", "Back up, write, read back and compare, restart, and check what comes back.");
-    page.command("flash patched.bin --device virtual:unit");
-    let (plan, report) = demo.flash(&mut port, &before, &set, &patched)?;
-    page.flashed(&plan, &report);
-
-    page.begin(6, "Bench", "A pattern must come back unchanged before anything is timed.");
-    page.command("bench --device virtual:unit");
-    page.measured(&demo.bench(&mut port)?);
-
-    page.begin(7, "Compute", "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back.");
-    page.command("pcie --assign --device virtual:unit");
-    page.computed(&demo.compute(&mut port)?);
-
-    page.next(args.keep.as_deref());
+    let from = std::env::current_dir().map_err(setup)?;
+    std::env::set_current_dir(folder).map_err(setup)?;
+    let went = trip(context, interrupt);
+    // Some systems remove no folder that a process works in.
+    std::env::set_current_dir(from).map_err(setup)?;
+    went?;
+    next(context, args.keep.as_deref());
     Ok(Exit::Done)
 }
 
-/// What the demo prints: a line for each step, or everything with `--verbose`.
-struct Page<'a> {
-    context: &'a Context,
+/// Puts what the commands need into the folder: the image in a zip, its manifest, and the unit.
+fn prepare(folder: &Path) -> Result<(), AnyFailure> {
+    let image = practice::image();
+    let stock = image.to_file();
+    let manifest = format!(
+        "id = \"practice\"\nversion = \"{}\"\nchip = \"ASM2464PD\"\nsize = {}\nsha256 = \"{}\"\n\
+         notes = \"asmpatch's own practice image.\"\n",
+        image.version(),
+        stock.len(),
+        Sha256Digest::of(&stock)
+    );
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    zip.start_file("Software/practice.bin", SimpleFileOptions::default()).map_err(|zip| setup(zip.into()))?;
+    zip.write_all(&stock).map_err(setup)?;
+    let zip = zip.finish().map_err(|zip| setup(zip.into()))?.into_inner();
+    file::make_folder(&folder.join("unit")).map_err(setup)?;
+    for (name, bytes) in
+        [("practice.toml", manifest.as_bytes()), ("practice.zip", &zip[..]), ("unit/bridge.toml", UNIT.as_bytes())]
+    {
+        atomic::write(&folder.join(name), bytes)?;
+    }
+    Ok(())
 }
 
-impl Page<'_> {
-    /// Begins a step, and says what it is for.
-    fn begin(&self, number: u32, name: &str, what_for: &str) {
-        if self.context.is_verbose() {
-            outln!("\n{} {what_for}", format!("{number} {name}.").bold().cyan());
+/// Runs each step in the current folder.
+fn trip(context: &Context, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
+    for (number, step) in (1..).zip(STEPS) {
+        interrupt.check()?;
+        if step.line == "verify damaged.bin" {
+            let mut damaged = fs::read("patched.bin").map_err(setup)?;
+            damaged[0x2000] ^= 0x01;
+            atomic::write(Path::new("damaged.bin"), &damaged)?;
+        }
+        if context.is_verbose() {
+            outln!("\n{} {}", format!("{number} {}.", step.name).bold().cyan(), step.what_for);
+            outln!("  {}", format!("$ asmpatch {}", step.line).dimmed());
+        }
+        let said = command(step, context)?;
+        if !context.is_verbose() {
+            proved(step.name, &(step.proved)(&said));
         }
     }
-
-    fn detail(&self, text: &str) {
-        if self.context.is_verbose() {
-            outln!("  {text}");
-        }
+    interrupt.check()?;
+    if context.is_verbose() {
+        let what_for = "A kernel goes in over USB and PCIe and runs on the GPU, which sends its result back.";
+        outln!("\n{} {what_for}", format!("{} compute.", STEPS.len() + 1).bold().cyan());
     }
-
-    fn command(&self, line: &str) {
-        self.detail(&format!("$ asmpatch {line}").dimmed().to_string());
-    }
-
-    fn done(&self, text: &str) {
-        self.detail(&format!("{} {text}", "✓".green()));
-    }
-
-    fn remark(&self, text: &str) {
-        self.detail(&format!("{} {text}", "!".yellow()));
-    }
-
-    /// Says on one line what a step proved, unless its details are shown.
-    fn proved(&self, step: &str, text: &str) {
-        self.summary(&"✓".green().to_string(), step, text);
-    }
-
-    /// Says on one line what a step could not prove, unless its details are shown.
-    fn left_open(&self, step: &str, text: &str) {
-        self.summary(&"!".yellow().to_string(), step, text);
-    }
-
-    fn summary(&self, mark: &str, step: &str, text: &str) {
-        if !self.context.is_verbose() {
-            outln!("  {mark} {step:<8}  {text}");
-        }
-    }
-
-    fn downloaded(&self, stock: &Downloaded) {
-        let from = match &stock.acquired.source {
-            Some(Source::Url(url)) => url,
-            None | Some(Source::File(_)) => "the cache",
-        };
-        self.done(&format!("{} bytes of zip from {from}", thousands(stock.zip_len)));
-        self.done(&format!(
-            "practice image {}: {} bytes, SHA-256 {}",
-            stock.image.version(),
-            thousands(stock.acquired.bytes.len()),
-            self.context.digest(&stock.sha256)
-        ));
-        let digest = short(&stock.sha256.to_string());
-        self.proved("download", &format!("the practice image has the expected SHA-256, {digest}"));
-    }
-
-    fn patched(&self, set: &PatchSet<'_>, patched: &Patched) {
-        for patch in &set.patches {
-            self.done(&format!("{}: {}", patch.id, patch.title));
-        }
-        let digest = self.context.digest(&patched.receipt.output.sha256);
-        self.done(&format!("patched.bin: SHA-256 {digest}, with a receipt beside it"));
-        let ids: Vec<&str> = set.patches.iter().map(|patch| patch.id.as_str()).collect();
-        self.proved("patch", &format!("every expected byte was there: {}", ids.join(", ")));
-    }
-
-    fn verified(&self, verified: &VerifyResult) {
-        self.done(&format!("container, base image and receipt are valid; patches: {}", verified.patches.join(", ")));
-        // Drop the detail after the comma.
-        let reason = verified.refused_because.split(',').next().unwrap_or_default();
-        self.done(&format!("a copy with one changed bit is refused: {reason}"));
-        self.proved("verify", "image and receipt are valid; a copy with a changed bit is refused");
-    }
-
-    fn attached(&self, unit: &Attached) {
-        let text = format!("{} ({}), serial {}, a GPU behind it", unit.usb_id, unit.state, unit.serial);
-        self.done(&text);
-        self.proved("attach", &text);
-    }
-
-    fn flashed(&self, plan: &plan::FlashPlan, report: &flash_run::FlashReport) {
-        let changed = plan.blocks.iter().map(|block| block.changes.len()).sum::<usize>();
-        let kept = "the unit keeps its own serial number and USB4 identity";
-        self.done(&format!("{kept}; {changed} fields of its blocks change"));
-        for step in &report.steps {
-            let result = step.result.replace(&folder_of(report), "");
-            let line = format!("{}: {result}", step.step);
-            // A check without an answer is no success.
-            let is_open = report.runs == Some(Runs::Unknown) && step.step == FlashStep::Prove.to_string();
-            if step.done && !is_open { self.done(&line) } else { self.remark(&line) }
-        }
-        let id = report.after.as_ref().map_or(plan.attached.usb_id, |after| after.usb_id);
-        self.proved("flash", &format!("backed up, written, read back the same; now {id}, serial kept"));
-        if report.runs == Some(Runs::Unknown) {
-            self.left_open("flash", "can't tell whether the new firmware runs: it behaves like the old");
-        }
-    }
-
-    fn measured(&self, report: &bench::BenchReport) {
-        if let Some(integrity) = &report.integrity {
-            self.done("initialised as a GPU runtime does, after READ CAPACITY and E6 both said: no SSD");
-            if integrity.e4 == Some(Outcome::Same) {
-                self.done("written through WRITE(16), read through E4 at 0xF000: every byte the same");
-                self.proved("bench", "every byte that WRITE(16) wrote came back the same through E4");
-            }
-        }
-        for row in &report.rows {
-            if let Outcome::NotRun { reason } = &row.outcome {
-                self.remark(&format!("{} not run: {reason}", row.path));
-            }
-            if let Some(figures) = row.figures() {
-                self.done(&format!(
-                    "{:<10} {:>6} bytes a command: {:>9.1} MB/s, {:>8.0} commands/s",
-                    row.path.to_string(),
-                    row.size,
-                    figures.mb_per_s.median,
-                    figures.commands_per_s.median
-                ));
-            }
-        }
-        self.remark("these figures measure this machine and a virtual unit, not a chip");
-    }
-
-    fn computed(&self, computed: &Computed) {
-        let work = |work: Counts| {
-            let (commands, instructions) = (work.commands as usize, work.instructions as usize);
-            let plural = if commands == 1 { "command" } else { "commands" };
-            format!("{} {plural}, {} instructions of the 8051", thousands(commands), thousands(instructions))
-        };
-        let Computed { at, product: [c0, c1, c2, c3], cycles, job, by_sram, by_reads } = computed;
-        let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = Demo::MATRICES;
-        let product = format!("[{a0} {a1}; {a2} {a3}] x [{b0} {b1}; {b2} {b3}] = [{c0} {c1}; {c2} {c3}]");
-        self.done(&format!("tiny-gpu at {at}: program and matrices written and started by {}", work(*job)));
-        self.done(&format!("{product} in {cycles} GPU cycles: the host's own product"));
-        self.done(&format!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram)));
-        self.done(&format!("the same by a memory read of the GPU: {}", work(*by_reads)));
-        self.remark(
-            "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)",
-        );
-        self.proved("compute", &format!("{product} on the GPU as on the host"));
-    }
-
-    /// Says what the same trip is with a dock, and where to read on.
-    fn next(&self, kept: Option<&Path>) {
-        if let Some(folder) = kept {
-            outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
-        }
-        outln!("\n{}", "With a real dock the same trip is:".bold());
-        for (line, what_for) in [
-            ("download -o stock.bin", "the vendor's image 240417"),
-            ("patch stock.bin -o patched.bin", "and a receipt"),
-            ("verify patched.bin", "no device needed so far"),
-            ("list", "finds it; access: `asmpatch udev`"),
-            ("flash patched.bin", "shows its plan, asks, backs up"),
-            ("bench", "measures the dock, in MB/s"),
-        ] {
-            outln!("  {:<41} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
-        }
-        let whole = if self.context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
-        outln!("{whole}Read on: README.md, \"First steps\".");
-        outln!("A stopped flash can be finished or undone: docs/recovery.md");
-    }
+    computed(context, &compute::compute(Path::new("unit"))?);
+    Ok(())
 }
 
-/// Returns the backup's folder without the path to it, which is long and gone when the demo ends.
-fn folder_of(report: &flash_run::FlashReport) -> String {
-    let parent = report.backup.as_deref().and_then(Path::parent).and_then(Path::parent);
-    parent.map_or_else(String::new, |folder| format!("{}{}", folder.display(), std::path::MAIN_SEPARATOR))
+/// Runs a step's command as the program does, and returns its JSON document. With `--verbose` it prints its own text
+/// instead.
+fn command(step: &Step, context: &Context) -> Result<Value, AnyFailure> {
+    let json = (!context.is_verbose()).then_some("--json");
+    let words = || ["asmpatch"].into_iter().chain(step.line.split(' ')).chain(json);
+    let parsed = super::command().try_get_matches_from(words()).and_then(|matches| {
+        let line = CommandLine::of(&matches, words().map(Into::into));
+        Ok((Cli::from_arg_matches(&matches)?.command, context.of_step(json.is_some(), line)))
+    });
+    let (command, context) = parsed.map_err(|error| check_failed(error.to_string()))?;
+    let (ended, said) = if json.is_some() {
+        print::collect(|| dispatch(command, &context))
+    } else {
+        (dispatch(command, &context), String::new())
+    };
+    let ended = ended?;
+    if ended != step.ends {
+        return Err(check_failed(format!("`asmpatch {}` ended as {ended:?}, not as {:?}", step.line, step.ends)));
+    }
+    Ok(serde_json::from_str(&said).unwrap_or_default())
 }
 
-fn thousands(number: usize) -> String {
+fn proved(step: &str, text: &str) {
+    outln!("  {} {step:<8}  {text}", "✓".green());
+}
+
+fn computed(context: &Context, computed: &Computed) {
+    let work = |work: Counts| {
+        let plural = if work.commands == 1 { "command" } else { "commands" };
+        format!("{} {plural}, {} instructions of the 8051", thousands(work.commands), thousands(work.instructions))
+    };
+    let Computed { at, product: [c0, c1, c2, c3], cycles, job, by_sram, by_reads } = computed;
+    let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = MATRICES;
+    let product = format!("[{a0} {a1}; {a2} {a3}] x [{b0} {b1}; {b2} {b3}] = [{c0} {c1}; {c2} {c3}]");
+    if !context.is_verbose() {
+        return proved("compute", &format!("{product} on the GPU as on the host"));
+    }
+    outln!("tiny-gpu at {at}: program and matrices written and started by {}", work(*job));
+    outln!("{product} in {cycles} GPU cycles: the host's own product");
+    outln!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram));
+    outln!("the same by a memory read of the GPU: {}", work(*by_reads));
+    outln!(
+        "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)"
+    );
+}
+
+/// Says what the same trip is with a dock, and where to read on.
+fn next(context: &Context, kept: Option<&Path>) {
+    if let Some(folder) = kept {
+        outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
+    }
+    outln!("\n{}", "With a real dock the same trip is:".bold());
+    for (line, what_for) in [
+        ("download -o stock.bin", "the vendor's image 240417"),
+        ("patch stock.bin -o patched.bin", "and a receipt"),
+        ("verify patched.bin", "no device needed so far"),
+        ("list", "finds it; access: `asmpatch udev`"),
+        ("flash patched.bin", "shows its plan, asks, backs up"),
+        ("bench", "measures the dock, in MB/s"),
+    ] {
+        outln!("  {:<41} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
+    }
+    let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
+    outln!("{whole}Read on: README.md, \"First steps\".");
+    outln!("A stopped flash can be finished or undone: docs/recovery.md");
+}
+
+fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {

@@ -37,7 +37,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::demo::check",
         "this is a bug in asmpatch: please report it with the output of `asmpatch demo -v`";
     "asmpatch::demo::setup",
-        "the demo needs a folder to write to and a port on 127.0.0.1; `--keep DIR` names another folder";
+        "the demo needs a folder to write to; `--keep DIR` names another one";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
     "asmpatch::devices::length", "correct the entry; docs/formats.md describes every key";
     "asmpatch::elf::empty", "check that the code is in an area that the linker keeps";

@@ -25,8 +25,8 @@ use serde::Deserialize;
 
 pub use self::error::BackupFolderError;
 use self::error::FORMAT;
+use super::access::BlockBytes;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
-use super::blocks::BlockBytes;
 use super::fitting::FiledBackup;
 
 /// The file that lists what is in a backup.
@@ -88,7 +88,7 @@ impl fmt::Display for BackupManifest {
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
-#[display("{}{}", folder.display(), if *is_new { "" } else { ", which has the same backup already" })]
+#[display("{}{}", folder.display(), if *is_new { "" } else { " (already there, with the same content)" })]
 pub struct Saved {
     /// The folder.
     pub folder: PathBuf,

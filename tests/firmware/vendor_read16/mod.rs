@@ -6,14 +6,14 @@ use asm2464::firmware::Image;
 use asm2464_chip::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 
 use crate::chip_images::{cdb16, patched, powered_on, with};
-use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
+use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
 
 const SECTOR: usize = 512;
 /// Most sectors of one command.
 const MOST: usize = 64;
 
 fn sram(len: usize) -> Vec<u8> {
-    crate::chip_wire::sram(0, len)
+    crate::firmware::chip_wire::sram(0, len)
 }
 
 fn read16(sectors: u32) -> [u8; 16] {
@@ -305,10 +305,10 @@ fn with_the_longer_e4_both_work() {
     }
 }
 
-/// The figures in docs/read16-sram.md.
+/// The figures in docs/performance.md.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells() {
+fn the_instructions_from_command_to_status_are_those_that_docs_performance_has() {
     let mut wrong = String::new();
     for (wire, speed, costs) in [
         (Wire::BulkOnly, Speed::Super, [(1, 5_120, 12_070), (8, 31_890, 71_630), (64, 247_700, 552_900)]),

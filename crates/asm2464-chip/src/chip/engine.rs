@@ -229,23 +229,23 @@ mod tests {
         (memory, dma)
     }
 
-    fn told(memory: &XdataMemory, dma: &Dma) -> [u8; 4] {
+    fn status_of(memory: &XdataMemory, dma: &Dma) -> [u8; 4] {
         [SLOTS, PARTS, FITS, STATE].map(|addr| read(addr, u8::from(addr == STATE), memory, true, dma))
     }
 
     #[test]
     fn a_command_is_told_by_its_slots_and_parts() {
         let (memory, dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 0, 32, 0]);
-        assert_eq!(told(&memory, &dma), [1, 1, 0x80, 0x01]);
+        assert_eq!(status_of(&memory, &dma), [1, 1, 0x80, 0x01]);
         assert_eq!(
             (memory.main()[usize::from(FIRST_SLOT)], memory.main()[usize::from(SLOT)]),
             (1, 1),
             "slot 0 is taken"
         );
         let (memory, dma) = chosen(&[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        assert_eq!(told(&memory, &dma), [9, 3, 0, 0x05]);
+        assert_eq!(status_of(&memory, &dma), [9, 3, 0, 0x05]);
         let (memory, dma) = chosen(&[0x12, 0, 0, 0, 36, 0]);
-        assert_eq!(told(&memory, &dma), [0, 0, 0, 0x03]);
+        assert_eq!(status_of(&memory, &dma), [0, 0, 0, 0x03]);
     }
 
     #[test]

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn ctrl_c_ends_a_proof_within_a_slice() {
         static FLAG: AtomicBool = AtomicBool::new(false);
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         let (tell, heard) = std::sync::mpsc::channel();
         let budget = ProofBudget::new(Interrupt::watching(&FLAG), move |spent| {
             FLAG.store(spent >= 2 * SLICE, Ordering::Relaxed);
@@ -113,8 +113,8 @@ mod tests {
         });
         assert_eq!(check_within(&counts(), &budget), Err(Interrupted));
         drop(budget);
-        told.extend(heard);
-        assert_eq!(told, [SLICE, 2 * SLICE]);
+        reported.extend(heard);
+        assert_eq!(reported, [SLICE, 2 * SLICE]);
     }
 
     #[test]

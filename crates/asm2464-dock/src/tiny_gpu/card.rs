@@ -274,7 +274,7 @@ mod tests {
         card
     }
 
-    fn told(card: &Card) -> (u32, Option<CardFault>) {
+    fn outcome(card: &Card) -> (u32, Option<CardFault>) {
         let read = |at: u16| card.register_read(u64::from(at));
         (read(STATUS) & 0xFF, CardFault::of(read(STATUS), read(FAULT_AT)))
     }
@@ -288,7 +288,7 @@ mod tests {
         ] {
             let (mut card, mut host) = (loaded(program), Ranges::default());
             card.register_write(u64::from(CONTROL), control, Some(&mut host));
-            assert_eq!((told(&card), card.register_read(u64::from(CYCLES))), ((RAN | SENT, None), cycles));
+            assert_eq!((outcome(&card), card.register_read(u64::from(CYCLES))), ((RAN | SENT, None), cycles));
             let entry = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
             assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22]), (0x2000, entry.to_vec())]);
             assert_eq!(card.memory_read(0x408), u32::from_le_bytes([7, 10, 15, 22]));
@@ -314,13 +314,13 @@ mod tests {
             let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
             card.register_write(u64::from(register), value, None);
             card.register_write(u64::from(CONTROL), RUN | SEND, Some(&mut host));
-            assert_eq!((told(&card), host.0), ((status, Some(fault)), vec![]), "{register:#x} {value:#x}");
+            assert_eq!((outcome(&card), host.0), ((status, Some(fault)), vec![]), "{register:#x} {value:#x}");
         }
         let mut card = loaded(&MATMUL);
         card.register_write(u64::from(CONTROL), RUN | SEND, None);
-        assert_eq!(told(&card), (RAN, Some(CardFault::NotMaster)));
+        assert_eq!(outcome(&card), (RAN, Some(CardFault::NotMaster)));
         card.register_write(u64::from(CONTROL), RUN, None);
-        assert_eq!(told(&card), (RAN, None), "the next job starts with a clear status");
+        assert_eq!(outcome(&card), (RAN, None), "the next job starts with a clear status");
     }
 
     #[test]
@@ -329,12 +329,12 @@ mod tests {
         card.register_write(u64::from(COMMAND_AT), 0x3000, None);
         card.register_write(u64::from(CONTROL), RUN | SEND | AWAIT, Some(&mut host));
         card.look(Some(&mut host));
-        assert_eq!((told(&card), card.waits()), ((RAN | WAITS, None), true));
+        assert_eq!((outcome(&card), card.waits()), ((RAN | WAITS, None), true));
         assert_eq!(host.0, [(0x1000, vec![7, 10, 15, 22])], "the data was sent before the entry");
         host.1 = [0x02, 0, 0x03, 0x1F];
         card.look(Some(&mut host));
         card.look(Some(&mut host));
-        assert_eq!((told(&card), card.waits()), ((RAN | SENT, None), false));
+        assert_eq!((outcome(&card), card.waits()), ((RAN | SENT, None), false));
         assert_eq!(host.0[1..], [(0x2000, vec![0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x03, 0x1F, 1, 0])]);
 
         for (at, value, fault) in [(COMMAND_AT, 0x3004, CardFault::NoCommand), (ENTRY_TO, 0x2004, CardFault::NoTarget)]
@@ -343,11 +343,11 @@ mod tests {
             card.register_write(u64::from(at), value, None);
             card.register_write(u64::from(CONTROL), SEND | AWAIT, Some(&mut host));
             card.look(Some(&mut host));
-            assert_eq!((told(&card), card.waits()), ((0, Some(fault)), false));
+            assert_eq!((outcome(&card), card.waits()), ((0, Some(fault)), false));
         }
         card.register_write(u64::from(CONTROL), SEND | AWAIT, Some(&mut host));
         card.look(None);
-        assert_eq!(told(&card), (0, Some(CardFault::NotMaster)));
+        assert_eq!(outcome(&card), (0, Some(CardFault::NotMaster)));
     }
 
     #[test]

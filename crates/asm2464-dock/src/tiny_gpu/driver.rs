@@ -216,10 +216,10 @@ impl TinyGpu {
             Some(_) => (SEND, SENT),
         };
         self.put(pcie, CONTROL, &[run | control])?;
-        let mut told = [0; 12];
-        pcie.memory_read(self.registers + u64::from(STATUS), &mut told)?;
-        let [status, cycles, fault_at] =
-            [0, 4, 8].map(|at| u32::from_le_bytes([told[at], told[at + 1], told[at + 2], told[at + 3]]));
+        let mut registers = [0; 12];
+        pcie.memory_read(self.registers + u64::from(STATUS), &mut registers)?;
+        let [status, cycles, fault_at] = [0, 4, 8]
+            .map(|at| u32::from_le_bytes([registers[at], registers[at + 1], registers[at + 2], registers[at + 3]]));
         let expected = sent | if run & RUN != 0 { RAN } else { 0 };
         match CardFault::of(status, fault_at) {
             Some(fault) => Err(TinyGpuError::Fault { at: self.at, fault }),

@@ -47,7 +47,7 @@ pub struct TinyGpuMachine {
     data_memory: Channels,
     /// The LSUs' requests and answers of the previous cycle, because registers delay both directions.
     asked: Vec<Option<MemoryRequest>>,
-    told: Vec<Option<u16>>,
+    answers_seen: Vec<Option<u16>>,
 }
 
 impl TinyGpuMachine {
@@ -78,7 +78,7 @@ impl TinyGpuMachine {
             program_memory: Channels::new(PROGRAM_CHANNELS, design.program_latency),
             data_memory: Channels::new(DATA_CHANNELS, design.data_latency),
             asked: vec![None; lsus],
-            told: vec![None; lsus],
+            answers_seen: vec![None; lsus],
         })
     }
 
@@ -136,7 +136,7 @@ impl TinyGpuMachine {
         let accesses: Vec<_> =
             self.cores.iter().flat_map(|core| (0..THREADS_A_BLOCK).map(|thread| core.access(thread))).collect();
         let words = self.program_controller.answers();
-        let told = self.data_controller.answers();
+        let answers_seen = self.data_controller.answers();
 
         if let Some(cache) = &mut self.program_cache {
             let to_cache: Vec<_> = self.program_controller.to_memory().collect();
@@ -148,10 +148,10 @@ impl TinyGpuMachine {
         }
         self.data_controller.step(&self.asked, &from_data);
         for (index, core) in self.cores.iter_mut().enumerate().filter(|(index, _)| self.has_block[*index]) {
-            let answers = &self.told[index * THREADS_A_BLOCK..][..THREADS_A_BLOCK];
+            let answers = &self.answers_seen[index * THREADS_A_BLOCK..][..THREADS_A_BLOCK];
             core.step(self.design.has_caches, self.program.len(), words[index], answers)?;
         }
-        (self.asked, self.told) = (accesses, told);
+        (self.asked, self.answers_seen) = (accesses, answers_seen);
         Ok(())
     }
 }

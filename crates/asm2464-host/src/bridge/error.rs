@@ -12,7 +12,7 @@ use super::pipes::PipeError;
 
 /// An error of a transport.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error("{}", kind.told(during).1)]
+#[error("{}", kind.label_and_text(during).1)]
 pub struct TransportError {
     /// The activity that failed.
     pub during: Activity,
@@ -66,7 +66,7 @@ impl TransportErrorKind {
     }
 
     /// The error's label and text.
-    fn told(&self, during: &Activity) -> (Label, String) {
+    fn label_and_text(&self, during: &Activity) -> (Label, String) {
         match self {
             Self::Timeout { deadline } => {
                 (Kind::NoAnswer.code("asm2464::usb::timeout"), format!("no answer to {during} within {deadline:?}"))
@@ -137,6 +137,6 @@ impl TransportError {
 
 impl Coded for TransportError {
     fn label(&self) -> Label {
-        self.kind.told(&self.during).0
+        self.kind.label_and_text(&self.during).0
     }
 }

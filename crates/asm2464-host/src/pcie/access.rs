@@ -30,7 +30,7 @@ const ATTEMPTS: u32 = 100;
 const RETRY_MS: u64 = 10;
 
 /// Stands for a completion that did not come.
-const LATE: Completion = Completion { status: CompletionStatus::TimedOut, data: 0 };
+const TIMED_OUT: Completion = Completion { status: CompletionStatus::TimedOut, data: 0 };
 
 /// Source of time and of Ctrl-C, which this module does not have.
 pub trait Patience {
@@ -179,7 +179,7 @@ impl<'a> Pcie<'a> {
         let mut attempts = 0;
         loop {
             let completion = self.engine.tlps(std::slice::from_ref(tlp))?.pop().flatten();
-            let completion = completion.unwrap_or(LATE);
+            let completion = completion.unwrap_or(TIMED_OUT);
             if completion.status != CompletionStatus::ConfigRetry {
                 return Ok(completion);
             }
@@ -262,7 +262,7 @@ impl<'a> Pcie<'a> {
 
 /// The value in a request's completion, which is 0 for a write.
 pub(super) fn answer(tlp: &Tlp, completion: Option<Completion>) -> Result<u32, PcieError> {
-    let Completion { status, data } = completion.unwrap_or(LATE);
+    let Completion { status, data } = completion.unwrap_or(TIMED_OUT);
     match status {
         CompletionStatus::Success => Ok(data),
         status => Err(PcieError::Completion { request: tlp.to_string(), status }),

@@ -121,9 +121,9 @@ mod tests {
         let registers = [0xC, 8, 0x9000_000C, 0, 0xE001, 0xFE00_0000];
         let masks = [0xC, 0xFFFF_FFFC, 0xFFE0_000C, 0xFFFF_FFFF, 0xFFFF_FF01, 0xFFF8_0000];
         let bars = sized(&registers, &masks);
-        let told: Vec<_> = bars.iter().map(|bar| (bar.index, bar.kind, bar.address, bar.size.unwrap())).collect();
+        let found: Vec<_> = bars.iter().map(|bar| (bar.index, bar.kind, bar.address, bar.size.unwrap())).collect();
         assert_eq!(
-            told,
+            found,
             [
                 (0, BarKind::Memory64, 0x8_0000_0000, 16 << 30),
                 (2, BarKind::Memory64, 0x9000_0000, 2 << 20),

@@ -326,9 +326,9 @@ mod tests {
         space[0x100 / 4] = 0x1500_0000 | 0x0002_0001;
         space[0x150 / 4] = 0x0001_0003;
         let (found, _) = walk(&space);
-        let told: Vec<_> = found.list.iter().map(|capability| (capability.offset, capability.name)).collect();
+        let listed: Vec<_> = found.list.iter().map(|capability| (capability.offset, capability.name)).collect();
         assert_eq!(
-            told,
+            listed,
             [
                 (0x50, "Power Management"),
                 (0x60, "MSI"),

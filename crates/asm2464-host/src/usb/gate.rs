@@ -125,8 +125,8 @@ mod tests {
     fn a_request_after_the_release_is_told_that_the_device_is_gone_and_never_waits() {
         let gate = gate();
         gate.close(Duration::from_secs(60), Closed::Refuses);
-        let (told, answer) = std::sync::mpsc::channel();
-        thread::spawn(move || told.send(gate.enter().map(drop)));
+        let (result, answer) = std::sync::mpsc::channel();
+        thread::spawn(move || result.send(gate.enter().map(drop)));
         let answer = answer.recv_timeout(Duration::from_secs(60)).expect("it waits");
         assert_eq!(answer.map_err(crate::usb::error::pipe_error), Err(crate::bridge::PipeError::Disconnected));
     }

@@ -220,13 +220,13 @@ mod tests {
         let nowhere = path_in(&folder.path().join("missing"), &port());
         assert!(!UnitLock::take_at(&nowhere, &port()).unwrap().is_held());
         let refused = io::ErrorKind::PermissionDenied.into();
-        let told = |path: &Path| in_the_way(path, &refused);
-        assert!(told(&path).unwrap().ends_with("asm2464-3-1.2.lock is a symbolic link"));
-        assert_eq!(told(&nowhere), None);
+        let obstacle = |path: &Path| in_the_way(path, &refused);
+        assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock is a symbolic link"));
+        assert_eq!(obstacle(&nowhere), None);
         // Somebody else's, which they let nobody open.
         fs::remove_file(&path).unwrap();
         File::create(&path).unwrap();
-        assert!(told(&path).unwrap().ends_with("asm2464-3-1.2.lock can't be opened: permission denied"));
+        assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock can't be opened: permission denied"));
     }
 
     #[cfg(unix)]

@@ -53,7 +53,7 @@ fn caches_cost_where_memory_is_fast_and_gain_in_loops_where_it_is_slow() {
 
 #[test]
 fn the_packed_product_is_the_same_and_is_unpacked_on_request() {
-    let told: Vec<_> = [Design::PLAIN, Design::CACHED]
+    let cycles: Vec<_> = [Design::PLAIN, Design::CACHED]
         .into_iter()
         .flat_map(|design| [false, true].map(|unpacks| (design, unpacks)))
         .map(|(design, unpacks)| {
@@ -65,7 +65,7 @@ fn the_packed_product_is_the_same_and_is_unpacked_on_request() {
             cycles
         })
         .collect();
-    assert_eq!(told, [955, 1187, 1390, 1730]);
+    assert_eq!(cycles, [955, 1187, 1390, 1730]);
 }
 
 #[test]

@@ -97,8 +97,8 @@ fn devices_behind_the_bridge_are_described_one_by_one() {
     )
     .unwrap();
     let [gpu, card, drive] = &scenario.devices[..] else { panic!("{scenario:?}") };
-    let told = DriveSpec { blocks: 1 << 62, never_ready: true, fails_after: Some(3) };
-    assert_eq!(drive.engine, ScenarioEngine::Nvme(told));
+    let spec = DriveSpec { blocks: 1 << 62, never_ready: true, fails_after: Some(3) };
+    assert_eq!(drive.engine, ScenarioEngine::Nvme(spec));
     assert_eq!((gpu.engine, card.engine), (ScenarioEngine::None, ScenarioEngine::TinyGpu));
     let both = "[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nengine = \"tiny-gpu\"\nbar = [{ bytes = 16 }]";
     assert!(matches!(Scenario::parse(both), Err(ScenarioError::Devices(TreeError::EngineBars(_)))));

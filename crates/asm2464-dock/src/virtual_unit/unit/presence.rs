@@ -211,13 +211,13 @@ impl VirtualUnit {
     /// Puts a chip on the bus, if its firmware has enumerated.
     fn connect(&mut self, unit: Box<ChipUnit>) {
         self.is_mute = unit.descriptors.is_none();
-        let Some(told) = &unit.descriptors else {
+        let Some(descriptors) = &unit.descriptors else {
             // The host sees no device.
             *self.boot_loader.flash_mut() = unit.chip.power_off();
             self.presence = Presence::Away { back: None };
             return;
         };
-        self.descriptors = told.clone();
+        self.descriptors = descriptors.clone();
         self.chip = Some(unit);
         self.arrive();
     }

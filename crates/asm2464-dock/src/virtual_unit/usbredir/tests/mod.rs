@@ -168,7 +168,7 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
     let address: Address = format!("unix:{}", dir.path().join("socket").display()).parse().unwrap();
     let listener = Listener::bind(&address).unwrap();
     let stop = AtomicBool::new(false);
-    let (reports, told) = mpsc::channel();
+    let (reports, reported) = mpsc::channel();
     let folder = dir.path().join("unit");
     let mut unit = VirtualUnit::open(&folder, None).unwrap();
     let interrupt = Interrupt::watching(&stop);
@@ -176,7 +176,7 @@ fn a_served_unit_is_replugged_when_another_process_asks_for_it() {
         scope.spawn(|| {
             serve(&mut unit, &listener, false, interrupt, &mut |report: ServerEvent| reports.send(report).unwrap())
         });
-        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
+        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| reported.iter().find(|report| wanted(report)).is_some();
         let mut guest = UnixStream::connect(address.path()).unwrap();
         guest.write_all(&hello()).unwrap();
         assert!(wait_for(&|report| matches!(report, ServerEvent::Unit(GuestEvent::Plugged { .. }))));
@@ -204,14 +204,14 @@ fn a_peer_that_dies_in_the_middle_of_a_packet_costs_its_connection_alone() {
     let address: Address = format!("unix:{}", dir.path().join("socket").display()).parse().unwrap();
     let listener = Listener::bind(&address).unwrap();
     let stop = AtomicBool::new(false);
-    let (reports, told) = mpsc::channel();
+    let (reports, reported) = mpsc::channel();
     let mut unit = unit(Behind::Nothing);
     let interrupt = Interrupt::watching(&stop);
     thread::scope(|scope| {
         scope.spawn(|| {
             serve(&mut unit, &listener, false, interrupt, &mut |report: ServerEvent| reports.send(report).unwrap())
         });
-        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| told.iter().find(|report| wanted(report)).is_some();
+        let wait_for = |wanted: &dyn Fn(&ServerEvent) -> bool| reported.iter().find(|report| wanted(report)).is_some();
 
         let mut dying = UnixStream::connect(address.path()).unwrap();
         dying.write_all(&hello()).unwrap();

@@ -13,7 +13,7 @@ use asm2464::{Coded, Label};
 use asm2464_dock::files::file;
 use thiserror::Error;
 
-use super::other_file::{OtherFile, OtherKind};
+use super::other_file::OtherKind;
 use super::output;
 
 /// The longest text that asmpatch reads, in bytes.
@@ -171,7 +171,7 @@ pub fn read_own_text(path: &Path) -> Result<String, InputError> {
 /// Reads the file of an image. Its container may be damaged, but what is recognised as something else is refused.
 ///
 /// # Errors
-/// [`InputError`], and [`OtherFile`].
+/// [`InputError`]; fails if the file is something else that is recognised.
 pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let read = read(path, MAX_FILE_LEN);
     let kind = match &read {
@@ -183,7 +183,7 @@ pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
         _ => None,
     };
     match kind {
-        Some(kind) => Err(OtherFile { path: path.to_owned(), kind }.into()),
+        Some(kind) => Err(kind.failure(path).into()),
         None => Ok(read?),
     }
 }

@@ -50,11 +50,9 @@ impl OtherKind {
     pub fn of_folder(folder: &Path) -> Option<Self> {
         folder.join(backup_folder::MANIFEST).is_file().then_some(Self::Backup)
     }
-}
 
-impl OtherKind {
-    /// The error for a file that is this in place of an image.
-    pub fn failure(self, path: &Path) -> Failure {
+    /// The failure of a file that is this, and no image.
+    pub fn refusal(self, path: &Path) -> Failure {
         let label = match self {
             Self::Code(_) => Kind::BadInput.code("asmpatch::image::is_code"),
             Self::Zip | Self::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
@@ -65,6 +63,7 @@ impl OtherKind {
         Failure::new(label, format!("{} is {self}, expected an image", path.display())).helped(self.help(path))
     }
 
+    /// Names the command that takes such a file.
     fn help(self, path: &Path) -> Option<String> {
         let named = shell::path(path);
         match self {
@@ -104,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
-        let help = |path: &str, kind: OtherKind| kind.help(Path::new(path)).unwrap();
+        let help = |path: &str, kind: OtherKind| kind.help(path.as_ref()).unwrap();
         let code = OtherKind::Code(CodeFormat::Elf);
         assert!(help("a/f.elf", code).contains("wrap a/f.elf -o a/f.bin`"));
         assert!(help("f.bin", code).contains("wrap f.bin -o f.image.bin`"));

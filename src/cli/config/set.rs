@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
@@ -11,10 +11,11 @@ use crate::flash::recovery::Writes;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::suggest::{nearest, question};
 use crate::unit::OpenError;
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
 
-use super::{ConfigError, block};
+use super::block;
 use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::{Choice, WritingArgs, WritingRun};
@@ -117,7 +118,10 @@ fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     for index in BlockIndex::ALL {
         block(&device, seen.attached.state, &seen.blocks, index)?;
     }
-    let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.clone() })?;
+    let image = seen.running.image().ok_or_else(|| {
+        let label = Kind::Refused.code("asmpatch::config::no_firmware");
+        Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
+    })?;
     let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
     Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
 }

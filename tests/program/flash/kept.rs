@@ -14,7 +14,7 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::run::{FlashReport, run};
 
-use crate::flash::cases::{Rig, asmpatch};
+use crate::program::flash::cases::{Rig, asmpatch};
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
 

@@ -7,7 +7,7 @@ use asm2464_chip::practice;
 use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 
-use crate::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
+use crate::program::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
 use crate::schemas;
 
 #[test]

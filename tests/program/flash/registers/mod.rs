@@ -29,11 +29,11 @@ use asmpatch::patch::Patched;
 
 use asmpatch::cli::commands::InvokedCommand;
 
-use crate::flash::cases::{Rig, patched};
+use crate::program::flash::cases::{Rig, patched};
 use crate::side_by_side;
 
 #[cfg(unix)]
-use crate::flash::cases::{asmpatch, flashing};
+use crate::program::flash::cases::{asmpatch, flashing};
 
 /// An image, and its changes to configuration block 0.
 struct Wanted {
@@ -114,7 +114,8 @@ fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
     }
     let vendor = || Wanted { image: image("ASMPATCH_VENDOR_IMAGE"), edit: Box::new(|_| ()) };
     let patched = || {
-        let Patched { image, receipt } = crate::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
+        let Patched { image, receipt } =
+            crate::program::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
         Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
     };
     every_direction(vendor, patched, || Wanted { image: image("ASMPATCH_OPEN_IMAGE"), edit: Box::new(|_| ()) });

@@ -4,8 +4,9 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+use asm2464::Kind;
 use etcetera::BaseStrategy as _;
-use thiserror::Error;
 
 /// The option that says where backups go.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -32,8 +33,8 @@ impl BackupPlace {
     /// Returns the backup folder: from the option, the environment, or the platform's default.
     ///
     /// # Errors
-    /// [`NoBackupPlace`] if the system names no data folder.
-    pub fn folder(&self) -> Result<PathBuf, NoBackupPlace> {
+    /// Fails if the system names no data folder.
+    pub fn folder(&self) -> Result<PathBuf, Failure> {
         let from_environment = || env::var_os("ASMPATCH_BACKUP_DIR").filter(|folder| !folder.is_empty());
         let named = self.backup_dir.clone().or_else(|| from_environment().map(PathBuf::from));
         if let Some(folder) = named {
@@ -44,8 +45,10 @@ impl BackupPlace {
 }
 
 /// Returns the platform's folder for backups.
-fn default_folder() -> Result<PathBuf, NoBackupPlace> {
-    let strategy = etcetera::choose_base_strategy().map_err(|error| NoBackupPlace(error.to_string()))?;
+fn default_folder() -> Result<PathBuf, Failure> {
+    let label = Kind::Usage.code("asmpatch::backup::no_place");
+    let strategy = etcetera::choose_base_strategy()
+        .map_err(|error| Failure::new(label, format!("no data folder for backups: {error}")))?;
     Ok(strategy.data_dir().join("asmpatch").join("backups"))
 }
 
@@ -53,10 +56,3 @@ fn default_folder() -> Result<PathBuf, NoBackupPlace> {
 pub fn elsewhere() -> Vec<PathBuf> {
     default_folder().ok().into_iter().chain(env::current_dir()).chain([env::temp_dir()]).collect()
 }
-
-/// The system names no data folder.
-#[derive(Debug, Error)]
-#[error("no data folder for backups: {0}")]
-pub struct NoBackupPlace(String);
-
-asm2464::coded!(NoBackupPlace => Usage "asmpatch::backup::no_place");

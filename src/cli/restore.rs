@@ -6,7 +6,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup_folder::{self, BackupFolderError};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
@@ -15,10 +15,9 @@ use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::flash::session::WritingJob;
 use crate::shell;
-use asm2464::Coded;
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
-use derive_more::Display;
 
 use super::advice::CommandLine;
 use super::context::Context;
@@ -54,8 +53,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         }
         loaded => loaded?,
     };
-    let image =
-        backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
+    let image = backup.firmware().map_err(|source| {
+        let message = format!("the firmware in {} would not start: {source}", args.folder.display());
+        Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
+    })?;
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
@@ -83,35 +84,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// The most backups that commands are printed for.
 const MOST: usize = 3;
 
-/// What was named is no backup: the error, and those that there are, each with the command that writes it back.
-#[derive(Debug, Display)]
-#[display("{error}")]
-struct NoBackup {
-    error: BackupFolderError,
-    others: Vec<(FiledBackup, String)>,
-}
-
-impl std::error::Error for NoBackup {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.error.source()
-    }
-}
-
-impl Coded for NoBackup {
-    fn label(&self) -> asm2464::Label {
-        self.error.label()
-    }
-
-    fn help(&self) -> Option<String> {
-        let help = errors::help(&self.error, &CommandLine::default());
-        let other = |(backup, command): &(FiledBackup, String)| {
-            let (serial, device) = (backup.serial(), &backup.unit.device);
-            format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())
-        };
-        Some(help + &self.others.iter().map(other).collect::<String>())
-    }
-}
-
 /// Ends the command, which named no backup, with the commands for the newest ones: in the folder that was named, beside it,
 /// and where backups go.
 fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> {
@@ -124,11 +96,13 @@ fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> 
     let mut known = HashSet::from([args.folder.canonicalize().ok()]);
     filed.retain(|backup| known.insert(backup.folder.canonicalize().ok()));
     let whole = filed.into_iter().filter(|backup| backup_folder::load(&backup.folder).is_ok());
-    let others = whole.take(MOST).map(|backup| {
+    let other = |backup: FiledBackup| {
+        let (serial, device) = (backup.serial(), &backup.unit.device);
         let command = with_folder(&args.folder, &backup.folder, env::args_os());
-        (backup, command)
-    });
-    Err(NoBackup { error, others: others.collect() }.into())
+        format!("\nserial {}, backed up at {}:\n    {command}", serial.shown(), device.shown())
+    };
+    let help = errors::help(&error, &CommandLine::default()) + &whole.take(MOST).map(other).collect::<String>();
+    Err(AnyFailure::from(error).helped(help))
 }
 
 /// Returns the command that was run, with another folder. Whoever said `--yes` meant the folder that they named.

@@ -8,7 +8,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
-use super::backup_folder::error::BackupFolderError;
+use super::backup_folder::BackupFolderError;
 use crate::failure::{AnyFailure, Panicked};
 
 /// Reasons a backup or a write stopped.

@@ -7,14 +7,13 @@
 //! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
 
-pub(super) mod error;
-
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::iter;
 use std::path::{Path, PathBuf};
 
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{CONFIG_BLOCK_LEN, Part};
 use asm2464_dock::files::atomic::{self, StagedFolder, sync_folder};
@@ -23,12 +22,13 @@ use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 
-pub use self::error::BackupFolderError;
-use self::error::FORMAT;
 use super::access::BlockBytes;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
 use super::fitting::FiledBackup;
+use crate::failure::Failure;
 
+/// Format of the layout.
+const FORMAT: u32 = 1;
 /// The file that lists what is in a backup.
 pub const MANIFEST: &str = "backup.toml";
 const CONFIG: [&str; 2] = ["config-0.bin", "config-1.bin"];
@@ -42,6 +42,51 @@ const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 const MAX_FILE_LEN: usize = 0x2_0000;
 /// The most names under which a backup is saved again in one folder.
 const NAMES: u32 = 9;
+
+/// Reasons a backup could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupFolderError {
+    /// The system could not read a file or folder.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The system could not save a backup.
+    #[error("cannot {doing} {}", path.display())]
+    Save {
+        /// The failed operation.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The folder exists with other contents.
+    #[error("{} exists and is not this backup", .0.display())]
+    Exists(PathBuf),
+    /// There is no valid backup.toml.
+    #[error("{} is not a backup manifest: {why}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The backup can't be used: it has another format or other files, is damaged, or would not start.
+    #[error(transparent)]
+    Unusable(#[from] Failure),
+}
+
+asm2464::coded!(BackupFolderError {
+    Read => BadInput "asmpatch::backup::io",
+    Save => BadInput "asmpatch::backup::save",
+    Exists => Refused "asmpatch::backup::exists",
+    Manifest => BadInput "asmpatch::backup::manifest",
+    Unusable(cause) => cause,
+});
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
@@ -252,7 +297,8 @@ impl<'a> OpenedFolder<'a> {
         if let Ok(ManifestHead { format }) = toml::from_str(&text)
             && format != FORMAT
         {
-            return Err(BackupFolderError::Format { path, found: format });
+            let message = format!("{} has format {format}, expected {FORMAT}", path.display());
+            return Err(Failure::new(Kind::BadInput.code("asmpatch::backup::format"), message).into());
         }
         let manifest: BackupManifest = toml::from_str(&text).map_err(|error| BackupFolderError::Manifest {
             path: path.clone(),
@@ -275,8 +321,9 @@ impl<'a> OpenedFolder<'a> {
     }
 
     fn other_files(&self) -> BackupFolderError {
-        let (path, found) = (self.folder.join(MANIFEST), self.listed().join(", "));
-        BackupFolderError::Files { path, found, expected: WITH_FIRMWARE.join(", ") }
+        let (path, found, expected) = (self.folder.join(MANIFEST), self.listed().join(", "), WITH_FIRMWARE.join(", "));
+        let message = format!("{} lists {found}, expected {expected}", path.display());
+        Failure::new(Kind::BadInput.code("asmpatch::backup::files"), message).into()
     }
 
     /// Reads a file and checks its length and digest.
@@ -322,7 +369,8 @@ fn checked(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>, BackupFolderErro
 }
 
 fn damaged(folder: &Path, name: &str, found: String, expected: String) -> BackupFolderError {
-    BackupFolderError::Damaged { path: folder.join(name), found, expected }
+    let message = format!("{} has {found}, backup.toml says {expected}", folder.join(name).display());
+    Failure::new(Kind::BadInput.code("asmpatch::backup::digest"), message).into()
 }
 
 /// Whether there is anything but an empty folder at this path.

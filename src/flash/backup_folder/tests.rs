@@ -1,7 +1,12 @@
 //! Backups in folders.
 
+use asm2464::Coded as _;
+
 use super::super::backup::tests::sample_backup;
 use super::*;
+
+/// The code of a file that is not what the manifest says.
+const DAMAGED: &str = "asmpatch::backup::digest";
 
 #[test]
 fn a_backup_comes_back_from_its_folder_as_it_was_and_a_second_save_changes_nothing() {
@@ -62,10 +67,13 @@ fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
         let mut bytes = fs::read(&path).unwrap();
         bytes[77] ^= 0x10;
         fs::write(&path, &bytes).unwrap();
-        assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name}");
+        assert!(matches!(load(&folder), Err(BackupFolderError::Unusable(why)) if why.code() == DAMAGED), "{name}");
         bytes.pop();
         fs::write(&path, &bytes).unwrap();
-        assert!(matches!(load(&folder), Err(BackupFolderError::Damaged { .. })), "{name} short");
+        assert!(
+            matches!(load(&folder), Err(BackupFolderError::Unusable(why)) if why.code() == DAMAGED),
+            "{name} short"
+        );
         fs::remove_file(&path).unwrap();
         assert!(matches!(load(&folder), Err(BackupFolderError::Read { .. })), "{name} missing");
     }
@@ -82,12 +90,11 @@ fn a_manifest_is_read_strictly() {
         fs::write(&path, text).unwrap();
         load(&folder).unwrap_err()
     };
-    assert!(matches!(
-        with(good.replace("format = 1", "format = 2\nsigned-by = \"me\"")),
-        BackupFolderError::Format { found: 2, .. }
-    ));
+    let other = with(good.replace("format = 1", "format = 2\nsigned-by = \"me\""));
+    assert_eq!(other.code(), "asmpatch::backup::format");
+    assert!(other.to_string().ends_with("has format 2, expected 1"), "{other}");
     assert!(matches!(with(format!("colour = 1\n{good}")), BackupFolderError::Manifest { .. }));
-    assert!(matches!(with(good.replace("config-1.bin", "../../etc/passwd")), BackupFolderError::Files { .. }));
+    assert_eq!(with(good.replace("config-1.bin", "../../etc/passwd")).code(), "asmpatch::backup::files");
     assert!(matches!(with(String::new()), BackupFolderError::Manifest { .. }));
     assert!(matches!(load(home.path()), Err(BackupFolderError::Read { .. })));
 }

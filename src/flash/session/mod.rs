@@ -434,3 +434,6 @@ impl Decided<'_> {
         front_end.works_on(None);
     }
 }
+
+#[cfg(test)]
+mod tests;

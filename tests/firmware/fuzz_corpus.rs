@@ -1,5 +1,6 @@
-//! Arbitrary code on the chip, and the fuzzers' corpus. Replays the corpus through the fuzz targets' checks: every input that once found a bug. This test is not in
-//! `fuzz/`, which is a separate package, so that this package's tests include it.
+//! Arbitrary code on the chip, and the fuzzers' corpus: every input that once found a bug, through the fuzz targets' checks.
+//! These tests are not in `fuzz/`, which is a separate package, so that this package's tests include them.
+
 use std::fs;
 use std::path::Path;
 

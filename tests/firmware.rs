@@ -6,27 +6,46 @@ mod chip_images;
 mod schemas;
 mod wire_checks;
 
+/// Makes two tests of each check: with the practice image, and with the vendor's.
+macro_rules! on_both_images {
+    ($($check:ident)*) => {
+        mod practice {
+            $(
+                #[test]
+                fn $check() {
+                    super::$check(&asm2464_chip::practice::image());
+                }
+            )*
+        }
+
+        mod vendor {
+            $(
+                #[test]
+                #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+                fn $check() {
+                    super::$check(&crate::chip_images::vendor());
+                }
+            )*
+        }
+    };
+}
+
 mod firmware {
-    mod any_code;
+    mod both_images;
     mod chip_flash;
     mod chip_wire;
-    mod document;
     mod e4;
     mod fuzz_corpus;
     mod machine;
     mod open_chip;
-    mod practice_chip;
-    mod practice_e4;
+    mod patches;
     mod registers;
     mod vendor_boot;
-    mod vendor_chip;
     mod vendor_chip_dma;
-    mod vendor_chip_errors;
+    mod vendor_code;
     mod vendor_drive;
-    mod vendor_e4;
     mod vendor_e4_chip;
     mod vendor_early_ends;
     mod vendor_firmware;
-    mod vendor_patch;
     mod vendor_read16;
 }

@@ -5,17 +5,16 @@
 mod chip_images;
 
 mod unit {
-    mod busy_flash;
     mod no_allocation;
     mod open_control;
     mod open_runtime;
     #[cfg(unix)]
     mod pcap;
     mod pcie_chip;
+    mod rig;
     mod soak;
     mod tiny_gpu_chip;
     mod vendor_bench;
     mod vendor_sram_reads;
     mod vendor_unit;
-    mod vendor_whole;
 }

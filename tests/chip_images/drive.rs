@@ -7,7 +7,7 @@ use asm2464_chip::chip::{
 };
 use asm2464_chip::mcu::MemoryFlash;
 
-use super::powered_on;
+use super::{pattern, powered_on};
 
 /// Makes a unit with a drive on bus 2, behind a switch's port, where 240417 expects it.
 pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver<MemoryFlash> {
@@ -29,19 +29,6 @@ pub fn with_drive(image: &Image, speed: Speed, drive: DriveSpec) -> Driver<Memor
 /// A drive without defects.
 pub fn good(blocks: u64) -> DriveSpec {
     DriveSpec { blocks, ..DriveSpec::default() }
-}
-
-/// Bytes that differ for each seed.
-pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
-    std::iter::repeat_with(|| {
-        state ^= state << 13;
-        state ^= state >> 17;
-        state ^= state << 5;
-        state as u8
-    })
-    .take(len)
-    .collect()
 }
 
 /// CDB of READ or WRITE (10) or (16).

@@ -7,6 +7,8 @@ pub mod drive;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, Image};
 pub use asm2464_chip::chip::boot::powered_on;
+use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver};
+use asm2464_chip::mcu::MemoryFlash;
 use asmpatch::patch::{PatchSet, Selection};
 
 /// Reads the file that an environment variable names.
@@ -27,23 +29,28 @@ pub fn patched() -> Image {
     image
 }
 
+/// The vendor's older image, 231204.
+pub fn vendor_231204() -> Image {
+    Image::parse(&file("ASMPATCH_VENDOR_231204_IMAGE")).unwrap()
+}
+
 /// The vendor's 231204 with the status patch.
 pub fn patched_231204() -> Image {
-    let mut image = Image::parse(&file("ASMPATCH_VENDOR_231204_IMAGE")).unwrap();
+    let mut image = vendor_231204();
     assert!(image.replace(BodyOffset(0x29FF), &[0x05]));
     image
 }
 
 /// The vendor's image with the status patch and these.
 pub fn with(patches: &[&str]) -> Image {
-    let image = vendor();
     let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
-    let digest = Sha256Digest::of(&image.to_file());
-    PatchSet::resolve(&asmpatch::embedded::patches().unwrap(), &selection, &image, digest)
-        .unwrap()
-        .apply()
-        .unwrap()
-        .image
+    patched_by(&vendor(), &selection)
+}
+
+/// The image with these patches.
+pub fn patched_by(image: &Image, selection: &Selection) -> Image {
+    let (library, digest) = (asmpatch::embedded::patches().unwrap(), Sha256Digest::of(&image.to_file()));
+    PatchSet::resolve(&library, selection, image, digest).unwrap().apply().unwrap().image
 }
 
 /// The open image.
@@ -59,6 +66,26 @@ pub fn new_open() -> Image {
 /// The open image with USB4.
 pub fn open_usb4() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_USB4_IMAGE")).unwrap()
+}
+
+/// Resets a unit over Bulk-Only, as a host does that has given up a command.
+pub fn reset_recovery(unit: &mut Driver<MemoryFlash>) {
+    unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+    unit.clear_halt(DATA_IN).unwrap();
+    unit.clear_halt(DATA_OUT).unwrap();
+}
+
+/// Bytes that differ for each seed.
+pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761) | 1;
+    std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    })
+    .take(len)
+    .collect()
 }
 
 /// A CDB of 16 bytes with an LBA and a length in sectors, laid out as READ(16).

@@ -10,7 +10,7 @@ use asm2464_chip::chip::{
 };
 use asm2464_chip::mcu::MemoryFlash;
 
-use crate::chip_images::{new_open, open, open_usb4, powered_on};
+use crate::chip_images::{new_open, open, open_usb4, pattern, powered_on};
 
 const GPU: Bdf = Bdf::new(1, 0, 0);
 const CONFIG_READ_0: u8 = 0x04;
@@ -37,10 +37,6 @@ fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver<MemoryFlash> {
     unit.chip.fabric_mut().attach(GPU, Box::new(gpu));
     unit.enumerate().unwrap();
     unit
-}
-
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
 }
 
 /// F0: sends a TLP, or starts a stream of TLPs.
@@ -132,23 +128,6 @@ fn open_firmware_f0_reaches_configuration_space_and_memory() {
     assert_eq!(completion(&mut unit), (0xCAFE_F00D, 0, 0));
 }
 
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_f0_streams_writes_and_reads() {
-    let mut unit = unit(Speed::Super);
-    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
-    let data = pattern(3000, 5);
-    send_tlp(&mut unit, MEMORY_WRITE, 1, BAR + 0x100, data.len() as u32 / 4).unwrap();
-    unit.send(DATA_OUT, 0, &data).unwrap();
-    unit.settle();
-    send_tlp(&mut unit, MEMORY_READ, 2, BAR + 0x100, data.len() as u32 / 4).unwrap();
-    let mut came = Vec::new();
-    while came.len() < data.len() {
-        came.extend(unit.receive(DATA_IN, 0).unwrap());
-    }
-    assert!(came == data);
-}
-
 /// Many transfers in flight hide the host's time, but none of the firmware's.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
@@ -200,31 +179,23 @@ fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
 }
 
 /// F3 switches 0xC656.5. What it brings back has no address any more.
-fn f3_takes_the_gpus_power_and_gives_it_back(image: &Image) {
-    let mut unit = unit_with(image, Speed::Super);
-    let link = |unit: &Driver<MemoryFlash>| unit.chip.peek(XdataAddress::main(0xB450));
-    let bar = GPU_CONFIG + 0x10;
-    send_tlp(&mut unit, CONFIG_WRITE_1, 0, bar, BAR).unwrap();
-    send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
-    assert_eq!((completion(&mut unit).0 & !0xF, link(&unit)), (BAR, 0x78));
-    unit.control([0x40, 0xF3, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-    assert_eq!(link(&unit), 0);
-    unit.control([0x40, 0xF3, 1, 0, 0, 0, 0, 0], &[]).unwrap();
-    assert_eq!(link(&unit), 0x78);
-    send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
-    assert_eq!(completion(&mut unit).0 & !0xF, 0);
-}
-
 #[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
-    f3_takes_the_gpus_power_and_gives_it_back(&open());
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
-fn new_open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
-    f3_takes_the_gpus_power_and_gives_it_back(&new_open());
+#[ignore = "needs ASMPATCH_OPEN_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
+fn every_open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
+    for image in [open(), new_open()] {
+        let mut unit = unit_with(&image, Speed::Super);
+        let link = |unit: &Driver<MemoryFlash>| unit.chip.peek(XdataAddress::main(0xB450));
+        let bar = GPU_CONFIG + 0x10;
+        send_tlp(&mut unit, CONFIG_WRITE_1, 0, bar, BAR).unwrap();
+        send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
+        assert_eq!((completion(&mut unit).0 & !0xF, link(&unit)), (BAR, 0x78));
+        unit.control([0x40, 0xF3, 0, 0, 0, 0, 0, 0], &[]).unwrap();
+        assert_eq!(link(&unit), 0);
+        unit.control([0x40, 0xF3, 1, 0, 0, 0, 0, 0], &[]).unwrap();
+        assert_eq!(link(&unit), 0x78);
+        send_tlp(&mut unit, CONFIG_READ_1, 0, bar, 0).unwrap();
+        assert_eq!(completion(&mut unit).0 & !0xF, 0);
+    }
 }
 
 /// C0's fifth byte is 1 while GPIO 1 is low.
@@ -280,18 +251,6 @@ fn the_pcie_link_of_every_open_firmware_trains_and_where_early_lanes_stick_the_o
             send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24, 0).unwrap();
             let (data, status, _) = completion(&mut unit);
             assert_eq!((data == 0x744C_1002, status), (state == 0x78, u8::from(state != 0x78)), "{early_lanes:?}");
-        }
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
-fn open_firmware_takes_the_pcie_link_down_and_up() {
-    for image in [open(), new_open()] {
-        let mut unit = unit_with(&image, Speed::Super);
-        for (is_on, state) in [(0, 0), (1, 0x78)] {
-            unit.control([0x40, 0xF3, is_on, 0, 0, 0, 0, 0], &[]).unwrap();
-            assert_eq!(pcie_state(&mut unit), state);
         }
     }
 }

@@ -6,16 +6,7 @@ use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
 
-use crate::chip_images::{patched_231204, powered_on, with};
-
-fn image(variable: &str) -> Image {
-    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("{variable} names no image"));
-    Image::parse(&std::fs::read(path).unwrap()).unwrap()
-}
-
-fn vendor() -> Image {
-    image("ASMPATCH_VENDOR_IMAGE")
-}
+use crate::chip_images::{file, open, patched_231204, powered_on, vendor, vendor_231204, with};
 
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
@@ -31,7 +22,7 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
 fn every_image_boots_and_enumerates_on_a_newer_part() {
     for name in ["VENDOR", "VENDOR_231204", "OPEN", "OPEN_NEW", "OPEN_USB4"] {
         for speed in [Speed::Super, Speed::High] {
-            let mut unit = powered_on(&image(&format!("ASMPATCH_{name}_IMAGE")), speed);
+            let mut unit = powered_on(&Image::parse(&file(&format!("ASMPATCH_{name}_IMAGE"))).unwrap(), speed);
             unit.chip.set_board(Board { part_revision: PartRevision::R07, ..Board::default() });
             assert!(unit.enumerate().is_ok(), "{name} {speed:?}");
         }
@@ -58,7 +49,7 @@ fn the_vendors_image_shows_the_effects_of_the_patches_in_it() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patched_231204_answers_writes_after_its_own_initialisation() {
-    let stock = image("ASMPATCH_VENDOR_231204_IMAGE");
+    let stock = vendor_231204();
     let report = effects(&patched_231204(), STATUS);
     assert!(report.passes(), "{report:#?}");
     let (check, _) = effects(&stock, STATUS).failure().map(|(check, fault)| (check.what, fault.clone())).unwrap();
@@ -88,7 +79,7 @@ fn the_vendors_image_passes_even_if_status_and_id_pass_through_the_flash_buffer(
 #[test]
 #[ignore = "needs the open firmware's image in ASMPATCH_OPEN_IMAGE"]
 fn the_open_firmware_does_all_that_it_must() {
-    let report = boot::check(&image("ASMPATCH_OPEN_IMAGE"));
+    let report = boot::check(&open());
     assert!(report.passes(), "{report:#?}");
     assert_eq!(report.state(), Some(BridgeState::OpenFirmware));
 }

@@ -1,44 +1,9 @@
 //! The vendor's image with an NVMe drive behind the bridge. `ASMPATCH_VENDOR_IMAGE` names the image.
 use asm2464::scsi::bot::Direction;
-use asm2464_chip::chip::{BlockStore, DATA_IN, DATA_OUT, Data, Speed, StoreFailed};
+use asm2464_chip::chip::{BlockStore, DATA_IN, Data, Speed, StoreFailed};
 
-use crate::chip_images::drive::{
-    good, keeps_commands_apart, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,
-};
-use crate::chip_images::vendor;
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn bulk_only_reads_bring_what_writes_took() {
-    for speed in [Speed::Super, Speed::High] {
-        let mut unit = with_drive(&vendor(), speed, good(1 << 21));
-        assert_eq!(unit.bulk_only(&[0; 6], Data::None).unwrap().status, 0, "ready");
-        round_trips_over_bulk_only(&mut unit);
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn uas_reads_bring_what_writes_took() {
-    for speed in [Speed::Super, Speed::High] {
-        let mut unit = with_drive(&vendor(), speed, good(1 << 21));
-        unit.set_alternate(1).unwrap();
-        // TEST UNIT READY over UAS doesn't start the drive.
-        assert_eq!(unit.uas(1, &[0; 6], &[]).unwrap().status[28..30], [0x04, 0x01], "becoming ready");
-        let capacity = unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-        assert_eq!(capacity.data, [0x00, 0x1F, 0xFF, 0xFF, 0, 0, 2, 0]);
-        round_trips_over_uas(&mut unit);
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn many_uas_commands_at_once_keep_their_data_apart() {
-    let mut unit = with_drive(&vendor(), Speed::Super, good(1 << 21));
-    unit.set_alternate(1).unwrap();
-    unit.uas(1, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-    keeps_commands_apart(&mut unit);
-}
+use crate::chip_images::drive::{good, transfer, with_drive};
+use crate::chip_images::{reset_recovery, vendor};
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
@@ -96,9 +61,7 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
         let reply = unit.bulk_only(&transfer(opcode, 5, 1), data).unwrap();
         assert_eq!(reply.status, status, "{opcode:02X} {data:02X?}");
         assert!(residue.is_none_or(|residue| residue == reply.residue), "{opcode:02X} {data:02X?} {reply:02X?}");
-        unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-        unit.clear_halt(DATA_IN).unwrap();
-        unit.clear_halt(DATA_OUT).unwrap();
+        reset_recovery(&mut unit);
     }
 }
 
@@ -113,9 +76,7 @@ fn a_bulk_only_reset_within_a_read_leaves_no_old_data() {
         for _ in 0..packets {
             unit.receive(DATA_IN, 0).unwrap();
         }
-        unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-        unit.clear_halt(DATA_IN).unwrap();
-        unit.clear_halt(DATA_OUT).unwrap();
+        reset_recovery(&mut unit);
         let inquiry = unit.bulk_only(&[0x12, 0, 0, 0, 36, 0], Data::In(36)).unwrap();
         assert_eq!((inquiry.data.len(), inquiry.status, inquiry.residue), (36, 0, 0), "after {packets} packets");
     }

@@ -1,19 +1,18 @@
 //! The E4 length extension on the vendor's image from reset, packet by packet over the wire. `ASMPATCH_VENDOR_IMAGE`
 //! names the image.
-use asm2464::firmware::CodeAddress;
+use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{Speed, Work};
 
-use crate::chip_images::vendor;
-use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
+use crate::chip_images::{cdb16, vendor, with};
+use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, is_about, sram};
 use crate::schemas;
 
 /// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
 /// interrupts.
 const MOST: u64 = 36_000;
 fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
-    Unit::new(&if is_extended { crate::firmware::e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
+    Unit::new(&if is_extended { crate::firmware::e4::extended(&vendor()) } else { vendor() }, wire, speed)
 }
 
 fn extended(wire: Wire, speed: Speed) -> Unit {
@@ -26,16 +25,11 @@ impl Unit {
         self.command(&read(mode, addr, len), len.into())
     }
 
-    /// The work from a read's command to its status. Nothing in it waits for a timer.
+    /// The work from a read's command to its status.
     fn cost(&mut self, mode: u8, len: u16) -> Work {
-        self.driver.settle();
-        let chip = &mut self.driver.chip;
-        let (before, began, executed) = (chip.work(), chip.now(), chip.instructions());
-        let reply = self.read_e4(mode, 0xF000, len);
+        let (reply, work) = self.work(&read(mode, 0xF000, len), len.into());
         assert!(reply.good && reply.data.len() == usize::from(len));
-        let chip = &mut self.driver.chip;
-        assert_eq!(chip.now() - began, chip.instructions() - executed, "a timer was waited for");
-        chip.work() - before
+        work
     }
 }
 
@@ -44,12 +38,15 @@ fn read(mode: u8, addr: u16, len: u16) -> [u8; 6] {
     [0xE4, len_low, mode, high, low, len_high]
 }
 
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn every_length_comes_whole_over_both_wires_at_both_speeds() {
+on_both_images! {
+    every_length_comes_whole_over_both_wires_at_both_speeds
+    a_host_that_expects_another_length_gets_the_right_residue
+}
+
+fn every_length_comes_whole_over_both_wires_at_both_speeds(image: &Image) {
     for (wire, speed) in everywhere() {
-        let mut unit = extended(wire, speed);
-        let edges = [0, 1, 4, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2048, 3000, 4088, 4089, 4095, 4096];
+        let mut unit = Unit::new(&crate::firmware::e4::extended(image), wire, speed);
+        let edges = [1, 4, 255, 256, 257, 511, 512, 513, 1000, 1023, 1024, 1025, 2048, 3000, 4088, 4089, 4095, 4096];
         for len in edges.into_iter().chain((300..4096).step_by(171)) {
             let reply = unit.read_e4(0x50, 0xF000, len);
             let expected = Reply { data: sram(0, len.into()), good: true, residue: 0 };
@@ -92,12 +89,6 @@ fn a_read_of_4096_bytes_takes_at_most_36000_instructions() {
     }
 }
 
-/// Compares counts. They vary by some dozen instructions with the firmware's place in its main loop when a packet is
-/// sent.
-fn is_about(found: u64, expected: u64) -> bool {
-    found.abs_diff(expected) <= 100.max(expected / 200)
-}
-
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_instructions_from_command_to_status_are_those_that_docs_performance_has() {
@@ -136,11 +127,9 @@ fn the_instructions_from_command_to_status_are_those_that_docs_performance_has()
 }
 
 /// The residue counts the bytes that the host doesn't get. A host that expects less gets what it expects.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_host_that_expects_another_length_gets_the_right_residue() {
+fn a_host_that_expects_another_length_gets_the_right_residue(image: &Image) {
     for speed in SPEEDS {
-        let mut unit = extended(Wire::BulkOnly, speed);
+        let mut unit = Unit::new(&crate::firmware::e4::extended(image), Wire::BulkOnly, speed);
         for (host, len, came, residue) in [
             (8192, 4096, 4096, 4096),
             (100_000, 4096, 4096, 95_904),
@@ -183,15 +172,9 @@ fn short_reads_look_like_stocks_on_the_wire() {
 fn a_command_that_comes_between_two_packets_waits_for_the_last() {
     for packets in 0..4 {
         let mut unit = extended(Wire::Uas, Speed::Super);
-        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
-        let first = unit.tag;
         let others: [&[u8]; 3] = [&INQUIRY, &read(0x51, 0x0000, 4096), &[0; 6]];
-        for (tag, cdb) in (200..).zip(others) {
-            unit.driver.send_command(tag, cdb).unwrap();
-        }
-        let reply = unit.driver.finish_uas(first, &[]).unwrap();
-        data.extend(reply.data);
-        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        let data = unit.between_packets(&read(0x50, 0xF000, 4096), 4096, packets, &others);
+        assert!(data == sram(0, 4096), "{packets} packets, {} bytes", data.len());
         for (tag, (len, status)) in (200..).zip([(36, 0), (4096, 0), (0, 2)]) {
             let reply = unit.driver.finish_uas(tag, &[]).unwrap();
             assert_eq!((reply.data.len(), reply.status[6]), (len, status), "{packets} packets, tag {tag}");
@@ -203,21 +186,13 @@ fn a_command_that_comes_between_two_packets_waits_for_the_last() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
-    let mut image = crate::firmware::e4::extended(&vendor().to_file());
-    assert!(image.replace("c:0x2A0E".parse::<CodeAddress>().unwrap().body_offset(), &[5]), "the status patch");
+    let image = with(&["e4-length-16"]);
     for packets in 0..4 {
         let mut unit = Unit::new(&image, Wire::Uas, Speed::Super);
-        for (at, value) in INITIALISATION {
-            let [high, low] = at.to_be_bytes();
-            assert!(unit.command(&[0xE5, value, 0x50, high, low, 0], 0).good);
-        }
-        let mut data = unit.begin(&read(0x50, 0xF000, 4096), 4096, packets);
-        let first = unit.tag;
+        unit.initialise();
         let write: Vec<u8> = (0..512).map(|at| (at % 7) as u8).collect();
-        unit.driver.send_command(200, &[0x8A, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0]).unwrap();
-        let reply = unit.driver.finish_uas(first, &[]).unwrap();
-        data.extend(reply.data);
-        assert!(data == sram(0, 4096) && reply.status[6] == 0, "{packets} packets, {} bytes", data.len());
+        let data = unit.between_packets(&read(0x50, 0xF000, 4096), 4096, packets, &[&cdb16(0x8A, 0, 1)]);
+        assert!(data == sram(0, 4096), "{packets} packets, {} bytes", data.len());
         assert_eq!(unit.driver.finish_uas(200, &write).unwrap().status[6], 0, "{packets} packets");
         assert_eq!(unit.read_e4(0x50, 0xF000, 512).data, write, "{packets} packets");
     }
@@ -244,29 +219,15 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
         unit.read_e4(0x50, 0xF000, 255);
         unit.driver.settle();
         let depth = unit.driver.chip.stack_high_water();
-        let before = unit.driver.chip.memory().main().to_vec();
-        let idata = unit.driver.chip.cpu().internal_ram;
-        // Use the same tag, and with it the same stream.
-        unit.tag = unit.tag.saturating_sub(1);
-        unit.read_e4(0x50, 0xF000, 4096);
-        unit.driver.settle();
-        let after = unit.driver.chip.memory().main();
         let declared = |at: usize| {
             matches!(at, 0x0A8E | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008)
                 // The CBW or the command unit, and the CSW.
                 || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
         };
-        let strange: Vec<String> = (0..before.len())
-            .filter(|at| before[*at] != after[*at] && !declared(*at))
-            .map(|at| format!("{at:#06x}"))
-            .collect();
-        assert!(strange.is_empty(), "{wire:?} {speed:?}: {strange:?}");
-        let found = unit.driver.chip.cpu().internal_ram;
         // R0 to R7 as the idle loop leaves them, the lengths, the scratch that stock's E4 uses too, the host's length
         // and the residue; from 0x73 on the stack.
-        let named = |at: &usize| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
-        let strange: Vec<usize> = (0..256).filter(|at| found[*at] != idata[*at] && !named(at)).collect();
-        assert!(strange.is_empty(), "{wire:?} {speed:?}: IDATA {strange:#x?}");
+        let named = |at| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
+        unit.changes_only(declared, named, &read(0x50, 0xF000, 4096), 4096);
         assert!(unit.driver.chip.stack_high_water() <= depth, "{wire:?} {speed:?}: the stack");
     }
 }
@@ -276,7 +237,7 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
 fn run_counts_the_same_instructions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("extended.bin");
-    std::fs::write(&path, crate::firmware::e4::extended(&vendor().to_file()).to_file()).unwrap();
+    std::fs::write(&path, crate::firmware::e4::extended(&vendor()).to_file()).unwrap();
     for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
         for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
             let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))

@@ -20,6 +20,8 @@ use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenB
 use asm2464_host::bridge::{PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use asm2464_host::pcie::{Bar, Entry, NoTime, Pcie, Scope, SramReadError};
 
+use crate::chip_images::pattern;
+
 /// Pipes on which something happens once this many transfers have come back.
 struct Cut {
     pipes: VirtualPipes,
@@ -127,10 +129,6 @@ impl Dock {
 
 const CARD: &str = "behind = 'tiny-gpu'";
 
-fn pattern(len: usize, seed: usize) -> Vec<u8> {
-    (0..len).map(|at| ((at * 13 + at / 512 * 7 + seed) % 241) as u8).collect()
-}
-
 fn read_back(bridge: &mut OpenBridge, card: &TinyGpu, buffer: &mut [u8]) -> Result<(), SramReadError> {
     bridge.sram_read(0, buffer, |bridge, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry))
 }
@@ -165,7 +163,7 @@ fn bar_memory_is_written_and_read_at_any_offset_and_length() {
         for (nth, (offset, len)) in
             [(0, 1), (3, 1), (1, 3), (4, 4), (2, 4), (7, 8), (8, 8), (5, 1030), (0xFFF, 0x1001)].into_iter().enumerate()
         {
-            let data = pattern(len, nth + 2);
+            let data = pattern(len, nth as u32 + 2);
             bridge.memory_write(bar.at(offset as u64, len).unwrap(), &data).unwrap();
             expected[offset..offset + len].copy_from_slice(&data);
             let mut found = vec![0; len];
@@ -189,7 +187,7 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
                 dock.bridge.set_completions_page(page).unwrap();
             }
             for len in [SECTOR_LEN, SLOT_LEN + SECTOR_LEN, SRAM_LEN] {
-                let data = pattern(len, len / SECTOR_LEN);
+                let data = pattern(len, len as u32);
                 dock.bridge.sram_write(0, &data).unwrap();
                 let mut found = vec![0; len];
                 read_back(&mut dock.bridge, &card, &mut found).unwrap();
@@ -358,7 +356,7 @@ fn another_attempt_after_a_broken_transfer_moves_every_byte() {
                 reaped.end = TransferEnd::Failed(PipeError::Other("the wire".to_owned()));
             });
             let (_, bar) = dock.card();
-            let data = pattern(0x3_0000, transfers);
+            let data = pattern(0x3_0000, transfers as u32);
             let pause = Duration::from_millis(1);
             dock.left.store(transfers, Ordering::Relaxed);
             assert!(dock.bridge.memory_write(bar.address, &pattern(0x3_0000, 99)).is_err());

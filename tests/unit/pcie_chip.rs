@@ -4,19 +4,13 @@
 use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port};
 use asm2464_host::pcie::{NoTime, Note, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 
+use crate::unit::rig::unit;
+
 /// A GPU of two functions behind two switches.
 const TREE: &str = include_str!("../cli/pcie.in/tree/bridge.toml");
-
-fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
-    let file = image.map(Image::to_file);
-    let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualUnit::in_memory(scenario, b"pcie", file.as_deref()).unwrap();
-    VirtualPort::new("unit", unit)
-}
 
 /// The unit over each transport.
 fn bridges(scenario: &str, image: Option<&Image>) -> Vec<Bridge<AnyTransport>> {

@@ -2,27 +2,18 @@
 //! runs; its result comes back by memory reads, or by the GPU's own write into the SRAM. The firmware is the practice
 //! image, and the vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
-use asm2464::Bdf;
-use asm2464::firmware::Image;
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::CardFault;
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{Counts, SharedUnit};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
 
-const CARD: &str = "behind = \"tiny-gpu\"";
-const A: [u8; 4] = [3, 250, 77, 9];
-const B: [u8; 4] = [11, 8, 200, 31];
-const SECTOR: usize = 512;
+use crate::unit::rig::{A, B, counted, opened, unit};
 
-fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
-    let file = image.map(Image::to_file);
-    let scenario = Scenario::parse(scenario).unwrap();
-    let unit = VirtualUnit::in_memory(scenario, b"tiny-gpu", file.as_deref()).unwrap();
-    VirtualPort::new("unit", unit)
-}
+const CARD: &str = "behind = \"tiny-gpu\"";
+const SECTOR: usize = 512;
 
 fn data() -> Vec<u8> {
     A.into_iter().chain(B).collect()
@@ -34,25 +25,6 @@ fn job(data: &[u8]) -> Job<'_> {
 
 fn to_sram(from: usize, len: usize) -> DmaWrite {
     DmaWrite { from: from as u8, len: len as u32, to: SRAM_ADDRESS, entry: None }
-}
-
-/// Finds the card and assigns its addresses.
-fn opened(engine: &mut dyn TlpEngine) -> TinyGpu {
-    let mut patience = NoTime;
-    let mut pcie = Pcie::new(engine, &mut patience);
-    let mut survey = pcie.survey(Scope::USUAL).unwrap();
-    pcie.assign(&mut survey).unwrap();
-    TinyGpu::open(&mut pcie, &survey).unwrap().unwrap()
-}
-
-/// Counts the firmware's commands and instructions during `work`.
-fn counted<T>(unit: &SharedUnit, work: impl FnOnce() -> T) -> (T, Counts) {
-    let before = unit.lock().counts();
-    let result = work();
-    let after = unit.lock().counts();
-    let spent =
-        Counts { commands: after.commands - before.commands, instructions: after.instructions - before.instructions };
-    (result, spent)
 }
 
 /// Commands and instructions for a result of `len` bytes.
@@ -128,7 +100,7 @@ fn row(engine: &mut dyn TlpEngine, unit: &SharedUnit, card: &TinyGpu, len: usize
 
 /// Checks that the card is found, computes, sends, and reports errors.
 fn examine(engine: &mut dyn TlpEngine, unit: &SharedUnit) -> Vec<Row> {
-    let card = opened(engine);
+    let card = opened(engine).unwrap();
     let rows = [4, 256, 4096].map(|len| row(engine, unit, &card, len));
     let mut patience = NoTime;
     let mut pcie = Pcie::new(engine, &mut patience);
@@ -165,24 +137,6 @@ fn through_the_practice_image_a_product_comes_back_both_ways() {
 }
 
 #[test]
-fn through_firmware_a_card_behind_a_switch_is_reached_as_well() {
-    let port = |at: &str| format!("[[device]]\nat = \"{at}\"\nvendor = 0x1B21\ndevice = 0x2461\n");
-    let card = "[[device]]\nat = \"0/3/0\"\nvendor = 0x1234\ndevice = 0x5447\nengine = \"tiny-gpu\"\n";
-    let mut port = unit(&[&port("0"), &port("0/3"), card].concat(), None);
-    let mut bridge = port.open().unwrap();
-    let mut engine = VendorTlp::new(&mut bridge);
-    let card = opened(&mut engine);
-    assert_eq!(card.at, Bdf::new(3, 0, 0));
-    let mut patience = NoTime;
-    let mut pcie = Pcie::new(&mut engine, &mut patience);
-    let sends = Job { send: Some(to_sram(PRODUCT_AT, 4)), ..job(&[1, 0, 0, 1, 5, 6, 7, 8]) };
-    assert_eq!(card.run(&mut pcie, &sends), Ok(491));
-    let mut product = [0; 4];
-    pcie.sram_read(0, &mut product).unwrap();
-    assert_eq!(product, [5, 6, 7, 8]);
-}
-
-#[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn through_the_vendors_firmware_it_is_the_same_stock_or_patched_over_both_transports() {
     for (image, is_uas, is_initialised) in [
@@ -212,7 +166,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
     let rows = examine(&mut open, &shared);
     OPEN.check(&rows);
 
-    let card = opened(&mut open);
+    let card = opened(&mut open).unwrap();
     let data = data();
     let mut patience = NoTime;
     for sectors in [1, 8, 32] {

@@ -3,21 +3,20 @@
 
 use std::time::Duration;
 
-use asm2464::firmware::Image;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
+
+use crate::unit::rig::{self, A, B, counted, opened};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
 const SECTOR: usize = 512;
 const SECOND: Duration = Duration::from_secs(1);
-const A: [u8; 4] = [3, 250, 77, 9];
-const B: [u8; 4] = [11, 8, 200, 31];
 
 struct Unit {
     bridge: Bridge<AnyTransport>,
@@ -26,12 +25,7 @@ struct Unit {
 }
 
 fn port(scenario: &str) -> VirtualPort {
-    port_of(&crate::chip_images::patched(), scenario)
-}
-
-fn port_of(image: &Image, scenario: &str) -> VirtualPort {
-    let scenario = Scenario::parse(scenario).unwrap();
-    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"reads", Some(&image.to_file())).unwrap())
+    rig::unit(scenario, Some(&crate::chip_images::patched()))
 }
 
 /// A unit over UAS with its card assigned, initialised as by a GPU runtime.
@@ -43,18 +37,9 @@ fn initialised(mut port: VirtualPort) -> Unit {
     let shared = port.unit().clone();
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.inquiry().unwrap();
-    let card = opened(&mut bridge);
+    let card = opened(&mut VendorTlp::new(&mut bridge));
     bridge.initialise().unwrap();
     Unit { bridge, shared, card }
-}
-
-fn opened(bridge: &mut Bridge<AnyTransport>) -> Option<TinyGpu> {
-    let mut engine = VendorTlp::new(bridge);
-    let mut patience = NoTime;
-    let mut pcie = Pcie::new(&mut engine, &mut patience);
-    let mut survey = pcie.survey(Scope::USUAL).unwrap();
-    pcie.assign(&mut survey).unwrap();
-    TinyGpu::open(&mut pcie, &survey).unwrap()
 }
 
 fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
@@ -102,17 +87,6 @@ impl Unit {
             self.bridge.xdata_read(XdataAddress::main(0xF000 + 255 * at as u16), piece).unwrap();
         }
         data
-    }
-
-    fn counted<X>(&mut self, work: impl FnOnce(&mut Self) -> X) -> (X, Counts) {
-        let before = self.shared.lock().counts();
-        let result = work(self);
-        let after = self.shared.lock().counts();
-        let spent = Counts {
-            commands: after.commands - before.commands,
-            instructions: after.instructions - before.instructions,
-        };
-        (result, spent)
     }
 
     /// Checks that INQUIRY, E4 and WRITE(16) work.
@@ -178,7 +152,7 @@ fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patched_231204_is_read_by_read16_with_its_own_counters() {
     let image = crate::chip_images::patched_231204();
-    let mut unit = initialised(port_of(&image, CARD));
+    let mut unit = initialised(rig::unit(CARD, Some(&image)));
     for round in 0..3 {
         for sectors in [1, 8, 33, 128] {
             unit.fill(round * 7 + sectors);
@@ -196,7 +170,7 @@ fn a_read16_says_what_initialisation_it_lacks() {
     let shared = port.unit().clone();
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.inquiry().unwrap();
-    let card = opened(&mut bridge);
+    let card = opened(&mut VendorTlp::new(&mut bridge));
     let mut unit = Unit { bridge, shared, card };
     assert!(matches!(unit.read16(8), Err(SramReadError::NotInitialised { at: 0x054B, found: 0, expected: 0x20 })));
     assert_eq!(survey::behind(&mut unit.bridge).unwrap(), survey::Behind::NoMedium);
@@ -270,10 +244,11 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
 fn commands_and_instructions_are_those_that_docs_performance_has() {
     let rows = [(1, 420_320), (8, 420_255), (128, 420_367)];
     let mut unit = unit(CARD);
+    let shared = unit.shared.clone();
     unit.read16(1).unwrap();
     let mut wrong = String::new();
     for (sectors, instructions) in rows {
-        let found = unit.counted(|unit| unit.read16(sectors).unwrap()).1;
+        let found = counted(&shared, || unit.read16(sectors).unwrap()).1;
         let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
         if found.commands != 148 || !is_near {
             wrong += &format!("{sectors}: {found:?}\n");

@@ -3,30 +3,22 @@
 use std::time::Duration;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, Image, Part, UsbId};
+use asm2464::firmware::{BlockIndex, BodyOffset, BridgeState, ConfigBlock, Part, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
-use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{
     AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey,
 };
 use asmpatch::patch::{PatchSet, Selection};
 
-fn vendor_file() -> Vec<u8> {
-    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
-        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
+use crate::chip_images::{vendor, vendor_231204};
+use crate::unit::rig::unit;
 
 /// A unit whose flash was shipped with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
-    unit_with(&vendor_file(), scenario)
-}
-
-fn unit_with(file: &[u8], scenario: &str) -> VirtualPort {
-    let scenario = Scenario::parse(scenario).unwrap();
-    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"vendor", Some(file)).unwrap())
+    unit(scenario, Some(&vendor()))
 }
 
 fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
@@ -37,51 +29,12 @@ fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
     file
 }
 
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_stock_unit_runs_the_vendors_code() {
-    let mut port = stock_unit("");
-    assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
-    let mut bridge = port.open().unwrap();
-    assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
-    assert!(read_image(&mut bridge, vendor_file().len()) == vendor_file());
-    bridge.xdata_write(XdataAddress::main(0x3010), 0x5A).unwrap();
-    let mut bytes = [0; 255];
-    bridge.xdata_read(XdataAddress::main(0x3000), &mut bytes).unwrap();
-    assert_eq!(bytes[0x10], 0x5A);
-}
-
-/// Blocks go to an SSD and come back, in commands of several parts. The survey looks before and after.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_stock_unit_drives_its_ssd() {
-    for alternate in ["", "speed = \"high\"\n"] {
-        let mut port = stock_unit(&format!("{alternate}behind = {{ ssd = {{ bytes = 1048576 }} }}"));
-        let mut bridge = port.open().unwrap();
-        let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
-        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
-        let data: Vec<u8> = (0..200 * 512).map(|at| (at / 512 + at) as u8).collect();
-        bridge.write16(1_848, &data).unwrap();
-        let mut came = vec![0; data.len()];
-        bridge.read16(1_848, &mut came).unwrap();
-        assert!(came == data);
-        assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "a started SSD is not taken for a GPU runtime");
-        let past = bridge.write16(2_047, &[0; 1024]).unwrap_err();
-        assert!(matches!(past, CommandError::CheckCondition { .. }), "{past}");
-        let mut last = [1; 512];
-        bridge.read16(2_047, &mut last).unwrap();
-        assert_eq!(&last[..], &data[199 * 512..]);
-        assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
-    }
-}
-
 /// The byte that tells a started SSD from a GPU runtime's initialisation is elsewhere in 231204.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
 fn each_version_says_at_its_own_address_that_it_has_started_its_ssd() {
-    let earlier = crate::chip_images::file("ASMPATCH_VENDOR_231204_IMAGE");
-    for (file, variables) in [(vendor_file(), Variables::As240417), (earlier, Variables::As231204)] {
-        let mut port = unit_with(&file, "behind = { ssd = { bytes = 1048576 } }");
+    for (image, variables) in [(vendor(), Variables::As240417), (vendor_231204(), Variables::As231204)] {
+        let mut port = unit("behind = { ssd = { bytes = 1048576 } }", Some(&image));
         let mut bridge = port.open().unwrap();
         let started =
             |bridge: &mut Bridge<_>| bridge.xdata_byte(XdataAddress::main(variables.ssd_started())).unwrap() != 0;
@@ -150,31 +103,16 @@ fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() 
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_stock_unit_with_a_gpu_behind_it_never_answers_a_write() {
-    let mut bridge = stock_unit("behind = \"gpu\"").open().unwrap();
-    // Over Bulk-Only 240417 answers WRITE(16) with 2/3A before an INQUIRY.
-    bridge.inquiry().unwrap();
-    bridge.initialise().unwrap();
-    let error = bridge.write16(0, &[0x11; 512]).unwrap_err();
-    assert!(
-        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-        "{error}"
-    );
-    assert!(bridge.inquiry().is_ok(), "it answers again after recovery");
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer() {
-    let file = vendor_file();
-    let image = Image::parse(&file).unwrap();
+    let image = vendor();
     let library = asmpatch::embedded::patches().unwrap();
-    let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&file)).unwrap();
+    let set = PatchSet::resolve(&library, &Selection::default(), &image, Sha256Digest::of(&image.to_file())).unwrap();
     let patched = set.apply().unwrap();
     let new = patched.image.to_file();
 
     let mut port = stock_unit("behind = \"gpu\"");
     let serial = port.attached().unwrap().serial;
+    assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
     let mut bridge = port.open().unwrap();
     let blocks = BlockIndex::ALL.map(|index| {
         let bytes = bridge.read_config(index).unwrap();
@@ -216,4 +154,25 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let mut window = [0; 255];
     bridge.xdata_read(XdataAddress::main(0xF000 + 2048), &mut window).unwrap();
     assert_eq!(window[..], pattern[2048..2303]);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn firmware_that_hangs_is_a_unit_that_hangs() {
+    let mut image = vendor();
+    // Make c:0x2814, the routine that queues READ and WRITE, jump to itself.
+    assert!(image.replace(BodyOffset(0x2814), &[0x80, 0xFE]));
+    let mut port = unit("", Some(&image));
+    let mut bridge = port.open().unwrap();
+    assert_eq!(bridge.firmware_version().unwrap(), image.version());
+    assert!(bridge.read16(0, &mut [0; 512]).is_err());
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn an_image_that_does_not_start_is_not_on_the_bus() {
+    let mut image = vendor();
+    assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
+    let error = unit("", Some(&image)).attached().unwrap_err();
+    assert!(error.to_string().contains("does not enumerate"), "{error}");
 }

@@ -4,11 +4,12 @@
 
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
+use asm2464::scsi::bot::Direction;
 use asm2464::scsi::runtime::INITIALISATION;
-use asm2464_chip::chip::{DATA_IN, DATA_OUT, Data, Driver, Speed, Unanswered};
+use asm2464_chip::chip::{DATA_IN, Data, Driver, Speed, Unanswered, Work};
 use asm2464_chip::mcu::MemoryFlash;
 
-use crate::chip_images::powered_on;
+use crate::chip_images::{powered_on, reset_recovery};
 
 pub const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
 pub const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
@@ -46,15 +47,19 @@ pub fn sram(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(pattern).collect()
 }
 
+/// Compares counts. They vary by some dozen instructions with the firmware's place in its main loop when a packet is
+/// sent.
+pub fn is_about(found: u64, expected: u64) -> bool {
+    found.abs_diff(expected) <= 100.max(expected / 200)
+}
+
 /// A host's action on a unit, with its name.
 pub type Way = (&'static str, fn(&mut Unit));
 
 /// The ways to recover a unit after the host has given up a command.
 pub const RECOVERIES: [Way; 3] = [
     ("a Bulk-Only reset", |unit| {
-        unit.driver.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-        unit.driver.clear_halt(DATA_IN).unwrap();
-        unit.driver.clear_halt(DATA_OUT).unwrap();
+        reset_recovery(&mut unit.driver);
     }),
     ("SET_INTERFACE", |unit| unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap()),
     ("a reset of the port", |unit| {
@@ -67,7 +72,11 @@ pub const RECOVERIES: [Way; 3] = [
 
 impl Unit {
     pub fn new(image: &Image, wire: Wire, speed: Speed) -> Self {
-        let mut driver = powered_on(image, speed);
+        Self::started(powered_on(image, speed), wire)
+    }
+
+    /// Takes a unit that has been powered on.
+    pub fn started(mut driver: Driver<MemoryFlash>, wire: Wire) -> Self {
         driver.enumerate().unwrap();
         if wire == Wire::Uas {
             driver.set_alternate(1).unwrap();
@@ -81,30 +90,23 @@ impl Unit {
     }
 
     pub fn attempt(&mut self, cdb: &[u8], host_len: usize) -> Result<Reply, Unanswered> {
+        self.run(cdb, if host_len == 0 { Data::None } else { Data::In(host_len) })
+    }
+
+    /// Runs a command with data from the host.
+    pub fn write(&mut self, cdb: &[u8], data: &[u8]) -> Result<Reply, Unanswered> {
+        self.run(cdb, Data::Out(data))
+    }
+
+    fn run(&mut self, cdb: &[u8], data: Data<'_>) -> Result<Reply, Unanswered> {
         Ok(match self.wire {
             Wire::BulkOnly => {
-                let data = if host_len == 0 { Data::None } else { Data::In(host_len) };
                 let reply = self.driver.bulk_only(cdb, data)?;
                 Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
             }
             Wire::Uas => {
                 self.tag = self.tag % 100 + 1;
-                let reply = self.driver.uas(self.tag, cdb, &[])?;
-                Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
-            }
-        })
-    }
-
-    /// Runs a command with data from the host.
-    pub fn write(&mut self, cdb: &[u8], data: &[u8]) -> Result<Reply, Unanswered> {
-        Ok(match self.wire {
-            Wire::BulkOnly => {
-                let reply = self.driver.bulk_only(cdb, Data::Out(data))?;
-                Reply { data: reply.data, good: reply.status == 0, residue: reply.residue }
-            }
-            Wire::Uas => {
-                self.tag = self.tag % 100 + 1;
-                let reply = self.driver.uas(self.tag, cdb, data)?;
+                let reply = self.driver.uas(self.tag, cdb, if let Data::Out(data) = data { data } else { &[] })?;
                 Reply { data: reply.data, good: reply.status[6] == 0, residue: 0 }
             }
         })
@@ -135,12 +137,7 @@ impl Unit {
     pub fn send(&mut self, cdb: &[u8], host_len: u32) {
         match self.wire {
             Wire::BulkOnly => {
-                let mut cbw = b"USBC\xE4\xE4\xE4\xE4".to_vec();
-                cbw.extend(host_len.to_le_bytes());
-                cbw.extend([0x80, 0, cdb.len() as u8]);
-                cbw.extend(cdb);
-                cbw.resize(31, 0);
-                self.driver.send(DATA_OUT, 0, &cbw).unwrap();
+                self.driver.begin(cdb, host_len, Direction::In).unwrap();
             }
             Wire::Uas => {
                 self.tag = self.tag % 100 + 1;
@@ -163,6 +160,47 @@ impl Unit {
     pub fn poke(&mut self, at: u16, value: u8) {
         let [high, low] = at.to_be_bytes();
         assert!(self.command(&[0xE5, value, 0x50, high, low, 0], 0).good, "E5 {at:#06x}");
+    }
+
+    /// Runs a command without a timer in it. Returns its answer, and the work from the command to its status.
+    pub fn work(&mut self, cdb: &[u8], len: usize) -> (Reply, Work) {
+        self.driver.settle();
+        let chip = &mut self.driver.chip;
+        let (before, began, executed) = (chip.work(), chip.now(), chip.instructions());
+        let reply = self.command(cdb, len);
+        let chip = &mut self.driver.chip;
+        assert_eq!(chip.now() - began, chip.instructions() - executed, "a timer was waited for");
+        (reply, chip.work() - before)
+    }
+
+    /// Begins a command over UAS, sends the others after this many packets, from tag 200 on, and takes the rest. Returns
+    /// the first command's data.
+    pub fn between_packets(&mut self, cdb: &[u8], len: u32, packets: usize, others: &[&[u8]]) -> Vec<u8> {
+        let mut data = self.begin(cdb, len, packets);
+        let first = self.tag;
+        for (tag, cdb) in (200..).zip(others) {
+            self.driver.send_command(tag, cdb).unwrap();
+        }
+        let reply = self.driver.finish_uas(first, &[]).unwrap();
+        assert_eq!(reply.status[6], 0, "{packets} packets");
+        data.extend(reply.data);
+        data
+    }
+
+    /// Runs a command, and checks that it changes no other places of XDATA and IDATA than these.
+    pub fn changes_only(&mut self, xdata: fn(usize) -> bool, idata: fn(usize) -> bool, cdb: &[u8], len: usize) {
+        self.driver.settle();
+        let before = (self.driver.chip.memory().main().to_vec(), self.driver.chip.cpu().internal_ram);
+        // Use the same tag, and with it the same stream.
+        self.tag = self.tag.saturating_sub(1);
+        self.command(cdb, len);
+        self.driver.settle();
+        let speed = self.driver.chip.speed();
+        let (main, cpu) = (self.driver.chip.memory().main(), self.driver.chip.cpu());
+        let strange: Vec<_> = (0..main.len()).filter(|at| main[*at] != before.0[*at] && !xdata(*at)).collect();
+        assert!(strange.is_empty(), "{:?} {:?}: XDATA {strange:#06x?}", self.wire, speed);
+        let strange: Vec<_> = (0..256).filter(|at| cpu.internal_ram[*at] != before.1[*at] && !idata(*at)).collect();
+        assert!(strange.is_empty(), "{:?} {:?}: IDATA {strange:#04x?}", self.wire, speed);
     }
 
     pub fn peek(&self, at: u16) -> u8 {

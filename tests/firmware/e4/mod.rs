@@ -1,16 +1,17 @@
 //! Stock and extended E4 side by side on the emulated CPU: the same proofs for every image that the patch supports.
 
 mod unit;
+
 use std::collections::BTreeSet;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataPage;
-use asmpatch::patch::{PatchSet, Selection};
+use asmpatch::patch::Selection;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unit::{After, E4, Unit};
 
+use crate::chip_images::{patched_by, vendor};
 use crate::firmware::machine::STACK_START;
 
 /// XDATA that the handler writes besides the data buffer, until "data in".
@@ -32,15 +33,14 @@ fn edges() -> impl Iterator<Item = u16> {
 }
 
 /// Stock and extended firmware of one image.
-pub struct Pair {
+struct Pair {
     stock: Unit,
     extended: Unit,
 }
 
 impl Pair {
-    pub fn new(file: &[u8]) -> Self {
-        let image = Image::parse(file).unwrap();
-        Self { stock: Unit::new(&image), extended: Unit::new(&extended(file)) }
+    fn new(image: &Image) -> Self {
+        Self { stock: Unit::new(image), extended: Unit::new(&extended(image)) }
     }
 
     fn same_effects(&mut self, command: E4) {
@@ -58,60 +58,6 @@ impl Pair {
         assert_eq!(extended.writes, stock.writes, "{command:?}: writes, in order");
         assert!(registers_read(&extended) == registers_read(&stock), "{command:?}: register reads, in order");
         assert!(extended.outcome.stack_high_water <= stock.outcome.stack_high_water, "{command:?}: the stack");
-    }
-
-    /// Checks every one-byte length in both modes at each region's edges.
-    pub fn every_short_length_is_as_before(&mut self) {
-        for len in 0..=255 {
-            for mode in [0x50, 0x51] {
-                for (i, addr) in edges().enumerate() {
-                    self.same_effects(E4 { len, mode, addr, uas: (usize::from(len) + i) % 2 == 0 });
-                }
-            }
-        }
-    }
-
-    /// Checks each region's edges over both transports.
-    pub fn the_regions_edges_are_as_before(&mut self) {
-        for addr in edges() {
-            for len in [0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 63, 127, 128, 200, 248, 254, 255] {
-                for mode in [0x50, 0x51] {
-                    for uas in [false, true] {
-                        self.same_effects(E4 { len, mode, addr, uas });
-                    }
-                }
-            }
-        }
-    }
-
-    pub fn a_wrong_mode_is_refused_as_before(&mut self) {
-        for mode in (0..=255).filter(|mode| ![0x50, 0x51].contains(mode)) {
-            self.same_effects(E4 { len: 16, mode, addr: 0x3000, uas: mode & 1 == 0 });
-            assert_eq!(self.extended.run(E4 { len: 0x1001, mode, addr: 0, uas: true }).sense(), [5, 0x24, 0]);
-        }
-    }
-
-    /// Checks lengths at each region's edges at both speeds, and every length at one address.
-    pub fn long_reads_give_the_right_bytes(&mut self) {
-        let lens = [256, 257, 263, 264, 511, 512, 513, 1000, 1024, 1025, 2047, 2048, 2049, 4087, 4088, 4095, 4096];
-        let addrs = [
-            0x0B00, 0x3000, 0x5FFF, 0x7000, 0x7800, 0x7FF8, 0x7FF9, 0x7FFF, 0x8000, 0x8008, 0x8400, 0x8FF0, 0x9000,
-            0xB200, 0xF000, 0xFC01, 0xFFFF,
-        ];
-        let at_edges: Vec<(u16, u16)> = addrs.into_iter().flat_map(|addr| lens.map(|len| (addr, len))).collect();
-        for packet in [0x200, 0x400] {
-            self.extended.link_of(packet);
-            for (addr, len) in &at_edges {
-                for mode in [0x50, 0x51] {
-                    self.long_read(E4 { len: *len, mode, addr: *addr, uas: len % 2 == 0 });
-                }
-            }
-        }
-        for len in 256..=4096 {
-            for mode in [0x50, 0x51] {
-                self.long_read(E4 { len, mode, addr: 0x3000, uas: len % 2 == 1 });
-            }
-        }
     }
 
     fn long_read(&mut self, command: E4) {
@@ -152,97 +98,9 @@ impl Pair {
         }
     }
 
-    /// Checks that a host that expects no data gets the phase error of a short read, and that no byte is read.
-    pub fn a_long_read_for_a_host_that_expects_no_data_reads_none(&mut self) {
-        let unit = &mut self.extended;
-        unit.host_length = Some(0);
-        let after = unit.run(E4 { len: 0x1000, mode: 0x50, addr: 0xB200, uas: false });
-        unit.host_length = None;
-        assert_eq!(after.outcome.r7, 1);
-        assert_eq!(after.idata[0x09..0x0D], [0, 0, 0x10, 0], "what Bulk-Only's thirteen cases compare");
-        assert!(after.reads.iter().all(|read| !(0xB200..0xC200).contains(&read.1)));
-    }
-
-    pub fn more_than_the_buffer_holds_is_refused_with_no_register_touched(&mut self) {
-        for uas in [false, true] {
-            let reference = self.stock.run(E4 { len: 1, mode: 0x52, addr: 0x3000, uas });
-            let edges = [0x1001, 0x10FF, 0x1100, 0x1FFF, 0x2000, 0x8000, 0xF000, 0xFF00, 0xFFFF];
-            // With a prime step, both CDB bytes take every value.
-            for len in edges.into_iter().chain((0x1002..=0xFFFF).step_by(31)) {
-                for mode in [0x50, 0x51] {
-                    let after = self.extended.run(E4 { len, mode, addr: 0x9000, uas });
-                    assert_eq!(after.outcome.r7, 5);
-                    assert_eq!(after.sense(), [5, 0x24, 0]);
-                    assert_eq!(
-                        after.writes, reference.writes,
-                        "{len:#x}: what the vendor writes for a wrong mode byte"
-                    );
-                    assert!(registers_read(&after) == registers_read(&reference), "{len:#x}: and what it reads");
-                    assert!(after.outcome.stack_high_water <= reference.outcome.stack_high_water);
-                }
-            }
-        }
-    }
-
-    pub fn any_cdb_returns_and_writes_nothing_outside_the_declared_set(&mut self) {
-        let refusal = self.stock.run(E4 { len: 1, mode: 0x52, addr: 0, uas: false });
-        let declared: BTreeSet<u16> = refusal
-            .writes
-            .iter()
-            .map(|write| write.0)
-            .chain(IN_WRITES)
-            .chain(REPLY_WRITES)
-            .chain(0x8000..=0x83FF)
-            .collect();
-        let mode = prop_oneof![4 => Just(0x50u8), 4 => Just(0x51u8), 1 => any::<u8>()];
-        let cdbs = (any::<[u8; 16]>(), mode, any::<bool>(), prop_oneof![0u8..=0x11, any::<u8>()]);
-        let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
-        let extended = std::cell::RefCell::new(&mut self.extended);
-        runner
-            .run(&cdbs, |(mut cdb, mode, uas, len_high)| {
-                (cdb[0], cdb[2], cdb[5]) = (0xE4, mode, len_high);
-                let mut unit = extended.borrow_mut();
-                // `run_cdb` fails if the budget doesn't suffice.
-                let after = unit.run_cdb(&cdb, uas);
-                prop_assert!(after.writes.iter().all(|write| declared.contains(&write.0)));
-                let len = usize::from(u16::from_be_bytes([cdb[5], cdb[1]]));
-                let read = [0x50, 0x51].contains(&mode) && len <= 0x1000;
-                let long = read && len > 255;
-                prop_assert_eq!(
-                    after.outcome.r7,
-                    if long {
-                        8
-                    } else if read {
-                        1
-                    } else {
-                        5
-                    }
-                );
-                let buffer = unit.pristine.main()[0x8000..0x9000].to_vec();
-                let kept = if read { len.min(0x400) } else { 0 };
-                prop_assert!(after.main[0x8000 + kept..0x9000] == buffer[kept..]);
-                for at in
-                    (0..=usize::from(STACK_START)).filter(|at| !SCRATCH.iter().any(|scratch| scratch.contains(at)))
-                {
-                    let filled = (at as u8).wrapping_mul(0x35) ^ 0xC3;
-                    // A read leaves the lengths; a refusal leaves what the vendor's sense routine writes.
-                    let named = if read {
-                        (0x09..=0x0C).contains(&at)
-                            || (0x6B..=0x6E).contains(&at)
-                            || long && (0x6F..=0x72).contains(&at)
-                    } else {
-                        refusal.idata[at] != filled
-                    };
-                    prop_assert!(named || at == 0x08 || after.idata[at] == filled, "IDATA {:#x}", at);
-                }
-                Ok(())
-            })
-            .unwrap();
-    }
-
     /// Counts the instructions of E4's handler for these lengths in mode 0x50: stock's (`None` above 255) and the
     /// extension's.
-    pub fn instructions(&mut self, lens: &[u16]) -> Vec<(u16, Option<u64>, u64)> {
+    fn instructions(&mut self, lens: &[u16]) -> Vec<(u16, Option<u64>, u64)> {
         let mut count = |unit: fn(&mut Self) -> &mut Unit, len| {
             unit(self).run(E4 { len, mode: 0x50, addr: 0x3000, uas: true }).outcome.instructions
         };
@@ -256,36 +114,192 @@ impl Pair {
             })
             .collect()
     }
+}
 
-    /// Checks that stock's own E4 overwrites all of the declared scratch, so that no caller can rely on it.
-    #[allow(dead_code, reason = "a claim about the vendor's handler alone")]
-    pub fn stock_overwrites_the_scratch_too(&mut self) {
-        let mut kept: BTreeSet<usize> = SCRATCH.into_iter().flatten().collect();
-        for command in
-            [E4 { len: 3, mode: 0x50, addr: 0x1234, uas: true }, E4 { len: 200, mode: 0x51, addr: 0x5678, uas: false }]
-        {
-            let after = self.stock.run(command);
-            kept.retain(|at| after.idata[*at] == (*at as u8).wrapping_mul(0x35) ^ 0xC3);
-        }
-        assert!(kept.is_empty(), "{kept:x?}");
-    }
+on_both_images! {
+    every_length_of_one_byte_at_each_regions_edges_is_as_before
+    a_wrong_mode_byte_is_refused_as_before
+    up_to_4096_bytes_come_right_in_one_command_packet_by_packet
+    a_long_read_for_a_host_that_expects_no_data_reads_none
+    more_than_4096_bytes_are_refused_and_no_register_is_touched
+    any_cdb_returns_and_writes_nothing_outside_the_declared_set
+    the_copy_takes_at_most_eight_instructions_a_byte
+}
 
-    pub fn at_most_eight_instructions_a_byte(&mut self) {
-        let counts = self.instructions(&[0, 64, 255, 256, 1024]);
-        let (base, long_base) = (counts[0].2, counts[0].2 + 200);
-        for (len, _, instructions) in &counts[1..] {
-            let copy = instructions - if *len < 256 { base } else { long_base };
-            assert!(copy <= 8 * u64::from(*len), "{copy} instructions to copy {len} bytes");
+/// Checks every one-byte length in both modes at each region's edges.
+fn every_length_of_one_byte_at_each_regions_edges_is_as_before(image: &Image) {
+    let mut pair = Pair::new(image);
+    for len in 0..=255 {
+        for mode in [0x50, 0x51] {
+            for (i, addr) in edges().enumerate() {
+                pair.same_effects(E4 { len, mode, addr, uas: (usize::from(len) + i) % 2 == 0 });
+            }
         }
     }
 }
 
+fn a_wrong_mode_byte_is_refused_as_before(image: &Image) {
+    let mut pair = Pair::new(image);
+    for mode in (0..=255).filter(|mode| ![0x50, 0x51].contains(mode)) {
+        pair.same_effects(E4 { len: 16, mode, addr: 0x3000, uas: mode & 1 == 0 });
+        assert_eq!(pair.extended.run(E4 { len: 0x1001, mode, addr: 0, uas: true }).sense(), [5, 0x24, 0]);
+    }
+}
+
+/// Checks lengths at each region's edges at both speeds, and every length at one address.
+fn up_to_4096_bytes_come_right_in_one_command_packet_by_packet(image: &Image) {
+    let mut pair = Pair::new(image);
+    let lens = [256, 257, 263, 264, 511, 512, 513, 1000, 1024, 1025, 2047, 2048, 2049, 4087, 4088, 4095, 4096];
+    let addrs = [
+        0x0B00, 0x3000, 0x5FFF, 0x7000, 0x7800, 0x7FF8, 0x7FF9, 0x7FFF, 0x8000, 0x8008, 0x8400, 0x8FF0, 0x9000, 0xB200,
+        0xF000, 0xFC01, 0xFFFF,
+    ];
+    let at_edges: Vec<(u16, u16)> = addrs.into_iter().flat_map(|addr| lens.map(|len| (addr, len))).collect();
+    for packet in [0x200, 0x400] {
+        pair.extended.link_of(packet);
+        for (addr, len) in &at_edges {
+            for mode in [0x50, 0x51] {
+                pair.long_read(E4 { len: *len, mode, addr: *addr, uas: len % 2 == 0 });
+            }
+        }
+    }
+    for len in 256..=4096 {
+        for mode in [0x50, 0x51] {
+            pair.long_read(E4 { len, mode, addr: 0x3000, uas: len % 2 == 1 });
+        }
+    }
+}
+
+/// Checks that a host that expects no data gets the phase error of a short read, and that no byte is read.
+fn a_long_read_for_a_host_that_expects_no_data_reads_none(image: &Image) {
+    let mut pair = Pair::new(image);
+    let unit = &mut pair.extended;
+    unit.host_length = Some(0);
+    let after = unit.run(E4 { len: 0x1000, mode: 0x50, addr: 0xB200, uas: false });
+    unit.host_length = None;
+    assert_eq!(after.outcome.r7, 1);
+    assert_eq!(after.idata[0x09..0x0D], [0, 0, 0x10, 0], "what Bulk-Only's thirteen cases compare");
+    assert!(after.reads.iter().all(|read| !(0xB200..0xC200).contains(&read.1)));
+}
+
+fn more_than_4096_bytes_are_refused_and_no_register_is_touched(image: &Image) {
+    let mut pair = Pair::new(image);
+    for uas in [false, true] {
+        let reference = pair.stock.run(E4 { len: 1, mode: 0x52, addr: 0x3000, uas });
+        let edges = [0x1001, 0x10FF, 0x1100, 0x1FFF, 0x2000, 0x8000, 0xF000, 0xFF00, 0xFFFF];
+        // With a prime step, both CDB bytes take every value.
+        for len in edges.into_iter().chain((0x1002..=0xFFFF).step_by(31)) {
+            for mode in [0x50, 0x51] {
+                let after = pair.extended.run(E4 { len, mode, addr: 0x9000, uas });
+                assert_eq!(after.outcome.r7, 5);
+                assert_eq!(after.sense(), [5, 0x24, 0]);
+                assert_eq!(after.writes, reference.writes, "{len:#x}: what the vendor writes for a wrong mode byte");
+                assert!(registers_read(&after) == registers_read(&reference), "{len:#x}: and what it reads");
+                assert!(after.outcome.stack_high_water <= reference.outcome.stack_high_water);
+            }
+        }
+    }
+}
+
+fn any_cdb_returns_and_writes_nothing_outside_the_declared_set(image: &Image) {
+    let mut pair = Pair::new(image);
+    let refusal = pair.stock.run(E4 { len: 1, mode: 0x52, addr: 0, uas: false });
+    let declared: BTreeSet<u16> = refusal
+        .writes
+        .iter()
+        .map(|write| write.0)
+        .chain(IN_WRITES)
+        .chain(REPLY_WRITES)
+        .chain(0x8000..=0x83FF)
+        .collect();
+    let mode = prop_oneof![4 => Just(0x50u8), 4 => Just(0x51u8), 1 => any::<u8>()];
+    let cdbs = (any::<[u8; 16]>(), mode, any::<bool>(), prop_oneof![0u8..=0x11, any::<u8>()]);
+    let mut runner = TestRunner::new(Config { cases: 600, failure_persistence: None, ..Config::default() });
+    let extended = std::cell::RefCell::new(&mut pair.extended);
+    runner
+        .run(&cdbs, |(mut cdb, mode, uas, len_high)| {
+            (cdb[0], cdb[2], cdb[5]) = (0xE4, mode, len_high);
+            let mut unit = extended.borrow_mut();
+            // `run_cdb` fails if the budget doesn't suffice.
+            let after = unit.run_cdb(&cdb, uas);
+            prop_assert!(after.writes.iter().all(|write| declared.contains(&write.0)));
+            let len = usize::from(u16::from_be_bytes([cdb[5], cdb[1]]));
+            let read = [0x50, 0x51].contains(&mode) && len <= 0x1000;
+            let long = read && len > 255;
+            prop_assert_eq!(
+                after.outcome.r7,
+                if long {
+                    8
+                } else if read {
+                    1
+                } else {
+                    5
+                }
+            );
+            let buffer = unit.pristine.main()[0x8000..0x9000].to_vec();
+            let kept = if read { len.min(0x400) } else { 0 };
+            prop_assert!(after.main[0x8000 + kept..0x9000] == buffer[kept..]);
+            for at in (0..=usize::from(STACK_START)).filter(|at| !SCRATCH.iter().any(|scratch| scratch.contains(at))) {
+                let filled = (at as u8).wrapping_mul(0x35) ^ 0xC3;
+                // A read leaves the lengths; a refusal leaves what the vendor's sense routine writes.
+                let named = if read {
+                    (0x09..=0x0C).contains(&at) || (0x6B..=0x6E).contains(&at) || long && (0x6F..=0x72).contains(&at)
+                } else {
+                    refusal.idata[at] != filled
+                };
+                prop_assert!(named || at == 0x08 || after.idata[at] == filled, "IDATA {:#x}", at);
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn the_copy_takes_at_most_eight_instructions_a_byte(image: &Image) {
+    let mut pair = Pair::new(image);
+    let counts = pair.instructions(&[0, 64, 255, 256, 1024]);
+    let (base, long_base) = (counts[0].2, counts[0].2 + 200);
+    for (len, _, instructions) in &counts[1..] {
+        let copy = instructions - if *len < 256 { base } else { long_base };
+        assert!(copy <= 8 * u64::from(*len), "{copy} instructions to copy {len} bytes");
+    }
+}
+
+/// Stock's own E4 overwrites all of the declared scratch, so that no caller can rely on it.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_scratch_is_what_stock_overwrites_too() {
+    let mut pair = Pair::new(&vendor());
+    let mut kept: BTreeSet<usize> = SCRATCH.into_iter().flatten().collect();
+    for command in
+        [E4 { len: 3, mode: 0x50, addr: 0x1234, uas: true }, E4 { len: 200, mode: 0x51, addr: 0x5678, uas: false }]
+    {
+        let after = pair.stock.run(command);
+        kept.retain(|at| after.idata[*at] == (*at as u8).wrapping_mul(0x35) ^ 0xC3);
+    }
+    assert!(kept.is_empty(), "{kept:x?}");
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn the_handlers_instructions_at_each_length_are_known() {
+    let mut pair = Pair::new(&vendor());
+    assert_eq!(
+        pair.instructions(&[0, 1, 64, 255, 256, 1024]),
+        [
+            (0, Some(260), 145),
+            (1, Some(303), 160),
+            (64, Some(3012), 617),
+            (255, Some(11_225), 2079),
+            (256, None, 2205),
+            (1024, None, 7867),
+        ]
+    );
+}
+
 /// The image with the extension, as `asmpatch patch --no-defaults --patch e4-length-16` makes it.
-pub fn extended(file: &[u8]) -> Image {
-    let library = asmpatch::embedded::patches().unwrap();
-    let image = Image::parse(file).unwrap();
+pub fn extended(image: &Image) -> Image {
     let selection = Selection { no_defaults: true, add: vec!["e4-length-16".to_owned()] };
-    PatchSet::resolve(&library, &selection, &image, Sha256Digest::of(file)).unwrap().apply().unwrap().image
+    patched_by(image, &selection)
 }
 
 /// Reads outside RAM. The CDB and the handler's own flag are in RAM, where a read has no effect.

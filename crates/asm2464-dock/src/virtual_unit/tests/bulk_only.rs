@@ -2,14 +2,11 @@
 
 use asm2464::firmware::{BlockIndex, BodyOffset, Part};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
-use asm2464::scsi::{Cdb, Command, XdataAddress, XdataPage};
-use asm2464_host::bridge::{
-    Bridge, CommandError, DataPhase, Endpoint, Port as _, Transport as _, TransportError, TransportErrorKind,
-};
+use asm2464::scsi::{Cdb, Command, XdataAddress};
+use asm2464_host::bridge::{Bridge, CommandError, Endpoint, Port as _, TransportError, TransportErrorKind};
 
 use super::{
-    BOOT_LOADER, SSD, TIMEOUT, UNITS, bulk_only, patched_image, patched_unit, port, ready_unit, sense_of, unit,
-    unit_with,
+    BOOT_LOADER, SSD, UNITS, bulk_only, patched_image, patched_unit, port, ready_unit, sense_of, unit, unit_with,
 };
 use crate::virtual_unit::{Reply, VirtualUnit};
 
@@ -174,24 +171,6 @@ fn a_wrong_mode_byte_is_refused_with_the_sense_that_the_vendors_code_gives() {
 }
 
 #[test]
-fn e4_and_e5_reach_both_pages_and_the_main_one_wraps_at_its_end() {
-    let mut bridge = bulk_only(unit(""));
-    let other = |addr| XdataAddress { page: XdataPage::Other, addr };
-    bridge.xdata_write(XdataAddress::main(0x3000), 0x11).unwrap();
-    bridge.xdata_write(other(0x3000), 0x22).unwrap();
-    bridge.xdata_write(XdataAddress::main(0xFFFF), 0x33).unwrap();
-    bridge.xdata_write(XdataAddress::main(0x0000), 0x44).unwrap();
-    let mut byte = [0];
-    bridge.xdata_read(XdataAddress::main(0x3000), &mut byte).unwrap();
-    assert_eq!(byte, [0x11]);
-    bridge.xdata_read(other(0x3000), &mut byte).unwrap();
-    assert_eq!(byte, [0x22]);
-    let mut both = [0; 2];
-    bridge.xdata_read(XdataAddress::main(0xFFFF), &mut both).unwrap();
-    assert_eq!(both, [0x33, 0x44]);
-}
-
-#[test]
 fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     let mut bridge = bulk_only(unit(SSD));
     assert!(bridge.is_ready().unwrap());
@@ -205,6 +184,10 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     assert!(sense_of(bridge.write16(2048, &data[..512])).starts_with("5/21/00"));
     assert!(sense_of(bridge.read16(u64::MAX, &mut back[..512])).starts_with("5/21/00"));
     assert_eq!(&bridge.identify().unwrap()[24..44], b"asmpatch virtual dri");
+}
+
+fn is_timeout(error: &CommandError) -> bool {
+    matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. }))
 }
 
 #[test]
@@ -223,17 +206,7 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
         bridge.xdata_read(XdataAddress::main(0xF000 + 1000), &mut window).unwrap();
         assert_eq!(window[..], data[1000..1255]);
         bridge.write16(1 << 40, &data).unwrap();
-        let read = bridge.read16(0, &mut [0; 512]).unwrap_err();
-        assert!(
-            matches!(
-                read,
-                asm2464_host::bridge::CommandError::Transport(TransportError {
-                    kind: TransportErrorKind::Timeout { .. },
-                    ..
-                })
-            ),
-            "{read}"
-        );
+        assert!(is_timeout(&bridge.read16(0, &mut [0; 512]).unwrap_err()));
         assert!(bridge.inquiry().is_ok(), "the unit answers again after recovery");
     }
 }
@@ -249,42 +222,17 @@ fn firmware_of_an_unknown_version_is_not_initialised_at_addresses_of_another() {
 }
 
 #[test]
-fn with_a_gpu_behind_it_a_write_over_bulk_only_is_never_answered_patched_or_not() {
-    for unit in [unit("behind = \"gpu\""), patched_unit("behind = \"gpu\"")] {
-        let mut bridge = bulk_only(unit);
+fn with_a_gpu_behind_it_a_write_over_bulk_only_or_without_the_status_patch_is_never_answered() {
+    const GPU: &str = "behind = \"gpu\"";
+    let over_uas = |unit| Bridge::new(port(unit).uas().unwrap().unwrap());
+    let over_bulk_only = |unit| port(unit).open().unwrap();
+    for mut bridge in [over_bulk_only(unit(GPU)), over_bulk_only(patched_unit(GPU)), over_uas(unit(GPU))] {
         bridge.initialise().unwrap();
-        let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
-        assert!(
-            matches!(
-                write,
-                asm2464_host::bridge::CommandError::Transport(TransportError {
-                    kind: TransportErrorKind::Timeout { .. },
-                    ..
-                })
-            ),
-            "{write}"
-        );
+        assert!(is_timeout(&bridge.write16(0, &[0xC3; 512]).unwrap_err()));
         let mut window = [0; 4];
         bridge.xdata_read(XdataAddress::main(0xF000), &mut window).unwrap();
         assert_eq!(window, [0xC3; 4], "the data has still arrived");
     }
-}
-
-#[test]
-fn with_a_gpu_behind_it_an_unpatched_unit_never_answers_a_write_over_uas() {
-    let mut bridge = Bridge::new(port(unit("behind = \"gpu\"")).uas().unwrap().unwrap());
-    bridge.initialise().unwrap();
-    let write = bridge.write16(0, &[0xC3; 512]).unwrap_err();
-    assert!(
-        matches!(
-            write,
-            asm2464_host::bridge::CommandError::Transport(TransportError {
-                kind: TransportErrorKind::Timeout { .. },
-                ..
-            })
-        ),
-        "{write}"
-    );
 }
 
 #[test]
@@ -293,30 +241,6 @@ fn inquiry_carries_the_names_in_the_configuration_block() {
         let mut bridge = port(unit(behind)).open().unwrap();
         let inquiry = bridge.inquiry().unwrap();
         assert_eq!((inquiry.vendor.as_str(), inquiry.product.as_str()), ("ASMedia", "ASM246X"));
-    }
-}
-
-#[test]
-fn the_commands_that_a_kernel_sends_are_all_answered() {
-    let mut unit = unit(SSD);
-    for (cdb, len, moved) in [
-        (&[0x12, 1, 0x00, 0, 255, 0][..], 255, 9),
-        (&[0x12, 1, 0x80, 0, 255, 0], 255, 16),
-        (&[0x12, 1, 0x83, 0, 255, 0], 255, 44),
-        (&[0x12, 1, 0xB0, 0, 64, 0], 64, 64),
-        (&[0x12, 1, 0xB1, 0, 64, 0], 64, 64),
-        (&[0x1A, 0, 0x3F, 0, 192, 0], 192, 24),
-        (&[0x1A, 0, 0x08, 0, 4, 0], 4, 4),
-        (&[0x5A, 0, 0x08, 0, 0, 0, 0, 0, 192, 0], 192, 28),
-        (&[0xA0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0], 16, 16),
-        (&[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, 8),
-        (&[0x9E, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 32, 0, 0], 32, 32),
-        (&[0x28, 0, 0, 0, 0, 1, 0, 0, 2, 0], 1024, 1024),
-        (&[0x1B, 0, 0, 0, 1, 0], 0, 0),
-        (&[0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0], 0, 0),
-    ] {
-        let seen = exchange(&mut unit, cdb, len, Direction::In);
-        assert_eq!((seen.moved, seen.status.unwrap().0), (moved, CswStatus::Passed), "{cdb:02x?}");
     }
 }
 
@@ -343,21 +267,4 @@ fn a_host_whose_buffer_ends_inside_a_packet_is_sent_more_than_it_asked_for() {
     unit.bulk_out(OUT, 0, &wrapper(&[0x12, 0, 0, 0, 36, 0], 36, Direction::In));
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 20]), Reply::Babble(20));
     assert_eq!(unit.bulk_in(IN, 0, &mut [0; 12]), Reply::Babble(12));
-}
-
-#[test]
-fn protection_information_is_refused_as_the_unit_has_none() {
-    let mut bridge = bulk_only(unit(SSD));
-    let lengths = [(0x28, 10), (0x2A, 10), (0x88, 16), (0x8A, 16)];
-    for (opcode, len) in lengths {
-        for protect in [0x20, 0x60, 0xE0] {
-            let cdb = Cdb::new(&[&[opcode, protect][..], &[0; 14][..len - 2]].concat()).unwrap();
-            let completion = bridge.transport_mut().execute(&cdb, DataPhase::None, TIMEOUT).unwrap();
-            assert_eq!(
-                completion.sense.unwrap().to_string(),
-                "5/24/00 (invalid field in CDB)",
-                "{opcode:#x} {protect:#x}"
-            );
-        }
-    }
 }

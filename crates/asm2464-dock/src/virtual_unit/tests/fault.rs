@@ -7,7 +7,7 @@ use asm2464_host::bridge::{
     CommandEnd, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError, TransportErrorKind,
 };
 
-use super::{TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
+use super::{BOOT_LOADER, TIMEOUT, UNITS, bulk_only, port, returned, sense_of, unit};
 use crate::virtual_unit::Reply;
 
 /// Lets a fault strike the second INQUIRY. The third one is answered in any case.
@@ -25,25 +25,22 @@ fn struck(behind: &str, kind: &str) -> Result<CommandEnd, TransportErrorKind> {
 }
 
 #[test]
-fn a_stall_in_the_data_aborts_the_command() {
-    for behind in UNITS {
-        assert_eq!(struck(behind, "stall").unwrap().sense.unwrap().key, SenseKey::ABORTED_COMMAND);
+fn over_bulk_only_each_fault_is_seen_and_recovered_from() {
+    use TransportErrorKind::{PhaseError, TagMismatch, Timeout};
+    for behind in ["", "speed = \"high\"\n", BOOT_LOADER] {
+        let ended = |kind| struck(behind, kind).unwrap();
+        assert_eq!(ended("stall").sense.unwrap().key, SenseKey::ABORTED_COMMAND);
+        assert_eq!((ended("stall-status").status, ended("stall-status").transferred), (ScsiStatus::Good, 36));
+        assert_eq!(ended("short-data").transferred, 18);
+        let failed = |kind| struck(behind, kind).unwrap_err();
+        assert!(matches!(failed("bad-tag"), TagMismatch { .. }));
+        assert!(matches!(failed("phase-error"), PhaseError));
+        assert!(matches!(failed("timeout"), Timeout { .. }));
     }
 }
 
 #[test]
-fn a_stall_before_the_status_costs_nothing_but_a_cleared_halt() {
-    for behind in UNITS {
-        let completion = struck(behind, "stall-status").unwrap();
-        assert_eq!((completion.status, completion.transferred), (ScsiStatus::Good, 36));
-    }
-}
-
-#[test]
-fn short_data_is_seen_by_its_residue() {
-    for behind in UNITS {
-        assert_eq!(struck(behind, "short-data").unwrap().transferred, 18);
-    }
+fn a_short_e4_is_an_error_that_says_how_much_came() {
     let mut bridge = bulk_only(unit("[[fault]]\nkind = \"short-data\"\nopcode = 0xE4"));
     let short = bridge.xdata_read(XdataAddress::main(0x3000), &mut [0; 64]);
     assert!(matches!(short, Err(CommandError::ShortXdata { expected: 64, found: 32, .. })));
@@ -57,30 +54,6 @@ fn data_from_the_host_that_a_fault_cuts_short_aborts_the_command() {
         let sense = sense_of(bridge.write_config(BlockIndex::Zero, &[0; 128]));
         assert!(sense.starts_with("B/00/00"), "{sense}");
         assert!(bridge.inquiry().is_ok());
-    }
-}
-
-#[test]
-fn a_bad_tag_is_seen_and_recovered_from() {
-    for behind in UNITS {
-        let error = struck(behind, "bad-tag").unwrap_err();
-        assert!(matches!(error, TransportErrorKind::TagMismatch { .. }), "{error:?}");
-    }
-}
-
-#[test]
-fn a_phase_error_is_seen_and_recovered_from() {
-    for behind in UNITS {
-        let error = struck(behind, "phase-error").unwrap_err();
-        assert!(matches!(error, TransportErrorKind::PhaseError), "{error:?}");
-    }
-}
-
-#[test]
-fn a_command_that_is_never_answered_times_out_and_is_recovered_from() {
-    for behind in UNITS {
-        let error = struck(behind, "timeout").unwrap_err();
-        assert!(matches!(error, TransportErrorKind::Timeout { .. }), "{error:?}");
     }
 }
 

@@ -233,22 +233,6 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
 }
 
 #[test]
-fn a_running_unit_erases_its_slot_with_configuration_block_0_and_with_nothing_else() {
-    let mut port = port(unit(""));
-    let mut bridge = port.open().unwrap();
-    let [zero, one] = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-    bridge.write_config(BlockIndex::One, &one).unwrap();
-    let mut start = [0; 4];
-    bridge.read_flash(Part::One, &mut start).unwrap();
-    assert_ne!(start, [0xFF; 4]);
-    bridge.write_config(BlockIndex::Zero, &zero).unwrap();
-    bridge.read_flash(Part::One, &mut start).unwrap();
-    assert_eq!(start, [0xFF; 4]);
-    assert_eq!(bridge.read_config(BlockIndex::Zero).unwrap(), zero);
-    assert!(bridge.read_config(BlockIndex::One).unwrap().iter().all(|byte| *byte == 0xFF));
-}
-
-#[test]
 fn the_state_that_the_scenario_names_comes_up() {
     let state = |toml: &str| port(unit(toml)).attached().unwrap().state;
     assert_eq!(state("state = \"boot-loader\""), BridgeState::BootLoader);
@@ -286,6 +270,23 @@ fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
         let moments = format!("{behind}[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1");
         port(unit(&moments)).open().unwrap().write_config(BlockIndex::Zero, block.bytes()).unwrap();
     }
+}
+
+#[test]
+fn a_flash_that_is_busy_again_and_again_keeps_a_command_waiting_and_loses_none() {
+    let busy = "[timing]\nerase-sector-ms = 1\nprogram-page-us = 30\ncommand-us = 1000";
+    let mut bridge = port(unit(busy)).open().unwrap();
+    for index in BlockIndex::ALL {
+        let block = &asm2464::firmware::known_blocks()[usize::from(index.number())];
+        bridge.write_config(index, block.bytes()).unwrap();
+    }
+    let file = practice::image().to_file();
+    for part in Part::ALL {
+        bridge.write_flash(part, part.of(&file)).unwrap();
+    }
+    let mut found = vec![0; Part::One.max_len()];
+    bridge.read_flash(Part::One, &mut found).unwrap();
+    assert!(found == Part::One.of(&file));
 }
 
 #[test]

@@ -41,15 +41,6 @@ fn good(tag: u16) -> Option<StatusIu> {
 }
 
 #[test]
-fn a_refused_command_brings_its_sense_with_its_status() {
-    let mut unit = uas(unit(""));
-    send(&mut unit, 9, Cdb::of([0xE0, 0x52, 0, 0, 0, 0]));
-    let Some(StatusIu::Sense { tag, status, sense }) = status(&mut unit, 9) else { panic!() };
-    assert_eq!((tag, status), (Tag(9), ScsiStatus::CheckCondition));
-    assert_eq!(asm2464::scsi::Sense::parse(&sense).unwrap().to_string(), "5/24/00 (invalid field in CDB)");
-}
-
-#[test]
 fn a_hung_read_holds_its_own_tag_alone_and_an_abort_frees_it() {
     let mut unit = uas(unit("[[fault]]\nkind = \"timeout\"\nopcode = 0x88"));
     send(&mut unit, 3, Command::Read16 { lba: 0, blocks: 8 }.cdb());

@@ -106,16 +106,6 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
 }
 
 #[test]
-fn a_device_that_reads_all_ones_is_absent_and_one_that_never_answers_ends_its_bus() {
-    let answers = |answers| [DeviceSpec { answers, ..device("0", 1) }];
-    let survey = usual(&answers(Answers::Ones));
-    assert_eq!((survey.functions.len(), survey.notes), (1, vec![]));
-    let survey = usual(&answers(Answers::Never));
-    assert_eq!(survey.notes.len(), 1);
-    assert!(survey.notes[0].to_string().contains("01:00.0: no completion in time"), "{}", survey.notes[0]);
-}
-
-#[test]
 fn capabilities_that_loop_are_told_and_the_rest_is_found() {
     let looping = DeviceSpec { capabilities_loop: true, ..device("0", 1) };
     let survey = usual(&[looping]);

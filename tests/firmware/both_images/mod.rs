@@ -1,33 +1,32 @@
-//! The practice image on the whole chip model, from the reset vector: it enumerates, answers, flashes itself and
-//! restarts.
+//! The practice image and the vendor's on the whole chip model, from the reset vector: a unit enumerates, answers, flashes
+//! itself and restarts. What only the practice image does has a test of its own.
 
 mod bulk_only;
+mod commands;
 mod control;
 mod drive;
 mod transfers;
 mod uas;
-mod vendor_commands;
 use std::collections::HashSet;
 
 use asm2464::firmware::{BodyOffset, Image, known_blocks};
+use asm2464::scsi::bot::Direction;
+use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{
-    BulkOnlyReply, COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed,
+    BulkOnlyReply, COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed,
     UasReply, Unanswered,
 };
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_chip::practice;
 
-use crate::chip_images::powered_on;
+use crate::chip_images::{cdb16, pattern, powered_on, reset_recovery};
 
 type Unit = Driver<MemoryFlash>;
 
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 const INQUIRY: [u8; 6] = [0x12, 0, 0, 0, 36, 0];
-const VERSION: [u8; 6] = [0x26, 0x11, 0x21, 0x00, 0x00, 0x01];
 /// E4 that reads the running version.
 const READ_VERSION: [u8; 6] = [0xE4, 6, 0x50, 0x07, 0xF0, 0];
-/// Bytes that a GPU runtime writes before its first WRITE(16).
-const INITIALISATION: [(u16, u8); 5] = [(0x054B, 0x20), (0x054E, 0x04), (0x05A8, 0x02), (0x05F8, 0x04), (0x07EF, 0x00)];
 /// PCIe address of the I/O completion queue.
 const COMPLETION_QUEUE: u64 = 0x0082_2000;
 
@@ -35,9 +34,9 @@ fn stock() -> Image {
     practice::image()
 }
 
-/// The practice image with the status patch.
-fn patched() -> Image {
-    let mut image = stock();
+/// The image with the status patch.
+fn patched(image: &Image) -> Image {
+    let mut image = image.clone();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
     image
 }
@@ -59,16 +58,6 @@ fn initialise(unit: &mut Unit) {
         let [high, low] = addr.to_be_bytes();
         assert!(is_good(&unit.uas(1, &[0xE5, value, 0x50, high, low, 0], &[]).unwrap(), 1));
     }
-}
-
-fn transfer(opcode: u8, sectors: u8) -> [u8; 16] {
-    let mut cdb = [0; 16];
-    (cdb[0], cdb[13]) = (opcode, sectors);
-    cdb
-}
-
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 5 % 253) as u8).collect()
 }
 
 fn is_inquiry(data: &[u8]) -> bool {

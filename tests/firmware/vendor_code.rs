@@ -1,89 +1,21 @@
-//! The E4 length extension on the vendor's image, which the repository doesn't contain. `ASMPATCH_VENDOR_IMAGE` names
-//! the image.
+//! The vendor's code that the patches rely on, read and called without a wire. `ASMPATCH_VENDOR_IMAGE` names the image.
+
 use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asm2464_chip::disasm::{LineKind, listing};
+use asm2464_chip::mcu::AccessKind;
 use asm2464_chip::symbols::Symbols;
 
-use crate::firmware::e4::Pair;
+use crate::chip_images::{patched, vendor, with};
+use crate::firmware::chip_wire::pattern;
+use crate::firmware::machine::{Machine, PlainMemory};
 
-fn vendor_file() -> Vec<u8> {
-    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")
-        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-fn pair() -> Pair {
-    Pair::new(&vendor_file())
+fn places_of(image: &Image, bytes: &[u8]) -> Vec<String> {
+    let at = |(offset, _)| BodyOffset(offset as u32).code_address().unwrap().to_string();
+    image.body().windows(bytes.len()).enumerate().filter(|(_, window)| *window == bytes).map(at).collect()
 }
 
 fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
     listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn every_length_of_one_byte_at_each_regions_edges_is_as_before() {
-    pair().every_short_length_is_as_before();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn at_each_regions_edges_it_is_as_before_over_both_transports() {
-    pair().the_regions_edges_are_as_before();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_wrong_mode_byte_is_refused_as_before() {
-    pair().a_wrong_mode_is_refused_as_before();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn up_to_4096_bytes_come_right_in_one_command_packet_by_packet() {
-    pair().long_reads_give_the_right_bytes();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_long_read_for_a_host_that_expects_no_data_reads_none() {
-    pair().a_long_read_for_a_host_that_expects_no_data_reads_none();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn more_than_4096_bytes_are_refused_and_no_register_is_touched() {
-    pair().more_than_the_buffer_holds_is_refused_with_no_register_touched();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn any_cdb_returns_and_writes_nothing_outside_the_declared_set() {
-    pair().any_cdb_returns_and_writes_nothing_outside_the_declared_set();
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_handlers_instructions_at_each_length_are_known() {
-    let mut pair = pair();
-    pair.at_most_eight_instructions_a_byte();
-    assert_eq!(
-        pair.instructions(&[0, 1, 64, 255, 256, 1024]),
-        [
-            (0, Some(260), 145),
-            (1, Some(303), 160),
-            (64, Some(3012), 617),
-            (255, Some(11_225), 2079),
-            (256, None, 2205),
-            (1024, None, 7867),
-        ]
-    );
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_scratch_is_what_stock_overwrites_too() {
-    pair().stock_overwrites_the_scratch_too();
 }
 
 /// Both handlers save what the copy uses. A nested interrupt could not, but none nests, because both enabled interrupts
@@ -91,7 +23,7 @@ fn the_scratch_is_what_stock_overwrites_too() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn interrupts_save_every_register_and_do_not_nest() {
-    let image = Image::parse(&vendor_file()).unwrap();
+    let image = vendor();
     assert_eq!(texts(&image, "c:0x0003", 1), ["ljmp 0x0E5B"]);
     assert_eq!(texts(&image, "c:0x0013", 1), ["ljmp 0x4486"]);
     for handler in ["c:0x0E5B", "c:0x4486"] {
@@ -114,8 +46,7 @@ fn the_cave_is_zeros_and_nothing_in_the_image_reaches_it() {
 }
 
 fn the_cave_of_is_free(patch: &str) {
-    let file = vendor_file();
-    let image = Image::parse(&file).unwrap();
+    let image = vendor();
     let library = asmpatch::embedded::patches().unwrap();
     let patch = library.get(patch).unwrap();
     let hunks = patch.images.iter().find(|images| images.name == "240417").unwrap().hunks.as_slice();
@@ -155,19 +86,14 @@ fn the_cave_of_is_free(patch: &str) {
     }
 }
 
-fn places_of(image: &Image, bytes: [u8; 3]) -> Vec<String> {
-    let at = |(offset, _)| BodyOffset(offset as u32).code_address().unwrap().to_string();
-    image.body().windows(3).enumerate().filter(|(_, window)| *window == bytes).map(at).collect()
-}
-
 /// Between packets a long E4 stores its state in 0x0AF9 to 0x0AFD, the variables of a reply with status 8. Code that
 /// names them begins such a reply (0x425F), continues one (0x4013, which E4's replies don't reach), or reads the packet
 /// length (0x31A5, and E2 at b1:0xBD50). Any other code that reached them would break the firmware's own replies.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_state_of_a_long_read_is_kept_where_only_replies_in_packets_keep_theirs() {
-    let image = Image::parse(&vendor_file()).unwrap();
-    let named: Vec<Vec<String>> = (0xF9..=0xFE).map(|low| places_of(&image, [0x90, 0x0A, low])).collect();
+    let image = vendor();
+    let named: Vec<Vec<String>> = (0xF9..=0xFE).map(|low| places_of(&image, &[0x90, 0x0A, low])).collect();
     let expected: [&[&str]; 6] = [
         &["c:0x4071", "c:0x4264"],
         &["c:0x31A5", "c:0x40B8", "c:0x427C", "c:0x4287", "c:0x428E", "b1:0xBD50"],
@@ -184,20 +110,79 @@ fn the_state_of_a_long_read_is_kept_where_only_replies_in_packets_keep_theirs() 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_next_packet_of_a_reply_is_asked_for_at_one_place() {
-    let image = Image::parse(&vendor_file()).unwrap();
-    assert_eq!(places_of(&image, [0x12, 0x40, 0x13]), ["c:0x4D4E"]);
-    assert_eq!(places_of(&image, [0x02, 0x40, 0x13]), ["b1:0xBCEA"]);
+    let image = vendor();
+    assert_eq!(places_of(&image, &[0x12, 0x40, 0x13]), ["c:0x4D4E"]);
+    assert_eq!(places_of(&image, &[0x02, 0x40, 0x13]), ["b1:0xBCEA"]);
     assert_eq!(texts(&image, "b1:0xBCE9", 2), ["subb a, #0x02", "jc 0xBD00"]);
 }
 
+/// Runs the routine for the next packet with other commands' replies. Compares all accesses in order, memory, IDATA and
+/// stack.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_practice_image_shares_no_run_of_sixteen_bytes_with_the_vendors() {
-    let vendor = Image::parse(&vendor_file()).unwrap();
-    let known: std::collections::HashSet<&[u8]> = vendor.body().windows(16).collect();
-    let practice = asm2464_chip::practice::image();
-    for (at, run) in practice.body().windows(16).enumerate() {
-        let filler = run.iter().filter(|byte| **byte == 0).count() > 8;
-        assert!(filler || !known.contains(run), "body {at:#x}");
+fn the_packets_of_all_other_replies_are_copied_as_before() {
+    let next_packet: CodeAddress = "c:0x4013".parse().unwrap();
+    for (opcode, kind) in [(0x12, 0), (0x12, 1), (0x12, 2), (0xE6, 1), (0x88, 0), (0x88, 2), (0x8A, 1), (0x28, 1)] {
+        for (packet, offset, left) in
+            [(0x400u16, 0u16, 4096u16), (0x200, 0xE00, 1025), (0x40, 0x40, 96), (0x400, 0xC00, 1024)]
+        {
+            let ends = [patched(), with(&["read16-sram"])].map(|image| {
+                let mut machine = Machine::new(&image, PlainMemory);
+                let page = machine.memory().main_mut();
+                page.iter_mut().enumerate().for_each(|(at, byte)| *byte = pattern(at));
+                page[0x0002] = opcode;
+                page[0x0AF9] = kind;
+                page[0x0AFA..0x0AFC].copy_from_slice(&packet.to_be_bytes());
+                page[0x0AFC..0x0AFE].copy_from_slice(&offset.to_be_bytes());
+                page[0x0AFE] = 2;
+                machine.idata()[0x09..0x0D].copy_from_slice(&u32::from(left).to_be_bytes());
+                let outcome = machine.call(next_packet, 100_000);
+                let accesses: Vec<_> = machine
+                    .take_accesses()
+                    .into_iter()
+                    // The patch's only additional access checks whether the reply is its own.
+                    .filter(|access| access.kind == AccessKind::Write || access.at.addr != 0x0AFE)
+                    .map(|access| format!("{access:?}"))
+                    .collect();
+                let idata = machine.idata()[..0x6A].to_vec();
+                (outcome.r7, outcome.stack_high_water, idata, machine.memory().main().to_vec(), accesses)
+            });
+            assert!(ends[0] == ends[1], "{opcode:#04x} {kind} {packet:#x} {offset:#x} {left}");
+        }
+    }
+}
+
+/// Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. The start-up of an SSD writes 0x0AFF; other
+/// code only reads it.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn no_firmware_code_makes_the_condition_true() {
+    let image = vendor();
+    assert_eq!(
+        places_of(&image, &[0x90, 0x00, 0x00]),
+        ["c:0x39E9", "b0:0xA0DF", "b1:0xBDB5", "b1:0xBE20", "b1:0xDE1B", "b1:0xDE37"]
+    );
+    // The uses of 0x0000 in this order: a write of 0, a constant, two reads, writes of 1 and of 0.
+    assert_eq!(texts(&image, "c:0x39E4", 4), ["clr a", "mov dptr, #0x044B", "movx @dptr, a", "mov dptr, #0x0000"]);
+    assert_eq!(texts(&image, "b0:0xA0E2", 3)[2], "mov a, dph");
+    for read in ["b1:0xBDB8", "b1:0xBE23"] {
+        assert_eq!(texts(&image, read, 1), ["movx a, @dptr"], "{read}");
+    }
+    assert_eq!(texts(&image, "b1:0xDE1B", 3), ["mov dptr, #0x0000", "mov a, #0x01", "movx @dptr, a"]);
+    assert_eq!(texts(&image, "b1:0xDE36", 3), ["clr a", "mov dptr, #0x0000", "movx @dptr, a"]);
+    assert_eq!(places_of(&image, &[0x90, 0x0A, 0xFF]), ["c:0x2CFE", "c:0x348D", "b1:0x8AC2", "b1:0x8C5E"]);
+}
+
+/// Each hook is on a single path, and no jump leads into the instructions that it replaces.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
+fn nothing_jumps_into_what_the_hooks_replace() {
+    let image = vendor();
+    assert_eq!(places_of(&image, &[0x12, 0x2B, 0xEA]), ["c:0x3908"]);
+    assert_eq!(texts(&image, "c:0x3CEE", 3), ["cjne a, #0x88, 0x3CF5", "mov r7, #0x02", "sjmp 0x3CFE"]);
+    assert_eq!(texts(&image, "c:0x4013", 2), ["lcall 0x3298", "movx @dptr, a"]);
+    let inside = ["0x3CF2", "0x3CF3", "0x3CF4", "0x3909", "0x390A", "0x4014", "0x4015"];
+    for line in listing(&image, &Symbols::default(), "c:0x0000".parse().unwrap(), usize::MAX) {
+        assert!(!inside.iter().any(|at| line.text.ends_with(at)), "{line}");
     }
 }

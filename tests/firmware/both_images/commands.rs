@@ -2,42 +2,21 @@
 
 use super::*;
 
-#[test]
-fn e5_writes_what_e4_reads_on_both_pages() {
-    let mut unit = on_bulk_only(&stock(), Speed::Super);
+on_both_images! {
+    e5_writes_what_e4_reads_on_both_pages
+    its_flash_is_read_as_it_is_on_both_transports
+    it_is_flashed_and_restarts_over_both_transports_at_both_speeds
+    e8_in_mode_0x51_takes_the_unit_off_the_bus_for_good
+}
+
+fn e5_writes_what_e4_reads_on_both_pages(image: &Image) {
+    let mut unit = on_bulk_only(image, Speed::Super);
     for (page, addr) in [(0x50, [0xF0, 0x07]), (0x50, [0x30, 0x10]), (0x51, [0x12, 0x34])] {
         assert_eq!(unit.bulk_only(&[0xE5, 0xA7, page, addr[0], addr[1], 0], Data::None).unwrap().status, 0);
         let reply = unit.bulk_only(&[0xE4, 1, page, addr[0], addr[1], 0], Data::In(1)).unwrap();
         assert_eq!(reply.data, [0xA7], "page {page:02X} address {addr:02X?}");
     }
     assert_eq!(unit.chip.sram()[7], 0xA7, "the window is the SRAM");
-}
-
-#[test]
-fn the_long_e4_comes_packet_by_packet_over_both_transports() {
-    let image = crate::firmware::e4::extended(&stock().to_file());
-    for speed in SPEEDS {
-        for is_uas in [false, true] {
-            let mut unit = on_bulk_only(&image, speed);
-            let bytes = pattern(0x1000);
-            unit.chip.sram_mut()[..0x1000].copy_from_slice(&bytes);
-            if is_uas {
-                unit.set_alternate(1).unwrap();
-            }
-            for len in [0usize, 1, 255, 256, 511, 512, 1000, 1024, 1025, 3000, 4096] {
-                let cdb = [0xE4, len as u8, 0x50, 0xF0, 0x00, (len >> 8) as u8];
-                if is_uas {
-                    let reply = unit.uas(7, &cdb, &[]).unwrap();
-                    assert!(is_good(&reply, 7) && reply.data == bytes[..len], "{speed:?} {len}");
-                } else {
-                    let host_len = len + 100;
-                    let reply = unit.bulk_only(&cdb, Data::In(host_len)).unwrap();
-                    assert!(reply.data == bytes[..len], "{speed:?} {len}: {}", reply.data.len());
-                    assert_eq!((reply.status, reply.residue), (0, 100), "{speed:?} {len}");
-                }
-            }
-        }
-    }
 }
 
 /// Sends a command without data, or with data from the host, over either transport. Returns whether it succeeded.
@@ -50,13 +29,12 @@ fn sends(unit: &mut Unit, is_uas: bool, cdb: &[u8], out: &[u8]) -> bool {
     (reply.status, reply.residue) == (0, 0)
 }
 
-#[test]
-fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds() {
-    let image = patched();
+fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds(stock: &Image) {
+    let image = patched(stock);
     let file = image.to_file();
     let [zero, one] = known_blocks();
     for (speed, is_uas) in SPEEDS.into_iter().flat_map(|speed| [(speed, false), (speed, true)]) {
-        let mut unit = if is_uas { on_uas(&stock(), speed) } else { on_bulk_only(&stock(), speed) };
+        let mut unit = if is_uas { on_uas(stock, speed) } else { on_bulk_only(stock, speed) };
         for (number, block) in [(0, &zero), (1, &one)] {
             let mut cdb = [0; 15];
             cdb[..3].copy_from_slice(&[0xE1, 0x50, number]);
@@ -77,14 +55,13 @@ fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds() {
         assert_eq!(unit.settle(), Outcome::Reset);
         let mut unit = Driver::new(unit.chip.restart(CodeSpace::new(&image)));
         unit.enumerate().unwrap();
-        assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, VERSION);
+        assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, image.version().0);
     }
 }
 
-#[test]
-fn its_flash_is_read_as_it_is_on_both_transports() {
+fn its_flash_is_read_as_it_is_on_both_transports(image: &Image) {
     for speed in SPEEDS {
-        let mut unit = on_bulk_only(&stock(), speed);
+        let mut unit = on_bulk_only(image, speed);
         let block = unit.bulk_only(&[0xE0, 0x50, 0], Data::In(128)).unwrap().data;
         assert_eq!(block, known_blocks()[0].bytes());
         let part = unit.bulk_only(&[0xE2, 0x50, 0, 0, 0xFF, 0], Data::In(0xFF00)).unwrap();
@@ -97,10 +74,9 @@ fn its_flash_is_read_as_it_is_on_both_transports() {
     }
 }
 
-#[test]
-fn e8_in_mode_0x51_takes_the_unit_off_the_bus_for_good() {
+fn e8_in_mode_0x51_takes_the_unit_off_the_bus_for_good(image: &Image) {
     for is_uas in [false, true] {
-        let mut unit = if is_uas { on_uas(&stock(), Speed::Super) } else { on_bulk_only(&stock(), Speed::Super) };
+        let mut unit = if is_uas { on_uas(image, Speed::Super) } else { on_bulk_only(image, Speed::Super) };
         assert!(sends(&mut unit, is_uas, &[0xE8, 0x51, 0, 0, 0, 0], &[]));
         assert_eq!(unit.settle(), Outcome::Parked);
         assert!(!unit.chip.is_on_bus());

@@ -1,9 +1,10 @@
-//! The practice image with an NVMe drive behind the bridge.
+//! An NVMe drive behind the bridge.
+
 use asm2464_chip::chip::DriveSpec;
 
 use super::*;
 use crate::chip_images::drive::{
-    good, keeps_commands_apart, pattern, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,
+    good, keeps_commands_apart, round_trips_over_bulk_only, round_trips_over_uas, transfer, with_drive,
 };
 
 const CAPACITY_10: [u8; 10] = [0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -19,27 +20,37 @@ fn refusal(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> [u8; 3] {
     requested_sense(unit)
 }
 
-#[test]
-fn bulk_only_reads_bring_what_writes_took() {
-    for speed in SPEEDS {
-        round_trips_over_bulk_only(&mut drive(speed, good(1 << 21)));
-    }
+on_both_images! {
+    bulk_only_reads_bring_what_writes_took
+    uas_reads_bring_what_writes_took
+    many_uas_commands_at_once_keep_their_data_apart
 }
 
-#[test]
-fn uas_reads_bring_what_writes_took() {
-    for speed in SPEEDS {
-        let mut unit = drive(speed, good(1 << 21));
-        unit.set_alternate(1).unwrap();
-        round_trips_over_uas(&mut unit);
-    }
-}
-
-#[test]
-fn many_uas_commands_at_once_keep_their_data_apart() {
-    let mut unit = drive(Speed::Super, good(1 << 21));
+/// A unit over UAS, whose drive has been asked for its capacity. TEST UNIT READY over UAS doesn't start the vendor's drive.
+fn drive_over_uas(image: &Image, speed: Speed) -> Unit {
+    let mut unit = with_drive(image, speed, good(1 << 21));
     unit.set_alternate(1).unwrap();
-    keeps_commands_apart(&mut unit);
+    let capacity = unit.uas(1, &CAPACITY_10, &[]).unwrap();
+    assert_eq!(capacity.data, [0x00, 0x1F, 0xFF, 0xFF, 0, 0, 2, 0]);
+    unit
+}
+
+fn bulk_only_reads_bring_what_writes_took(image: &Image) {
+    for speed in SPEEDS {
+        let mut unit = with_drive(image, speed, good(1 << 21));
+        assert_eq!(unit.bulk_only(&[0; 6], Data::None).unwrap().status, 0, "ready");
+        round_trips_over_bulk_only(&mut unit);
+    }
+}
+
+fn uas_reads_bring_what_writes_took(image: &Image) {
+    for speed in SPEEDS {
+        round_trips_over_uas(&mut drive_over_uas(image, speed));
+    }
+}
+
+fn many_uas_commands_at_once_keep_their_data_apart(image: &Image) {
+    keeps_commands_apart(&mut drive_over_uas(image, Speed::Super));
 }
 
 #[test]
@@ -88,9 +99,13 @@ fn blocks_that_do_not_exist_are_refused() {
     let mut unit = drive(Speed::Super, good(1 << 63));
     assert_eq!(refusal(&mut unit, &transfer(0x88, 0, 0x801), Data::None), [5, 0x24, 0], "longer than page B0 allows");
     assert_eq!(refusal(&mut unit, &transfer(0x88, 1 << 63, 1), Data::None), [5, 0x21, 0]);
-    let mut protected = transfer(0x28, 0, 1);
-    protected[1] = 0x20;
-    assert_eq!(refusal(&mut unit, &protected, Data::None), [5, 0x24, 0]);
+    for (opcode, protect) in
+        [0x28, 0x2A, 0x88, 0x8A].into_iter().flat_map(|opcode| [0x20, 0x60, 0xE0].map(|it| (opcode, it)))
+    {
+        let mut protected = transfer(opcode, 0, 1);
+        protected[1] = protect;
+        assert_eq!(refusal(&mut unit, &protected, Data::None), [5, 0x24, 0], "{opcode:02X} {protect:02X}");
+    }
 }
 
 #[test]
@@ -118,9 +133,7 @@ fn the_thirteen_cases_hold_for_a_drives_blocks() {
             (0x2A, Data::In(512)),
         ] {
             assert_eq!(unit.bulk_only(&transfer(opcode, 5, 1), data).unwrap().status, 2, "{opcode:02X} {data:?}");
-            unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
-            unit.clear_halt(DATA_IN).unwrap();
-            unit.clear_halt(DATA_OUT).unwrap();
+            reset_recovery(&mut unit);
         }
         assert!(unit.bulk_only(&transfer(0x28, 0, 512), Data::In(0x4_0000)).unwrap().data == data);
     }
@@ -132,7 +145,11 @@ fn a_drive_that_never_gets_ready_reports_becoming_ready() {
     for cdb in [&[0; 6][..], &CAPACITY_10, &SYNCHRONIZE_CACHE, &transfer(0x28, 0, 1), &transfer(0x8A, 0, 1)] {
         assert_eq!(refusal(&mut unit, cdb, Data::None), [2, 4, 1], "{cdb:02X?}");
     }
-    assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, VERSION, "everything else still works");
+    assert_eq!(
+        unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data,
+        stock().version().0,
+        "everything else still works"
+    );
 }
 
 #[test]
@@ -183,7 +200,7 @@ fn a_drive_that_disappears_ends_in_sense() {
             assert_eq!(lost, [4, 0x3E, 2], "{speed:?} {uas} {requests} {cdb:02X?}");
             unit.set_alternate(0).unwrap();
             assert_eq!(refusal(&mut unit, &[0; 6], Data::None), [2, 0x3A, 0], "looked for again");
-            assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, VERSION);
+            assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, stock().version().0);
         }
     }
 }

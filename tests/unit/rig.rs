@@ -1,0 +1,36 @@
+//! Virtual units, and what tests of several paths do with them.
+
+use asm2464::firmware::Image;
+use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine};
+
+/// Two matrices for the card.
+pub const A: [u8; 4] = [3, 250, 77, 9];
+pub const B: [u8; 4] = [11, 8, 200, 31];
+
+/// A unit with this image, else with the practice image.
+pub fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
+    let file = image.map(Image::to_file);
+    let scenario = Scenario::parse(scenario).unwrap();
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", file.as_deref()).unwrap())
+}
+
+/// Finds the card, if there is one, and assigns addresses.
+pub fn opened(engine: &mut dyn TlpEngine) -> Option<TinyGpu> {
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(engine, &mut patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    pcie.assign(&mut survey).unwrap();
+    TinyGpu::open(&mut pcie, &survey).unwrap()
+}
+
+/// Counts the firmware's commands and instructions during `work`.
+pub fn counted<T>(unit: &SharedUnit, work: impl FnOnce() -> T) -> (T, Counts) {
+    let before = unit.lock().counts();
+    let result = work();
+    let after = unit.lock().counts();
+    let spent =
+        Counts { commands: after.commands - before.commands, instructions: after.instructions - before.instructions };
+    (result, spent)
+}

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use asm2464_dock::files::toml_file::TomlError;
 
-use crate::fetch::{ManifestError, Manifests};
+use crate::failure::AnyFailure;
+use crate::fetch::Manifests;
 use crate::gpus::Gpus;
-use crate::patch::{Library, LibraryError};
+use crate::patch::Library;
 
 /// Names a data file for messages, and embeds its text.
 macro_rules! data {
@@ -29,7 +30,7 @@ const PATCHES: &[(&str, &str)] = data![
 ///
 /// # Errors
 /// None in a binary that passed its tests.
-pub fn patches() -> Result<Library, LibraryError> {
+pub fn patches() -> Result<Library, AnyFailure> {
     Library::of(PATCHES)
 }
 
@@ -45,7 +46,7 @@ pub fn gpus() -> Result<Gpus, Box<TomlError>> {
 ///
 /// # Errors
 /// As for [`Manifests::load`].
-pub fn manifests(dirs: &[PathBuf]) -> Result<Manifests, ManifestError> {
+pub fn manifests(dirs: &[PathBuf]) -> Result<Manifests, AnyFailure> {
     Manifests::load(MANIFESTS, dirs)
 }
 

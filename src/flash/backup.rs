@@ -9,12 +9,11 @@ use asm2464::firmware::{
     kept_bytes,
 };
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Attached, Location};
+use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::access::{Access, FlashReader};
-use super::blocks::{BlockBytes, is_readable};
+use super::access::{Access, BlockBytes, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
@@ -151,7 +150,7 @@ pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.m
 pub fn read(
     access: &mut Access,
     location: &Location,
-    attached: &Attached,
+    attached: &UnitInfo,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Backup, FlashError> {
@@ -177,9 +176,9 @@ pub fn read(
     Ok(Backup {
         unit: BackedUpUnit {
             device: location.to_string(),
-            usb_id: attached.usb_id.to_string(),
+            usb_id: attached.id.to_string(),
             state: attached.state.to_string(),
-            serial: attached.serial.clone(),
+            serial: attached.serial().to_owned(),
             product: attached.product.clone(),
             // A version that can't be read must not prevent a backup.
             firmware_version: access.version().map(|version| version.to_string()),

@@ -250,25 +250,6 @@ fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
     Ok(port)
 }
 
-/// Returns what the unit at a port reports about itself. Takes nothing from the system.
-///
-/// # Errors
-/// Fails if no unit is attached.
-pub fn of_port(port: &mut dyn Port) -> Result<UnitInfo, AnyFailure> {
-    let attached = port.attached()?;
-    let location = port.location();
-    Ok(UnitInfo {
-        driver: port.driver(),
-        location,
-        id: attached.usb_id,
-        state: attached.state,
-        manufacturer: attached.manufacturer,
-        product: attached.product,
-        serial: Some(attached.serial).filter(|serial| !serial.is_empty()),
-        speed: port.speed()?,
-    })
-}
-
 /// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
 ///
 /// # Errors
@@ -338,21 +319,11 @@ fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTranspo
 mod tests {
     use asm2464::Coded as _;
     use asm2464::firmware::UsbId;
-    use asm2464_host::bridge::BusSpeed;
 
     use super::*;
 
     fn unit(port: &str, serial: Option<&str>) -> UnitInfo {
-        UnitInfo {
-            location: Location::Port(port.parse().unwrap()),
-            id: UsbId { vendor: 0xADD1, product: 1 },
-            state: BridgeState::Vendor,
-            manufacturer: String::new(),
-            product: String::new(),
-            serial: serial.map(str::to_owned),
-            speed: BusSpeed::Super,
-            driver: None,
-        }
+        UnitInfo { id: UsbId::PATCHED, ..crate::tests::unit(port, serial.unwrap_or_default()) }
     }
 
     fn found(lost: &UnitInfo, has_twin: bool, now: &[UnitInfo]) -> Option<String> {

@@ -10,7 +10,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
 
-use crate::terminal::{self, COLUMNS};
+use crate::program::terminal::{self, COLUMNS};
 
 /// What somebody at a terminal sees of a shell's command: its status, and the lines on the screen.
 struct Seen {
@@ -55,7 +55,7 @@ fn identity(folder: &Path) -> (UsbId, String, Vec<u8>) {
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let [_, usb4] = blocks;
-    (attached.usb_id, attached.serial, usb4.unwrap().to_vec())
+    (attached.id, attached.serial().to_owned(), usb4.unwrap().to_vec())
 }
 
 /// Goes through the README's section up to the write that loses its power; checks each screen. Returns the folder, the

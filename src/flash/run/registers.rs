@@ -15,8 +15,7 @@ use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::left::Left;
-use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep, Left};
 use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.
@@ -255,7 +254,7 @@ impl Run<'_> {
                 // The cable may have lost contact for a moment.
                 Err(_) => unit.port.wait_for_return(self.options.return_deadline, self.interrupt).ok()??,
             };
-            if found != self.plan.attached {
+            if !found.has_same_descriptors(&self.plan.attached) {
                 return None;
             }
             let opened = unit.port.open_control().ok().map(|registers| RegisterFlash::resume(registers, unit.session));

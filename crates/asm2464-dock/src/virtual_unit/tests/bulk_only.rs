@@ -239,7 +239,7 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
 }
 
 #[test]
-fn firmware_of_an_unknown_version_is_not_initialised_at_anothers_addresses() {
+fn firmware_of_an_unknown_version_is_not_initialised_at_addresses_of_another() {
     let mut image = patched_image();
     assert!(image.replace(BodyOffset(0x0200), &[0x25, 0x07, 0x17]));
     let mut bridge = bulk_only(unit_with("behind = \"gpu\"", &image));

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use asm2464::firmware::BridgeState;
+
 use super::path::Path;
 
 /// Duration and number of measurements.
@@ -74,17 +76,17 @@ impl BenchPlan {
         }
     }
 
-    /// Whether any of these paths is selected that changes the bridge's SRAM, or memory behind the bridge.
-    pub(super) fn writes(&self, paths: &[Path]) -> bool {
-        paths.iter().any(|path| path.writes() && self.paths.contains(path))
+    /// Whether a path of this firmware is selected that changes the bridge's SRAM, or memory behind the bridge.
+    pub(super) fn writes(&self, firmware: BridgeState) -> bool {
+        self.paths.iter().any(|path| path.is_of(firmware) && path.writes())
     }
 
     /// The points to measure of a firmware's paths, and of selected paths that the firmware lacks. `most` is the
     /// maximum depth.
-    pub(super) fn points(&self, paths: &[Path], most: usize, usual: &[usize]) -> Vec<Point> {
+    pub(super) fn points(&self, firmware: BridgeState, most: usize, usual: &[usize]) -> Vec<Point> {
         let depths = self.depths_for(most, usual);
-        let foreign = self.paths.iter().copied().filter(|path| !paths.contains(path));
-        let own = paths.iter().copied().filter(|path| self.paths.contains(path));
+        let foreign = self.paths.iter().copied().filter(|path| !path.is_of(firmware));
+        let own = Path::of(firmware).filter(|path| self.paths.contains(path));
         own.chain(foreign)
             .flat_map(|path| self.sizes_of(path).into_iter().map(move |size| (path, size)))
             .flat_map(|(path, size)| {

@@ -6,7 +6,7 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::path::Path;
+use super::path::{Check, Path};
 use crate::doctor::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
@@ -116,12 +116,11 @@ impl Integrity {
 
     /// Reason why this path can't be measured, if the check has already found one.
     pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
-        let outcome = match path {
-            Path::Write16 => &self.write16,
-            Path::F2Out => &self.f2,
-            Path::E4Stock | Path::E4Extended => &self.e4,
-            Path::TlpRead | Path::TlpWrite | Path::F0Write | Path::F0Read => &self.memory,
-            Path::Read16 | Path::ConfigRead | Path::F2In => return None,
+        let outcome = match path.check()? {
+            Check::Write16 => &self.write16,
+            Check::F2 => &self.f2,
+            Check::E4 => &self.e4,
+            Check::Memory => &self.memory,
         };
         outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }

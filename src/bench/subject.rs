@@ -21,8 +21,6 @@ use super::report::{Outcome, Skip};
 pub trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
-    /// Its paths in the order of measurement.
-    const PATHS: &'static [Path];
     /// The path that fills the SRAM.
     const FILLS_SRAM: Path;
     /// Bytes of a GPU's memory that the rows change.
@@ -42,7 +40,7 @@ pub trait Subject {
     /// Finds out what the unit has, and whether it may be written. `device` names it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError>;
 
-    /// Reason to skip one of [`Subject::PATHS`] on this unit.
+    /// Reason to skip one of the paths of [`Subject::STATE`] on this unit.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
 
     /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.

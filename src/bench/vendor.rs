@@ -30,7 +30,6 @@ const E4_STEP: usize = 255;
 
 impl<T: Transport> Subject for Bridge<T> {
     const STATE: BridgeState = BridgeState::Vendor;
-    const PATHS: &'static [Path] = &Path::VENDOR;
     const FILLS_SRAM: Path = Path::Write16;
     const MEMORY_LEN: usize = tlp::REACH;
     const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
@@ -50,7 +49,7 @@ impl<T: Transport> Subject for Bridge<T> {
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError> {
         let kind = self.transport_mut().kind();
-        let writes = plan.writes(Self::PATHS);
+        let writes = plan.writes(Self::STATE);
         let behind = behind(self)?;
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
@@ -63,7 +62,7 @@ impl<T: Transport> Subject for Bridge<T> {
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
-        known.looks = Self::PATHS.iter().any(|path| path.is_tlp() && runs(*path, &known));
+        known.looks = Path::of(Self::STATE).any(|path| path.is_tlp() && runs(path, &known));
         known.completes = has_no_medium
             && kind == TransportKind::UasStreams
             && plan.paths.contains(&Path::Read16)

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SLOT_LEN;
@@ -159,7 +160,7 @@ fn outcome(report: &BenchReport, path: Path) -> &Outcome {
 fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_reads() {
     for speed in SPEEDS {
         let (mut bridge, _) = opened(speed);
-        let report = benched(&mut bridge, &Path::OPEN);
+        let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
         assert_eq!((report.unit.transport.as_str(), report.unit.state.as_str()), ("control", "open-firmware"));
         assert_eq!(report.unit.behind, "1002:744c at 01:00.0");
         let integrity = report.integrity.as_ref().unwrap();
@@ -234,7 +235,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory() {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why() {
     let (mut bridge, _) = opened("behind = 'nothing'");
-    let report = benched(&mut bridge, &Path::OPEN);
+    let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
     for path in [Path::E4Stock, Path::F2Out] {
         assert!(matches!(outcome(&report, path), Outcome::Measured(_)), "{path}");
     }

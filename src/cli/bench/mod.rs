@@ -221,8 +221,7 @@ impl Args {
     fn plan(&self, state: BridgeState) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
-            BridgeState::OpenFirmware => Path::OPEN.to_vec(),
-            BridgeState::Vendor | BridgeState::BootLoader => Path::VENDOR.to_vec(),
+            state => Path::of(state).collect(),
         };
         BenchPlan {
             sizes: self.sizes.clone(),

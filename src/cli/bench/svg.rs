@@ -136,19 +136,9 @@ fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTree
     lines
 }
 
-/// Colour of a path, from Okabe and Ito's palette, which people with any colour vision can distinguish. Paths that no
-/// firmware has together share a colour.
-const fn colour(path: Path) -> RGBColor {
-    match path {
-        Path::Write16 | Path::F2Out => RGBColor(0xD5, 0x5E, 0x00),
-        Path::Read16 | Path::F2In => RGBColor(0x00, 0x72, 0xB2),
-        Path::E4Stock => RGBColor(0x9A, 0x9A, 0x9A),
-        Path::E4Extended | Path::F0Read => RGBColor(0x00, 0x9E, 0x73),
-        Path::F0Write => RGBColor(0xE6, 0x9F, 0x00),
-        Path::ConfigRead => RGBColor(0xCC, 0x79, 0xA7),
-        Path::TlpRead => RGBColor(0x56, 0xB4, 0xE9),
-        Path::TlpWrite => RGBColor(0x00, 0x00, 0x00),
-    }
+fn colour(path: Path) -> RGBColor {
+    let [red, green, blue] = path.colour();
+    RGBColor(red, green, blue)
 }
 
 fn panel<DB: DrawingBackend>(

@@ -190,7 +190,7 @@ fn best_of_each(rows: &[Row]) -> Vec<&Row> {
         let rows = rows.iter().filter(|row| row.path == path && median(row).is_some());
         rows.max_by(|a, b| median(a).partial_cmp(&median(b)).unwrap_or(Ordering::Equal))
     };
-    Path::ALL.into_iter().filter_map(best).collect()
+    Path::ALL.iter().copied().filter_map(best).collect()
 }
 
 /// Returns a table without lines, so that a row of figures fits 80 columns.

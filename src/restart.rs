@@ -11,9 +11,7 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
 use asm2464::{Coded as _, Kind};
-use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BusSpeed, CommandError, ControlError, OpenBridge, Port, PortError,
-};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, ControlError, OpenBridge, Port, PortError, UnitInfo};
 use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
 use derive_more::Display;
 use serde::Serialize;
@@ -114,9 +112,7 @@ pub struct Fault {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
     /// The unit; `None` off the bus.
-    pub attached: Option<Attached>,
-    /// The speed of its link.
-    pub speed: BusSpeed,
+    pub attached: Option<UnitInfo>,
     /// Devices behind the bridge, as VENDOR:DEVICE and place; `None` if they were not looked for.
     pub behind: Option<Vec<String>>,
     /// What is wrong.
@@ -472,15 +468,14 @@ fn examine(
     asks: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<Condition, AnyFailure> {
-    let mut found = Condition { attached: None, speed: BusSpeed::Unknown, behind: None, faults: Vec::new() };
+    let mut found = Condition { attached: None, behind: None, faults: Vec::new() };
     let fault = |kind, found: String| Fault { kind, found };
     let Ok(attached) = port.attached() else {
         found.faults.push(fault(FaultKind::Away, "it is not on the bus".to_owned()));
         return Ok(found);
     };
-    found.speed = port.speed().unwrap_or(BusSpeed::Unknown);
-    if matches!(found.speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High) {
-        found.faults.push(fault(FaultKind::Slow, format!("its link is at {}", found.speed)));
+    if attached.speed.is_slow() {
+        found.faults.push(fault(FaultKind::Slow, format!("its link is at {}", attached.speed)));
     }
     let state = attached.state;
     found.attached = Some(attached);
@@ -491,7 +486,7 @@ fn examine(
         },
         BridgeState::Vendor if asks => match port.open() {
             Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
-            // Who uses its disk already moves data.
+            // Something uses the unit's disk, so the unit answers.
             Err(error) if error.kind() == Kind::DiskInUse => {}
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
         },
@@ -556,7 +551,7 @@ mod tests {
     /// A unit that the system keeps on the bus, and that nobody sees come back after a restart.
     struct Stuck {
         unit: VirtualPort,
-        attached: Attached,
+        attached: UnitInfo,
         control_opened: usize,
     }
 
@@ -573,12 +568,8 @@ mod tests {
             self.unit.location()
         }
 
-        fn attached(&mut self) -> Result<Attached, PortError> {
+        fn attached(&mut self) -> Result<UnitInfo, PortError> {
             Ok(self.attached.clone())
-        }
-
-        fn speed(&mut self) -> Result<BusSpeed, PortError> {
-            Ok(BusSpeed::Super)
         }
 
         fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
@@ -594,7 +585,7 @@ mod tests {
             Ok(true)
         }
 
-        fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+        fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
             Ok(None)
         }
     }
@@ -714,12 +705,8 @@ mod tests {
             self.unit.location()
         }
 
-        fn attached(&mut self) -> Result<Attached, PortError> {
+        fn attached(&mut self) -> Result<UnitInfo, PortError> {
             self.unit.attached()
-        }
-
-        fn speed(&mut self) -> Result<BusSpeed, PortError> {
-            self.unit.speed()
         }
 
         fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
@@ -735,7 +722,7 @@ mod tests {
             self.unit.power_cycle()
         }
 
-        fn wait_for_return(&mut self, wait: Duration, ask: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+        fn wait_for_return(&mut self, wait: Duration, ask: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
             self.unit.wait_for_return(wait, ask)
         }
     }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_dock::files::file;
+use asm2464_host::bridge::{BusSpeed, UnitInfo};
 
 /// Reads the TOML files of a folder in the repository: the name for messages, and the text of each.
 pub(crate) fn repository(folder: &str) -> Vec<(String, String)> {
@@ -14,4 +16,18 @@ pub(crate) fn repository(folder: &str) -> Vec<(String, String)> {
         (name, fs::read_to_string(path).unwrap())
     };
     files.iter().map(|path| read(path)).collect()
+}
+
+/// A unit at this place that runs vendor firmware, with this serial number.
+pub(crate) fn unit(place: &str, serial: &str) -> UnitInfo {
+    UnitInfo {
+        location: place.parse().unwrap(),
+        id: UsbId::STOCK,
+        state: BridgeState::Vendor,
+        manufacturer: String::new(),
+        product: String::new(),
+        serial: Some(serial.to_owned()).filter(|serial| !serial.is_empty()),
+        speed: BusSpeed::Super,
+        driver: None,
+    }
 }

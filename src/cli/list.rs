@@ -15,7 +15,7 @@ use crate::unit::{self, OpenError, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
-use asm2464_host::bridge::{Behind, BusSpeed, UnitInfo};
+use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
@@ -223,7 +223,7 @@ fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
     let otherwise = format!("{}; 5 Gbit/s and more are usual", Advice::OtherPort.on(&unit.location));
-    matches!(speed, BusSpeed::Low | BusSpeed::Full | BusSpeed::High).then(|| match unit.state {
+    speed.is_slow().then(|| match unit.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => {
             format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
         }
@@ -342,24 +342,14 @@ fn show_known(known: &Devices, json: bool) {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::{BridgeState, UsbId};
-    use asm2464_host::bridge::Location;
+    use asm2464::firmware::BridgeState;
+    use asm2464_host::bridge::{BusSpeed, Location};
 
     use super::*;
 
     fn row(folder: &str, serial: &str) -> ListedUnit {
-        let unit = UnitInfo {
-            location: Location::Virtual(folder.into()),
-            id: UsbId::PATCHED,
-            state: BridgeState::Vendor,
-            manufacturer: String::new(),
-            product: String::new(),
-            serial: Some(serial.to_owned()),
-            speed: BusSpeed::Super,
-            driver: None,
-        };
         ListedUnit {
-            unit,
+            unit: crate::tests::unit(&format!("virtual:{folder}"), serial),
             known_as: None,
             version: None,
             open_build: None,

@@ -9,9 +9,9 @@ use crate::restart::{
     Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
 use asm2464::escape::Escape as _;
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Attached, BusSpeed, Port};
+use asm2464_host::bridge::{BusSpeed, Port};
 use clap::ValueEnum;
 use serde::Serialize;
 use thiserror::Error;
@@ -115,7 +115,7 @@ fn words(faults: &[Fault]) -> String {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 struct Seen<'a> {
     /// VID:PID.
-    usb_id: String,
+    usb_id: UsbId,
     /// What runs on it.
     state: BridgeState,
     /// Its serial number.
@@ -134,15 +134,14 @@ struct Seen<'a> {
 impl<'a> Seen<'a> {
     /// `None` off the bus.
     fn of(found: &'a Condition) -> Option<Self> {
-        let Attached { usb_id, state, serial, product, .. } = found.attached.as_ref()?;
-        let devices = found.behind.as_deref();
+        let unit = found.attached.as_ref()?;
         Some(Self {
-            usb_id: usb_id.to_string(),
-            state: *state,
-            serial,
-            product,
-            speed: found.speed,
-            devices,
+            usb_id: unit.id,
+            state: unit.state,
+            serial: unit.serial(),
+            product: &unit.product,
+            speed: unit.speed,
+            devices: found.behind.as_deref(),
             faults: &found.faults,
         })
     }
@@ -229,8 +228,9 @@ fn show(device: &str, report: &RestartReport, line: &CommandLine) {
         outln!("  behind      {}", behind.join(", "));
     }
     if let Some(now) = after.attached.as_ref().filter(|_| report.is_success()) {
-        let was = if after.speed == before.speed { String::new() } else { format!(", was {}", before.speed) };
-        outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.usb_id, now.state, after.speed);
+        let before = before.attached.as_ref().map(|before| before.speed).filter(|before| *before != now.speed);
+        let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
+        outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
         for advice in after.faults.iter().filter_map(|fault| advice(fault.kind, line)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");

@@ -9,7 +9,7 @@ use asm2464::firmware::{
     kept_bytes,
 };
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Attached, Location};
+use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -151,7 +151,7 @@ pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.m
 pub fn read(
     access: &mut Access,
     location: &Location,
-    attached: &Attached,
+    attached: &UnitInfo,
     observer: &mut FlashProgress<'_>,
     interrupt: Interrupt<'_>,
 ) -> Result<Backup, FlashError> {
@@ -177,9 +177,9 @@ pub fn read(
     Ok(Backup {
         unit: BackedUpUnit {
             device: location.to_string(),
-            usb_id: attached.usb_id.to_string(),
+            usb_id: attached.id.to_string(),
             state: attached.state.to_string(),
-            serial: attached.serial.clone(),
+            serial: attached.serial().to_owned(),
             product: attached.product.clone(),
             // A version that can't be read must not prevent a backup.
             firmware_version: access.version().map(|version| version.to_string()),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion};
-use asm2464_host::bridge::Location;
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
 use super::backup::BackedUpUnit;
@@ -26,19 +26,6 @@ pub struct FiledBackup {
     pub unit: BackedUpUnit,
     /// Configuration blocks 0 and 1, valid or not.
     pub blocks: [BlockBytes; 2],
-}
-
-/// What a unit shows of its identity.
-#[derive(Debug, Clone, Copy)]
-pub struct UnitTraces<'a> {
-    /// The unit's port.
-    pub location: &'a Location,
-    /// Its state.
-    pub state: BridgeState,
-    /// The serial number in its descriptors.
-    pub serial: &'a str,
-    /// Its configuration blocks, as far as it returns them.
-    pub blocks: &'a UnitBlocks,
 }
 
 /// How well a backup fits a unit, the best first.
@@ -72,13 +59,13 @@ pub struct FittingBackup {
     pub replaces_serial: bool,
 }
 
-/// Returns the backups that fit a unit: the best first, and of equals the newest. `given` is the serial number that this
-/// run gives the unit.
-pub fn fitting(unit: UnitTraces<'_>, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
+/// Returns the backups that fit a unit with these configuration blocks, as far as it returns them: the best first, and of
+/// equals the newest. `given` is the serial number that this run gives the unit.
+pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
-    let own = UnitIdentity::of(unit.blocks.each_ref().map(Option::as_ref)).own();
+    let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
     // What a unit runs may be older than its flash, so both serial numbers count.
-    let shown = Some(unit.serial).filter(|_| unit.state != BridgeState::OpenFirmware);
+    let shown = Some(unit.serial()).filter(|_| unit.state != BridgeState::OpenFirmware);
     let shown = shown.and_then(|serial| UnitIdentity::shown(serial).own().serial);
     let has_serial =
         |theirs: &UnitIdentity| theirs.serial.is_some() && (theirs.serial == own.serial || theirs.serial == shown);
@@ -158,26 +145,23 @@ mod tests {
     use super::super::backup::tests::sample_backup;
     use super::super::decide::samples::{block_one, block_zero};
     use super::*;
+    use crate::tests::unit;
 
     fn filed(folder: &str, device: &str, blocks: [BlockBytes; 2]) -> FiledBackup {
         let unit = BackedUpUnit { device: device.to_owned(), ..sample_backup().unit };
         FiledBackup { folder: folder.into(), written: None, unit, blocks }
     }
 
-    fn at(port: &str) -> Location {
-        port.parse().unwrap()
+    fn boot_loader(port: &str, serial: &str) -> UnitInfo {
+        UnitInfo { state: BridgeState::BootLoader, ..unit(port, serial) }
     }
 
-    fn boot_loader<'a>(location: &'a Location, serial: &'a str) -> UnitTraces<'a> {
-        UnitTraces { location, state: BridgeState::BootLoader, serial, blocks: &[None, None] }
+    fn fits(unit: &UnitInfo, all: &[FiledBackup]) -> Vec<(String, Fit)> {
+        named(fitting(unit, &[None, None], None, all))
     }
 
-    fn fits(unit: UnitTraces<'_>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
-        fits_giving(unit, None, all)
-    }
-
-    fn fits_giving(unit: UnitTraces<'_>, given: Option<&str>, all: &[FiledBackup]) -> Vec<(String, Fit)> {
-        fitting(unit, given, all).into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
+    fn named(found: Vec<FittingBackup>) -> Vec<(String, Fit)> {
+        found.into_iter().map(|found| (found.folder.display().to_string(), found.fit)).collect()
     }
 
     #[test]
@@ -186,11 +170,11 @@ mod tests {
             filed("here", "3-1", [block_zero("A"), block_one(1)]),
             filed("elsewhere", "3-2", [block_zero("B"), block_one(2)]),
         ];
-        assert_eq!(fits(boot_loader(&at("3-1"), "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
-        assert_eq!(fits(boot_loader(&at("3-9"), "000000000000"), &all), []);
+        assert_eq!(fits(&boot_loader("3-1", "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
+        assert_eq!(fits(&boot_loader("3-9", "000000000000"), &all), []);
         // A backup of zeros is no match of serial numbers.
         let erased = [filed("erased", "3-2", [[0xFF; 128]; 2])];
-        assert_eq!(fits(boot_loader(&at("3-1"), "000000000000"), &erased), []);
+        assert_eq!(fits(&boot_loader("3-1", "000000000000"), &erased), []);
     }
 
     #[test]
@@ -200,14 +184,14 @@ mod tests {
             filed("own", "5-4", [block_zero("A"), block_one(1)]),
         ];
         let expected = [("own".to_owned(), Fit::Certain), ("port".to_owned(), Fit::PortOnly)];
-        assert_eq!(fits(boot_loader(&at("3-1"), "A"), &all), expected);
+        assert_eq!(fits(&boot_loader("3-1", "A"), &all), expected);
     }
 
     #[test]
     fn a_serial_number_that_every_unit_gets_identifies_none() {
         let known = known_blocks().map(|block| *block.bytes());
         let all = [filed("known", "5-4", known), filed("port", "3-1", known)];
-        let found = fitting(boot_loader(&at("3-1"), "AAAABBBB0060"), None, &all);
+        let found = fitting(&boot_loader("3-1", "AAAABBBB0060"), &[None, None], None, &all);
         assert_eq!(found.len(), 1);
         let FittingBackup { folder, fit, has_identity, .. } = &found[0];
         assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
@@ -217,7 +201,7 @@ mod tests {
     fn a_backup_with_the_serial_number_that_every_unit_gets_replaces_the_one_that_the_boot_loader_shows() {
         let all = [filed("before it got its own", "3-1", [*known_blocks()[0].bytes(), block_one(1)])];
         for (shown, expected) in [("LAB-07", true), ("AAAABBBB0060", false), ("000000000000", false)] {
-            let found = fitting(boot_loader(&at("3-1"), shown), None, &all);
+            let found = fitting(&boot_loader("3-1", shown), &[None, None], None, &all);
             assert_eq!(found[0].replaces_serial, expected, "{shown}");
         }
     }
@@ -229,10 +213,10 @@ mod tests {
             filed("two", "3-2", [block_zero("LAB"), block_one(2)]),
         ];
         let expected = [("two".to_owned(), Fit::SharedSerial), ("one".to_owned(), Fit::SharedSerial)];
-        assert_eq!(fits(boot_loader(&at("3-2"), "LAB"), &all), expected);
+        assert_eq!(fits(&boot_loader("3-2", "LAB"), &all), expected);
         // Two backups of one unit are no conflict.
         let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
-        assert!(fits(boot_loader(&at("3-1"), "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
+        assert!(fits(&boot_loader("3-1", "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
     }
 
     #[test]
@@ -240,7 +224,9 @@ mod tests {
         let before = filed("before", "3-1", [block_zero("FACTORY"), block_one(1)]);
         let elsewhere = filed("elsewhere", "5-4", [block_zero("OTHER"), block_one(2)]);
         let all = [before.clone(), elsewhere];
-        let shown = |serial: &str, given, all: &[FiledBackup]| fits_giving(boot_loader(&at("3-1"), serial), given, all);
+        let shown = |serial: &str, given, all: &[FiledBackup]| {
+            named(fitting(&boot_loader("3-1", serial), &[None, None], given, all))
+        };
         assert_eq!(shown("NEW", Some("NEW"), &all), [("before".to_owned(), Fit::Certain)]);
         for given in [None, Some("ANOTHER")] {
             assert_eq!(shown("NEW", given, &all), [("before".to_owned(), Fit::PortOnly)], "{given:?}");
@@ -262,25 +248,19 @@ mod tests {
     #[test]
     fn block_1_identifies_a_unit_whose_serial_number_has_changed_and_excludes_all_others() {
         let blocks = [None, Some(block_one(1))];
-        let unit = UnitTraces {
-            location: &at("3-1"),
-            state: BridgeState::OpenFirmware,
-            serial: "chip's own",
-            blocks: &blocks,
-        };
+        let unit = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-1", "chip's own") };
         let all = [
             filed("own", "5-4", [block_zero("OLD"), block_one(1)]),
             filed("same port", "3-1", [block_zero("B"), block_one(2)]),
             filed("chip's", "5-4", [block_zero("chip's own"), block_one(3)]),
         ];
-        assert_eq!(fits(unit, &all), [("own".to_owned(), Fit::Certain)]);
+        assert_eq!(named(fitting(&unit, &blocks, None, &all)), [("own".to_owned(), Fit::Certain)]);
     }
 
     #[test]
     fn open_firmwares_serial_number_is_not_compared_with_a_blocks() {
-        let unit =
-            UnitTraces { location: &at("3-1"), state: BridgeState::OpenFirmware, serial: "A", blocks: &[None, None] };
-        assert_eq!(fits(unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
+        let unit = UnitInfo { state: BridgeState::OpenFirmware, ..unit("3-1", "A") };
+        assert_eq!(fits(&unit, &[filed("a", "5-4", [block_zero("A"), block_one(1)])]), []);
     }
 
     #[test]
@@ -289,7 +269,7 @@ mod tests {
             written: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)),
             ..filed(folder, "3-1", [block_zero("A"), block_one(1)])
         };
-        let found = fits(boot_loader(&at("3-1"), "A"), &[written("old", 1), written("new", 9), written("middle", 5)]);
+        let found = fits(&boot_loader("3-1", "A"), &[written("old", 1), written("new", 9), written("middle", 5)]);
         let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["new", "middle", "old"]);
     }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{AnyTransport, Attached, Behind, Bridge, CommandError, Location, Port, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, UnitInfo, survey};
 
 use super::access::{Access, FlashReader as _};
 use super::backup::{container_len, firmware_file};
 use super::blocks::{UnitBlocks, is_readable};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
-use super::fitting::UnitTraces;
 use super::identity::differing;
 use crate::failure::AnyFailure;
 use crate::patch::Library;
@@ -118,10 +117,8 @@ fn known<T>(
 /// State of a unit before it is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observation {
-    /// Its port.
-    pub location: Location,
     /// The attached unit.
-    pub attached: Attached,
+    pub attached: UnitInfo,
     /// Its configuration blocks.
     pub blocks: UnitBlocks,
     /// The running firmware and what is behind the bridge.
@@ -145,13 +142,7 @@ impl Observation {
         interrupt.check()?;
         // Opening the port has run the guard.
         let is_disk_checked = port.is_disk_checked();
-        Ok(Self { location: port.location(), attached, blocks, running, is_disk_checked })
-    }
-
-    /// What the unit shows of its identity.
-    pub fn traces(&self) -> UnitTraces<'_> {
-        let Self { location, attached, blocks, .. } = self;
-        UnitTraces { location, state: attached.state, serial: &attached.serial, blocks }
+        Ok(Self { attached, blocks, running, is_disk_checked })
     }
 }
 
@@ -159,7 +150,7 @@ impl Observation {
 ///
 /// # Errors
 /// If the unit can't be opened or fails, and on Ctrl-C.
-pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(Attached, UnitBlocks), AnyFailure> {
+pub fn configuration(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(UnitInfo, UnitBlocks), AnyFailure> {
     interrupt.check()?;
     let attached = port.attached()?;
     let blocks = Access::open(port)?.blocks(attached.state)?;

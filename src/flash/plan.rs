@@ -5,7 +5,7 @@ use asm2464::firmware::{
     BlockIndex, BridgeState, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, FirmwareVersion, Image, Part,
     UsbId, kept_bytes, known_blocks,
 };
-use asm2464_host::bridge::Attached;
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
 use super::backup::Backup;
@@ -68,7 +68,7 @@ impl BlockPlan {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FlashPlan {
     /// The unit before.
-    pub attached: Attached,
+    pub attached: UnitInfo,
     /// Configuration blocks 0 and 1.
     pub blocks: [BlockPlan; 2],
     /// The image file, in the vendor's container.
@@ -89,7 +89,7 @@ impl FlashPlan {
     /// # Errors
     /// If the edit does not fit its field.
     pub fn flash(
-        attached: Attached,
+        attached: UnitInfo,
         unit: UnitBlocks,
         backup: Option<&Backup>,
         image: &Image,
@@ -121,7 +121,7 @@ impl FlashPlan {
     }
 
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
-    pub fn restore(attached: Attached, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
+    pub fn restore(attached: UnitInfo, unit: UnitBlocks, backup: &Backup, image: &Image) -> Self {
         let block = |index: BlockIndex| {
             let at = usize::from(index.number());
             let new = backup.blocks[at];
@@ -137,7 +137,7 @@ impl FlashPlan {
         Self::of(attached, BlockIndex::ALL.map(block), image, configured)
     }
 
-    fn of(attached: Attached, blocks: [BlockPlan; 2], image: &Image, configured: Option<UsbId>) -> Self {
+    fn of(attached: UnitInfo, blocks: [BlockPlan; 2], image: &Image, configured: Option<UsbId>) -> Self {
         let open = OpenImage::of(image);
         Self {
             attached,
@@ -165,8 +165,8 @@ impl FlashPlan {
     }
 
     /// Whether a unit that came back matches the plan: its kind of firmware under the planned identity.
-    pub fn is_identity_of(&self, found: &Attached) -> bool {
-        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.usb_id == expected)
+    pub fn is_identity_of(&self, found: &UnitInfo) -> bool {
+        found.state == self.becomes() && self.usb_id.is_none_or(|expected| found.id == expected)
     }
 
     /// The USB ID in the new block 0, under which the vendor's firmware comes up.
@@ -212,14 +212,8 @@ mod tests {
     use super::super::backup::tests::{sample_backup, sample_image};
     use super::*;
 
-    fn attached(state: BridgeState) -> Attached {
-        Attached {
-            usb_id: UsbId::STOCK,
-            state,
-            serial: "123".into(),
-            manufacturer: "ASMedia".into(),
-            product: "dock".into(),
-        }
+    fn attached(state: BridgeState) -> UnitInfo {
+        UnitInfo { state, product: "dock".into(), ..crate::tests::unit("9-9", "123") }
     }
 
     fn own_block() -> ConfigBlock {

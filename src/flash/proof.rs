@@ -9,7 +9,7 @@ use std::fmt;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
 use asm2464::scsi::{LONG_READ, LONG_READ_LEN, ScsiStatus, has_long_read};
 use asm2464_chip::chip::{Data, Ending, boot};
-use asm2464_host::bridge::{Attached, CommandError, survey};
+use asm2464_host::bridge::{CommandError, UnitInfo, survey};
 use derive_more::Display;
 use serde::Serialize;
 
@@ -54,7 +54,7 @@ impl Behaviour {
     ///
     /// # Errors
     /// If the unit reports no version, or is gone.
-    pub fn of_unit(access: &mut Access, attached: &Attached) -> Result<Self, CommandError> {
+    pub fn of_unit(access: &mut Access, attached: &UnitInfo) -> Result<Self, CommandError> {
         let state = Some(attached.state);
         let Access::Commands(bridge) = access else {
             return Ok(Self { state, build: Some(attached.product.clone()), ..Self::UNKNOWN });

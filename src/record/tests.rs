@@ -12,7 +12,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::doctor::{DoctorReport, Examination, examine};
 use crate::patch::{PatchSet, Selection};
-use crate::unit;
 
 const SERIAL: &str = "SECRET77";
 
@@ -27,7 +26,7 @@ fn patched() -> Image {
 }
 
 fn examined(port: &mut dyn Port, recorder: &Recorder, options: DoctorOptions) -> (Examination, String) {
-    let info = unit::of_port(port).unwrap();
+    let info = port.attached().unwrap();
     let library = library();
     let seen = examine(port, info, options, &library, Interrupt::never()).unwrap();
     let serial = seen.unit.serial.as_deref();

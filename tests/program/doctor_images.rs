@@ -8,9 +8,8 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Cdb;
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::Endpoint;
+use asm2464_host::bridge::{Endpoint, Port as _};
 use asmpatch::doctor::{DoctorOptions, PipeState, examine};
-use asmpatch::unit;
 
 use crate::schemas;
 
@@ -192,7 +191,7 @@ fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_
 
 fn pipes_of(unit: VirtualUnit) -> PipeState {
     let mut port = VirtualPort::new("u", unit);
-    let info = unit::of_port(&mut port).unwrap();
+    let info = port.attached().unwrap();
     let library = asmpatch::embedded::patches().unwrap();
     examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap().pipes
 }

@@ -55,7 +55,7 @@ fn identity(folder: &Path) -> (UsbId, String, Vec<u8>) {
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let [_, usb4] = blocks;
-    (attached.usb_id, attached.serial, usb4.unwrap().to_vec())
+    (attached.id, attached.serial().to_owned(), usb4.unwrap().to_vec())
 }
 
 /// Goes through the README's section up to the write that loses its power; checks each screen. Returns the folder, the

@@ -41,7 +41,7 @@ fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_stock_unit_runs_the_vendors_code() {
     let mut port = stock_unit("");
-    assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
+    assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00");
     assert!(read_image(&mut bridge, vendor_file().len()) == vendor_file());
@@ -194,7 +194,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.reset(ResetMode::CpuReset).unwrap();
 
     let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
-    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!((attached.id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
     // The reset keeps the code. Only the power starts what was written.
     port.unit().lock().replug();

@@ -33,7 +33,7 @@ fn everything_that_a_flash_needs_works_by_the_firmwares_own_doing_at_both_speeds
     let image = image();
     for speed in [Speed::Super, Speed::High] {
         let mut port = port_with(&image, speed);
-        assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
+        assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
         let mut bridge = port.open().unwrap();
         assert_eq!(bridge.firmware_version().unwrap(), image.version());
         let mut blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
@@ -55,7 +55,7 @@ fn everything_that_a_flash_needs_works_by_the_firmwares_own_doing_at_both_speeds
         bridge.reset(ResetMode::CpuReset).unwrap();
         drop(bridge);
         let back = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
-        assert_eq!(back.usb_id, UsbId::STOCK);
+        assert_eq!(back.id, UsbId::STOCK);
         assert_eq!(port.open().unwrap().read_config(BlockIndex::Zero).unwrap(), blocks[0]);
     }
 }
@@ -68,7 +68,7 @@ fn a_halted_unit_leaves_the_bus_until_its_power_goes() {
     assert_eq!(port.wait_for_return(Duration::from_millis(50), Interrupt::never()).unwrap(), None);
     assert!(port.attached().is_err());
     port.unit().lock().plug_in();
-    assert_eq!(port.attached().unwrap().usb_id, UsbId::STOCK);
+    assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_open_image_enumerates_by_its_own_doing_at_both_speeds() {
     let image = image_in("ASMPATCH_OPEN_IMAGE");
     for speed in [Speed::Super, Speed::High] {
         let attached = port_with(&image, speed).attached().unwrap();
-        assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::OpenFirmware), "{speed:?}");
+        assert_eq!((attached.id, attached.state), (UsbId::PATCHED, BridgeState::OpenFirmware), "{speed:?}");
         assert_eq!(attached.product, "custom v0.1");
     }
 }

@@ -8,7 +8,7 @@ use crate::suggest::{nearest, question};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
-use asm2464_host::bridge::Attached;
+use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
 use super::block;
@@ -92,17 +92,17 @@ pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
-    let (Attached { usb_id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
+    let (UnitInfo { id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
     let zero = block(&device, state, &blocks, BlockIndex::Zero)?;
     let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
     let value = |field: ConfigField| Value::of(&zero, field);
     if args.json {
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
-        print::json(&ConfigJson { device, usb_id: usb_id.to_string(), state, fields });
+        print::json(&ConfigJson { device, usb_id: id.to_string(), state, fields });
     } else if let Some(field) = args.field {
         outln!("{}", value(field).words());
     } else {
-        outln!("{}: {usb_id} ({state})", device.shown());
+        outln!("{}: {id} ({state})", device.shown());
         for field in shown {
             outln!("  {:<15} {}", field.name(), value(*field).words());
         }

@@ -117,7 +117,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.
 fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
-    let device = seen.location.to_string();
+    let device = seen.attached.location.to_string();
     for index in BlockIndex::ALL {
         block(&device, seen.attached.state, &seen.blocks, index)?;
     }

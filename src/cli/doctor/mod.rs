@@ -13,7 +13,7 @@ use crate::failure::AnyFailure;
 use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
 use crate::shell;
-use crate::unit::{self, Selector};
+use crate::unit::Selector;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use asm2464_dock::record::{Opening, Recorder};
@@ -115,7 +115,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let recording = args.port.pcap.start()?;
     let recorder = Recorder::default();
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
-    let info = unit::of_port(&mut *port)?;
+    let info = port.attached()?;
     // The record of a report answers what it was made by, and nothing else.
     let options = match &args.port.device {
         Some(Selector::Replay(file)) => record::made_by(file)?,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::flash::backup_folder;
-use crate::flash::fitting::{UnitTraces, fitting};
+use crate::flash::fitting::fitting;
 use crate::patch::Library;
 use crate::shell;
 use asm2464::escape::Escape as _;
@@ -42,8 +42,6 @@ impl Recovery {
     }
 
     fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
-        let serial = unit.serial.as_deref().unwrap_or_default();
-        let traces = UnitTraces { location: &unit.location, state: unit.state, serial, blocks: &[None, None] };
         // The image is the user's choice.
         let origin = InvokedCommand {
             command: WritingCommand::Flash,
@@ -58,7 +56,7 @@ impl Recovery {
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let mut actions = offers(&fitting(traces, None, &filed), &origin, &[], &unit.location, library);
+        let mut actions = offers(&fitting(unit, &[None, None], None, &filed), &origin, &[], &unit.location, library);
         // What the unit was comes first: its image needs no choice.
         let is_restore = |action: &Action| action.command.as_ref().is_some_and(|it| it.starts_with("asmpatch restore"));
         for pair in actions.chunk_by_mut(|one, other| !is_restore(one) && is_restore(other)) {

@@ -5,7 +5,6 @@ use crate::doctor::{
 };
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::patch::{PatchSet, Selection};
-use crate::unit;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
@@ -31,7 +30,7 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualUnit::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("u", unit);
-    let info = unit::of_port(&mut port).unwrap();
+    let info = port.attached().unwrap();
     assert_eq!(info.location, port.location());
     examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
 }

@@ -179,8 +179,8 @@ fn the_document_lists_the_table() {
 fn an_option_that_flash_alone_has_is_named_with_the_command() {
     for (code, help) in super::each(&CommandLine::default()) {
         for quoted in help.split('`').skip(1).step_by(2) {
-            let is_flashs = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
-            assert!(!is_flashs || quoted.starts_with("asmpatch flash "), "{code}: `{quoted}`");
+            let is_of_flash = ["--config-from", "--serial"].iter().any(|option| quoted.contains(option));
+            assert!(!is_of_flash || quoted.starts_with("asmpatch flash "), "{code}: `{quoted}`");
         }
     }
 }

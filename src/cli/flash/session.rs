@@ -10,9 +10,7 @@ use crate::devices::Devices;
 use crate::failure::{AnyFailure, fenced};
 use crate::flash::backup_folder;
 use crate::flash::blocks::is_readable;
-use crate::flash::decide::{
-    Candidate, Carried, Decision, Neighbour, Neighbours, Permission, Refusal, Terms, carried, decide,
-};
+use crate::flash::decide::{Candidate, Carried, Decision, Neighbours, Permission, Refusal, Terms, carried, decide};
 use crate::flash::fitting::fitting;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockSource, FlashPlan};
@@ -226,7 +224,7 @@ impl<'a> WritingSession<'a> {
         for unit in at_stake {
             let Some((seen, plan)) = &unit.seen else { continue };
             let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
-            unit.backups = fitting(seen.traces(), given.as_deref(), &filed);
+            unit.backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
         }
         Ok(())
     }
@@ -234,7 +232,7 @@ impl<'a> WritingSession<'a> {
     /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
     /// would give the unit's own identity away.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
-        let Some((Observation { location, .. }, _)) = &unit.seen else { return Vec::new() };
+        let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
         // A change of the version's line that nobody has agreed to is asked about when the command runs.
         let mut permissions = unit.carried.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.args.other_line);
@@ -298,11 +296,9 @@ impl<'a> WritingSession<'a> {
 
     /// The units on this machine's buses that are not among `units`.
     fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
-        let neighbour =
-            |info: UnitInfo| Neighbour { device: info.location.to_string(), serial: info.serial.unwrap_or_default() };
-        let is_other = |other: &Neighbour| units.iter().all(|unit| unit.device != other.device);
+        let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
         match unit::list(&self.devices) {
-            Ok(found) => Neighbours::Listed(found.into_iter().map(neighbour).filter(is_other).collect()),
+            Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
             Err(error) => Neighbours::Unknown(error.to_string()),
         }
     }
@@ -389,7 +385,8 @@ impl<'a> WritingSession<'a> {
         };
         let work = |(index, unit)| {
             let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
-            let ((Observation { location, .. }, plan), port) = (seen.as_ref()?, port.as_deref_mut()?);
+            let ((Observation { attached: UnitInfo { location, .. }, .. }, plan), port) =
+                (seen.as_ref()?, port.as_deref_mut()?);
             let ways = Ways {
                 origin: job.origin.clone(),
                 carried: carried.clone(),
@@ -413,7 +410,7 @@ impl<'a> WritingSession<'a> {
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
     fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
         let is_measurable = |unit: &PreparedUnit| match &unit.outcome {
-            UnitOutcome::Written(report) => next(report, unit, job, "").is_some(),
+            UnitOutcome::Written(report) => report.is_back() && next(report, unit, job, "").is_some(),
             _ => false,
         };
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
@@ -430,7 +427,7 @@ impl<'a> WritingSession<'a> {
             }
             // A virtual unit starts with the new firmware when its port is opened again.
             let Some(mut port) = unit.port.take() else { continue };
-            let info = unit::of_port(&mut *port);
+            let info = port.attached().map_err(AnyFailure::from);
             drop(port);
             let capture = self.recording.capture();
             unit.self_test = Some(info.and_then(|info| {

@@ -16,7 +16,7 @@ use crate::flash::run::FlashReport;
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
-use asm2464_host::bridge::{Attached, Behind};
+use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
 
 use super::next::{next, next_command, way_back};
@@ -38,11 +38,11 @@ const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
 
 /// Returns the line that names a unit, as it is before the write.
 pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String {
-    let Attached { usb_id, serial, .. } = &plan.attached;
-    let serial = if serial.is_empty() { String::new() } else { format!(", serial {}", serial.shown()) };
+    let UnitInfo { location, id, serial, .. } = &plan.attached;
+    let serial = serial.as_ref().map(|serial| format!(", serial {}", serial.shown())).unwrap_or_default();
     format!(
-        "{}: {} under {usb_id}{serial}",
-        seen.location.to_string().shown(),
+        "{}: {} under {id}{serial}",
+        location.to_string().shown(),
         seen.running.runs(&job.library).to_string().shown()
     )
 }
@@ -183,12 +183,13 @@ fn block_words(block: &BlockPlan) -> String {
 /// Prints that a unit already holds what is wanted.
 pub fn nothing(seen: &Observation, job: &WritingJob) {
     // A virtual unit restarts with each command.
-    let restart = if seen.location.is_virtual() { "" } else { " If the unit has not restarted since, unplug it once." };
+    let restart =
+        if seen.attached.location.is_virtual() { "" } else { " If the unit has not restarted since, unplug it once." };
     outln!(
         "{}: nothing to do: flash and configuration already match {} under {}.{restart} `--force` writes it again",
-        seen.location,
+        seen.attached.location,
         job.subject.firmware,
-        seen.attached.usb_id
+        seen.attached.id
     );
 }
 
@@ -196,7 +197,7 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
 pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix: &str) {
     let firmware = &job.subject.firmware;
     match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
-        Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.usb_id),
+        Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.id),
         None => {
             let readback = match &unit.seen {
                 Some((_, plan)) if plan.reads_back() => "is written and verified",
@@ -291,7 +292,7 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 }
 
 #[derive(Serialize)]
@@ -338,12 +339,12 @@ struct UnitErrorJson<'a> {
     recovery: &'a [Action],
 }
 
-fn identity(attached: &Attached, firmware: String) -> IdentityJson<'_> {
+fn identity(attached: &UnitInfo, firmware: String) -> IdentityJson<'_> {
     IdentityJson {
-        usb_id: attached.usb_id.to_string(),
+        usb_id: attached.id.to_string(),
         state: attached.state,
         firmware,
-        serial: &attached.serial,
+        serial: attached.serial(),
         product: &attached.product,
     }
 }

@@ -71,7 +71,7 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
     }
     let row = |unit: &PreparedUnit| {
-        let serial = unit.seen.as_ref().map(|(_, plan)| plan.attached.serial.shown().to_string());
+        let serial = unit.seen.as_ref().map(|(_, plan)| plan.attached.serial().shown().to_string());
         [
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FirmwareVersion, UsbId};
 use asm2464_chip::practice;
-use asm2464_host::bridge::Attached;
+use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use thiserror::Error;
 
@@ -59,20 +59,11 @@ pub struct Candidate<'a> {
     pub backups: &'a [FittingBackup],
 }
 
-/// A unit on the bus that is not part of this run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Neighbour {
-    /// The unit's port.
-    pub device: String,
-    /// The unit's serial number, by its descriptors.
-    pub serial: String,
-}
-
 /// The units on this machine's buses that are not part of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Neighbours {
     /// All of them.
-    Listed(Vec<Neighbour>),
+    Listed(Vec<UnitInfo>),
     /// The system could not list them, for this reason.
     Unknown(String),
 }
@@ -281,17 +272,17 @@ impl Others<'_> {
     fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
         let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
         let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
-        such.map(|unit| unit.seen.location.to_string()).collect()
+        such.map(|unit| unit.seen.attached.location.to_string()).collect()
     }
 
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
         // A unit on this machine's buses is no twin of a virtual unit.
         if let Neighbours::Listed(connected) = self.connected
-            && self.units.get(self.at).is_some_and(|unit| !unit.seen.location.is_virtual())
+            && self.units.get(self.at).is_some_and(|unit| !unit.seen.attached.location.is_virtual())
         {
-            let connected = connected.iter().filter(|other| other.serial == serial);
-            same.extend(connected.map(|other| other.device.clone()));
+            let connected = connected.iter().filter(|other| other.serial() == serial);
+            same.extend(connected.map(|other| other.location.to_string()));
         }
         same
     }
@@ -304,9 +295,8 @@ impl Others<'_> {
 impl Candidate<'_> {
     /// The unit's current identity. The boot loader returns no block, but shows block 0's serial number.
     fn own(&self) -> UnitIdentity {
-        let Attached { state, serial, .. } = &self.seen.attached;
-        match state {
-            BridgeState::BootLoader => UnitIdentity::shown(serial),
+        match self.seen.attached.state {
+            BridgeState::BootLoader => UnitIdentity::shown(self.seen.attached.serial()),
             _ => UnitIdentity::of(self.plan.blocks.each_ref().map(|block| block.current.as_ref())),
         }
     }
@@ -318,7 +308,7 @@ impl Candidate<'_> {
 
     fn decide(&self, subject: &Subject, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
         let seen = self.seen;
-        let device = || seen.location.to_string();
+        let device = || seen.attached.location.to_string();
         if let Rewritable::No(failed) = &subject.rewritable {
             return Err(Refusal::NotRewritable { device: device(), failed: failed.clone() });
         }
@@ -359,7 +349,7 @@ impl Candidate<'_> {
             return Err(Refusal::Clone { device: device(), what: what.clone() });
         }
         let unknown_neighbours = match others.connected {
-            Neighbours::Unknown(why) if !seen.location.is_virtual() => Some(why.clone()),
+            Neighbours::Unknown(why) if !seen.attached.location.is_virtual() => Some(why.clone()),
             _ => None,
         };
         if let Some(why) = &unknown_neighbours
@@ -391,7 +381,7 @@ impl Candidate<'_> {
         // Without a valid block, the chip gives itself a serial number.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
-        let found = &seen.attached.serial;
+        let found = seen.attached.serial();
         plan.is_identity_of(&seen.attached)
             && is_written
             && plan.blocks.iter().all(|block| !block.differs())
@@ -399,14 +389,14 @@ impl Candidate<'_> {
                 // Open firmware has its own descriptors, whatever the configuration says.
                 Some(open) => seen.attached.product == open.product,
                 None => {
-                    (found.is_empty() || serial.is_none_or(|serial| serial == *found))
+                    (found.is_empty() || serial.is_none_or(|serial| serial == found))
                         && !seen.running.contradicts(&subject.firmware)
                 }
             }
     }
 
     fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
-        let real = !self.seen.location.is_virtual();
+        let real = !self.seen.attached.location.is_virtual();
         let mut why = Vec::new();
         let mut add = |is_so: bool, reason| why.extend(is_so.then_some(reason));
         add(subject.rewritable == Rewritable::Unknown, Unproven::NotExecuted);
@@ -416,8 +406,8 @@ impl Candidate<'_> {
         why
     }
 
-    /// Returns what makes the plan a clone. Keeping an identity is no clone. A unit whose identity can't be read has
-    /// nothing to lose, but must not become another unit's twin.
+    /// Returns what the plan would copy of another unit's identity, if anything. A unit may keep its own identity. A
+    /// unit whose identity can't be read must not get another unit's either.
     fn cloned(&self, subject: &Subject, others: &Others<'_>) -> Option<Cloned> {
         let [zero, one] = &self.plan.blocks;
         let (own, planned) = (self.own(), self.planned());
@@ -504,8 +494,8 @@ pub fn carried(
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
-    let practice =
-        image.is_some_and(|image| Firmware::of(&image, library).is_practice()) && !unit.seen.location.is_virtual();
+    let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice())
+        && !unit.seen.attached.location.is_virtual();
     let back = permissions(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
     Carried { again, back: Some(back) }
 }

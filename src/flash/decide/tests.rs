@@ -1,7 +1,7 @@
 //! Decisions about units that are built from a few lines.
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
-use asm2464_host::bridge::{Attached, Behind};
+use asm2464_host::bridge::{Behind, UnitInfo};
 use proptest::prelude::*;
 
 use super::super::backup::tests::sample_image;
@@ -11,6 +11,7 @@ use super::super::observe::Running;
 use super::super::plan::BlockPlan;
 use super::samples::{block_one, block_zero};
 use super::*;
+use crate::tests::unit;
 
 /// No unit is connected but those of the run.
 const ALONE: Neighbours = Neighbours::Listed(Vec::new());
@@ -29,13 +30,7 @@ fn blocks(serial: &str) -> UnitBlocks {
 fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observation {
     let state = if image.is_some() { BridgeState::Vendor } else { BridgeState::BootLoader };
     let identity = UnitIdentity::of(blocks.each_ref().map(Option::as_ref));
-    let attached = Attached {
-        usb_id: UsbId::STOCK,
-        state,
-        serial: identity.serial.unwrap_or_default(),
-        manufacturer: String::new(),
-        product: String::new(),
-    };
+    let attached = UnitInfo { state, serial: identity.serial, ..unit(device, "") };
     let parts = image.map(|image| {
         let file = image.to_file();
         Part::ALL.map(|part| {
@@ -47,7 +42,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
     let running = Running { state, version, parts, e4_extension, behind: Behind::NoMedium };
-    Observation { location: device.parse().unwrap(), attached, blocks, running, is_disk_checked: true }
+    Observation { attached, blocks, running, is_disk_checked: true }
 }
 
 fn planned(seen: &Observation, new: [BlockBytes; 2], source: BlockSource, image: &Image) -> FlashPlan {
@@ -105,8 +100,8 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
             let [_, b, c, line @ ..] = sample_image(0).version().0;
             seen.running.version = Some(FirmwareVersion([1, b, c, line[0], line[1], line[2]]));
         },
-        |seen| seen.attached.usb_id = UsbId::PATCHED,
-        |seen| seen.attached.serial = "B".to_owned(),
+        |seen| seen.attached.id = UsbId::PATCHED,
+        |seen| seen.attached.serial = Some("B".to_owned()),
         |seen| seen.running.parts = None,
     ];
     for contradict in contradictions {
@@ -184,7 +179,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
 #[test]
 fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     let image = sample_image(0);
-    let connected = Neighbours::Listed(vec![Neighbour { device: "1-2".to_owned(), serial: "A".to_owned() }]);
+    let connected = Neighbours::Listed(vec![unit("1-2", "A")]);
     let decide = |seen: &Observation, plan: &FlashPlan| {
         let allowed = Allowed { no_backup: true, ..Allowed::default() };
         decide(&[Candidate { seen, plan, backups: &[] }], &subject(), allowed, &connected).remove(0)
@@ -360,7 +355,7 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
     let image = sample_image(0);
     let boot_loader = |serial: &str| {
         let mut seen = observed("1-1", [None, None], None);
-        seen.attached.serial = serial.to_owned();
+        seen.attached.serial = Some(serial.to_owned());
         seen
     };
     let decide = |shown: &str, serial_given, allowed: Allowed| {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
-use asm2464_host::bridge::{Attached, CommandError, Location, Port};
+use asm2464_host::bridge::{CommandError, Location, Port, UnitInfo};
 use tracing::info;
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
@@ -61,9 +61,9 @@ pub struct FlashReport {
     /// The unit's port.
     pub location: Location,
     /// The unit before.
-    pub before: Attached,
+    pub before: UnitInfo,
     /// The unit after the write, once it is back.
-    pub after: Option<Attached>,
+    pub after: Option<UnitInfo>,
     /// The version that the unit now reports.
     pub version: Option<FirmwareVersion>,
     /// Whether the unit runs what was written; `None` if this was not checked.
@@ -179,12 +179,13 @@ impl Run<'_> {
             flash.set_budget(self.options.budget);
         }
         self.check_blocks(&mut access)?;
-        self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.usb_id, self.plan.attached.state));
+        self.end(FlashStep::Open, &format!("{} ({})", self.plan.attached.id, self.plan.attached.state));
         Ok(access)
     }
 
     fn check_identity(&self, port: &mut dyn Port) -> Result<(), FlashError> {
-        if port.attached()? == self.plan.attached { Ok(()) } else { Err(FlashError::Changed("identity")) }
+        let is_same = port.attached()?.has_same_descriptors(&self.plan.attached);
+        if is_same { Ok(()) } else { Err(FlashError::Changed("identity")) }
     }
 
     fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {

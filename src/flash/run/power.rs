@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{AnyTransport, Attached, Bridge, CommandError, OpenBridge, Port};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port, UnitInfo};
 
 use super::Run;
 use crate::flash::access::Access;
@@ -95,7 +95,7 @@ impl Run<'_> {
             Some(found) if self.plan.is_identity_of(&found) => Ok(()),
             // Written and read back, but the reset has not made the chip read its flash.
             Some(_) if self.report.runs == Some(Runs::Before) && !is_replugged => Ok(()),
-            Some(Attached { usb_id: found, state, .. }) => {
+            Some(UnitInfo { id: found, state, .. }) => {
                 self.stands(Left::OtherIdentity);
                 let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
                 Err(FlashError::Identity { expected, becomes, found, state })
@@ -105,7 +105,7 @@ impl Run<'_> {
     }
 
     /// Takes back that the unit had returned if it has left since: nobody has seen what was written start.
-    fn forget_if_gone(&mut self, port: &mut dyn Port, found: &mut Option<Attached>) {
+    fn forget_if_gone(&mut self, port: &mut dyn Port, found: &mut Option<UnitInfo>) {
         if port.attached().is_err() {
             (*found, self.report.after) = (None, None);
         }
@@ -154,7 +154,7 @@ impl Run<'_> {
     fn judge(
         &mut self,
         port: &mut dyn Port,
-        found: Option<&Attached>,
+        found: Option<&UnitInfo>,
         is_replugged: bool,
         before: &Behaviour,
     ) -> Result<Option<Access>, FlashError> {
@@ -164,22 +164,22 @@ impl Run<'_> {
         self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
             self.stands(Left::BootLoader);
-            return Err(FlashError::BootLoader(found.usb_id));
+            return Err(FlashError::BootLoader(found.id));
         }
         let is_planned = self.plan.is_identity_of(found);
         let is_as_before = !is_planned && self.is_as_before(found);
         (self.report.runs, self.report.needs_power) = (is_as_before.then_some(Runs::Before), true);
         let runs = if is_as_before { format!(": {}", Runs::Before) } else { String::new() };
-        self.end(FlashStep::Return, &format!("{} ({}){runs}", found.usb_id, found.state));
+        self.end(FlashStep::Return, &format!("{} ({}){runs}", found.id, found.state));
         if is_planned { self.prove(port, is_replugged, before).map(Some) } else { Ok(None) }
     }
 
     /// Whether the unit runs the kind of firmware that it had before the write, under the USB ID that it had. The old
     /// vendor firmware may also have taken its ID from the new configuration, where another kind was written.
-    fn is_as_before(&self, found: &Attached) -> bool {
-        let Attached { usb_id, state, .. } = self.plan.attached;
-        let has_new_id = self.plan.becomes() != state && self.plan.configured_id() == Some(found.usb_id);
-        found.state == state && (found.usb_id == usb_id || has_new_id)
+    fn is_as_before(&self, found: &UnitInfo) -> bool {
+        let UnitInfo { id, state, .. } = self.plan.attached;
+        let has_new_id = self.plan.becomes() != state && self.plan.configured_id() == Some(found.id);
+        found.state == state && (found.id == id || has_new_id)
     }
 
     fn needs_power(&self) -> bool {
@@ -246,7 +246,7 @@ impl Run<'_> {
 
     /// Waits until the unit is back as planned, is back for good as it was, or the time is over. Returns the unit as
     /// last seen.
-    fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<Attached>, FlashError> {
+    fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<UnitInfo>, FlashError> {
         let until = Instant::now() + deadline;
         let mut as_before_since = None;
         let mut seen = None;

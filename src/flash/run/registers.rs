@@ -255,7 +255,7 @@ impl Run<'_> {
                 // The cable may have lost contact for a moment.
                 Err(_) => unit.port.wait_for_return(self.options.return_deadline, self.interrupt).ok()??,
             };
-            if found != self.plan.attached {
+            if !found.has_same_descriptors(&self.plan.attached) {
                 return None;
             }
             let opened = unit.port.open_control().ok().map(|registers| RegisterFlash::resume(registers, unit.session));

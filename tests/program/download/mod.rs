@@ -306,7 +306,7 @@ fn a_redirect_with_an_endless_body_is_followed_without_it() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_the_servers_fault_and_not_the_addresss() {
+fn an_answer_that_makes_no_sense_is_the_fault_of_the_server_and_not_of_the_address() {
     for answer in [
         "220 ftp.example.org ready\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",

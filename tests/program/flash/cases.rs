@@ -115,7 +115,7 @@ fn a_stock_unit_comes_back_patched_and_restored_it_has_every_byte_that_it_had() 
     let report = rig.flash(None, true).unwrap();
     assert_eq!(report.before.state, BridgeState::Vendor);
     let after = report.after.unwrap();
-    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(after.serial, report.before.serial, "the unit keeps its own serial number");
     assert!(rig.cells() != before);
 
@@ -143,7 +143,7 @@ fn a_unit_without_firmware_is_flashed_through_its_boot_loader() {
         assert_eq!(report.before.state, BridgeState::BootLoader);
         assert!(report.needs_power && report.after.is_none(), "{factory}: it is halted until its power goes");
         let after = rig.port().attached().unwrap();
-        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{factory}");
+        assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{factory}");
     }
 }
 
@@ -179,7 +179,7 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         // Where the reset has proved nothing, the power follows.
         let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
         assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {long_e4}");
-        assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "the start-up code reads the configuration");
+        assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "the start-up code reads the configuration");
         // Back to an image without the extension, which shows too if the reset loads the code.
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
@@ -221,7 +221,7 @@ fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
         rig.tell("");
         rig.flash(Some(&backup), false).unwrap_or_else(|stopped| panic!("{name}: forward: {stopped:?}"));
         let after = rig.port().attached().unwrap();
-        assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{name}");
+        assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor), "{name}");
         let patched_cells = rig.cells();
 
         // Go back.
@@ -240,7 +240,7 @@ fn a_fault_that_passes_is_overcome_without_help() {
         for opcode in ["0xe1", "0xe3"] {
             let rig = Rig::new(&format!("[[fault]]\nkind = '{kind}'\nopcode = {opcode}\n"));
             let report = rig.flash(None, true).unwrap_or_else(|stopped| panic!("{kind} {opcode}: {stopped:?}"));
-            assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED, "{kind} {opcode}");
+            assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "{kind} {opcode}");
             // The Bulk-Only engine itself recovers from a halted status pipe. The report shows the other faults.
             let told = report.steps.iter().any(|step| !step.done);
             assert_eq!(told, kind != "stall-status", "{kind} {opcode}");

@@ -65,7 +65,7 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
     let output = run(&rig, on);
     assert!(output.status.success(), "{on}: {}", String::from_utf8_lossy(&output.stdout));
     let after = asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap();
-    assert_eq!((after.state, after.serial.as_str()), (BridgeState::Vendor, "DOCK7"));
+    assert_eq!((after.state, after.serial()), (BridgeState::Vendor, "DOCK7"));
 
     // So does doctor's.
     let mut cells = before.clone();
@@ -161,7 +161,7 @@ fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
     assert!(first.starts_with("asmpatch flash patched.bin --config-from backups/"), "{stopped:#}");
     rig.tell("serial = 'DOCK7'\n");
     assert!(run(&rig, first).status.success());
-    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
+    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "DOCK7");
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
         assert!(command.ends_with(" --clone-identity --no-backup"), "{command}");
         let output = run(&rig, command);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
-        assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "DOCK7");
+        assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "DOCK7");
         fs::write(rig.dir().join("flash.bin"), &interrupted).unwrap();
     }
     let refused = flash(&rig, &["--serial=NEW7"]);
@@ -194,5 +194,5 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
     assert!(first.get("question").is_none(), "{refused:#}");
     assert!(first["backup"].as_str().unwrap().starts_with("backups/asmpatch-backup-DOCK7-"), "{refused:#}");
     assert!(run(&rig, first["command"].as_str().unwrap()).status.success(), "{refused:#}");
-    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial, "NEW7");
+    assert_eq!(asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap().serial(), "NEW7");
 }

@@ -18,7 +18,7 @@ fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
 }
 
 fn is_written(rig: &Rig) -> bool {
-    rig.port().attached().unwrap().usb_id == UsbId::PATCHED
+    rig.port().attached().unwrap().id == UsbId::PATCHED
 }
 
 fn rig() -> Rig {

@@ -35,7 +35,7 @@ fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         let output = asmpatch(home, &words);
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
+        assert_eq!(rig.port().attached().unwrap().id.to_string(), usb_id, "{command}");
     }
 }
 

@@ -46,7 +46,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         assert!(told.contains("the new firmware is written and verified"), "{signal:?}: {told}");
         assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal:?}: {told}");
         // After a power cycle the unit is what was written.
-        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED, "{signal:?}");
+        assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED, "{signal:?}");
     });
 }
 
@@ -77,7 +77,7 @@ fn no_other_signal_ends_or_suspends_a_write() {
     assert!(Command::new("kill").args(["-40", &flash.id().to_string()]).status().unwrap().success());
     let output = flash.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{:?}: {}", output.status, text(&output.stderr));
-    assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn output_and_a_log_that_meet_a_limit_of_a_files_size_stop_no_write() {
     let told = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{:?}: {told}", output.status);
     assert!(told.contains("some output was lost") && told.contains("the log lacks"), "{told}");
-    assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_second_signal_ends_the_process_and_says_where_the_unit_stands_and_the_comma
         let words: Vec<&str> = command.split(' ').skip(1).collect();
         let output = asmpatch(rig.home.path(), &words);
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));
-        assert_eq!(rig.port().attached().unwrap().usb_id.to_string(), usb_id, "{command}");
+        assert_eq!(rig.port().attached().unwrap().id.to_string(), usb_id, "{command}");
     }
 }
 
@@ -169,6 +169,6 @@ fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
             assert_eq!(output.status.code(), Some(0), "{threads} threads, {command}: {:?}: {told}", output.status);
             assert!(!told.contains("panicked"), "{threads} threads, {command}: {told}");
         }
-        assert_eq!(rig.port().attached().unwrap().usb_id, UsbId::PATCHED);
+        assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
     }
 }

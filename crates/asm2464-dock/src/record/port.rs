@@ -5,8 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo,
-    Watch,
+    AnyTransport, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo, Watch,
 };
 use thiserror::Error;
 use tracing::info;
@@ -133,17 +132,8 @@ impl Port for ReplayPort {
         self.info().location.clone()
     }
 
-    fn attached(&mut self) -> Result<Attached, PortError> {
-        let UnitInfo { id, state, manufacturer, product, serial, .. } = self.info().clone();
-        Ok(Attached { usb_id: id, state, serial: serial.unwrap_or_default(), manufacturer, product })
-    }
-
-    fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        Ok(self.info().speed)
-    }
-
-    fn driver(&mut self) -> Option<String> {
-        self.info().driver.clone()
+    fn attached(&mut self) -> Result<UnitInfo, PortError> {
+        Ok(self.info().clone())
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -164,7 +154,7 @@ impl Port for ReplayPort {
     }
 
     /// A record does not come back.
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         Ok(None)
     }
 }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Attached, Bridge, BulkOnly, BusSpeed, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo,
-    Watch, Watched,
+    AnyTransport, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo, Watch, Watched,
 };
 use thiserror::Error;
 use tracing::info;
 
+use super::descriptors::Descriptors;
 use super::open::VirtualOpenError;
 use super::pipes::VirtualPipes;
 use super::unit::{SharedUnit, VirtualUnit};
@@ -130,8 +130,10 @@ impl VirtualPort {
 
     /// What the unit reports about itself.
     pub fn info(&self) -> UnitInfo {
-        let unit = self.unit.lock();
-        let descriptors = unit.descriptors();
+        self.described(self.unit.lock().descriptors())
+    }
+
+    fn described(&self, descriptors: &Descriptors) -> UnitInfo {
         let identity = &descriptors.identity;
         UnitInfo {
             location: self.location.clone(),
@@ -187,27 +189,14 @@ impl Port for VirtualPort {
         self.location.clone()
     }
 
-    fn attached(&mut self) -> Result<Attached, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let mut unit = self.unit.lock();
         unit.poll();
         if !unit.is_attached() {
             drop(unit);
             return Err(self.absent().into());
         }
-        let descriptors = unit.descriptors();
-        let identity = &descriptors.identity;
-        Ok(Attached {
-            usb_id: identity.id,
-            state: descriptors.state,
-            serial: identity.serial.clone(),
-            manufacturer: identity.manufacturer.clone(),
-            product: identity.product.clone(),
-        })
-    }
-
-    fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        self.attached()?;
-        Ok(self.unit.lock().descriptors().bus_speed())
+        Ok(self.described(unit.descriptors()))
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -239,7 +228,7 @@ impl Port for VirtualPort {
         Ok(switches)
     }
 
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         let until = Instant::now() + deadline;
         loop {
             let mut unit = self.unit.lock();
@@ -249,7 +238,7 @@ impl Port for VirtualPort {
             drop(unit);
             if is_back {
                 let attached = self.attached()?;
-                info!("{}: {} is attached ({})", self.location, attached.usb_id, attached.state);
+                info!("{}: {} is attached ({})", self.location, attached.id, attached.state);
                 return Ok(Some(attached));
             }
             let left = until.saturating_duration_since(Instant::now());

@@ -30,7 +30,7 @@ pub use open::{ControlError, OpenBridge};
 pub use pipes::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
 };
-pub use port::{Attached, Port, PortError};
+pub use port::{Port, PortError};
 pub use survey::Behind;
 pub use transport::{AnyTransport, Transport};
 pub use uas::Uas;

@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::{Coded, Label};
 use derive_more::Display;
@@ -12,22 +11,7 @@ use derive_more::Display;
 use super::client::Bridge;
 use super::open::OpenBridge;
 use super::transport::AnyTransport;
-use super::unit_info::{BusSpeed, Location};
-
-/// The attached unit, by its descriptors.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
-    /// VID:PID.
-    pub usb_id: UsbId,
-    /// The unit's state: what runs on it.
-    pub state: BridgeState,
-    /// iSerialNumber, empty if there is none.
-    pub serial: String,
-    /// iManufacturer.
-    pub manufacturer: String,
-    /// iProduct.
-    pub product: String,
-}
+use super::unit_info::{Location, UnitInfo};
 
 /// Any error of a [`Port`]. Each kind of port has errors of its own; the code tells which one it is.
 #[derive(Debug, Display)]
@@ -71,22 +55,11 @@ pub trait Port: Send {
     /// ports are two ports.
     fn location(&self) -> Location;
 
-    /// Identifies the attached unit.
+    /// Describes the attached unit. Takes nothing from the system.
     ///
     /// # Errors
     /// If no unit is attached, or the system can't tell.
-    fn attached(&mut self) -> Result<Attached, PortError>;
-
-    /// BusSpeed of the attached unit.
-    ///
-    /// # Errors
-    /// As for [`Port::attached`].
-    fn speed(&mut self) -> Result<BusSpeed, PortError>;
-
-    /// Name of the kernel driver that holds the attached unit's interface 0.
-    fn driver(&mut self) -> Option<String> {
-        None
-    }
+    fn attached(&mut self) -> Result<UnitInfo, PortError>;
 
     /// Raw descriptors of the attached unit that can be read without opening it: device, configuration, BOS.
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -136,5 +109,5 @@ pub trait Port: Send {
     ///
     /// # Errors
     /// If the system can't tell which unit is attached.
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError>;
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError>;
 }

@@ -149,6 +149,11 @@ impl BusSpeed {
             Self::SuperPlus => Some(10_000_000_000),
         }
     }
+
+    /// Whether it is 480 Mbit/s or less, where a unit's usual speed is 5 Gbit/s or more.
+    pub const fn is_slow(self) -> bool {
+        matches!(self, Self::Low | Self::Full | Self::High)
+    }
 }
 
 /// A unit as its descriptors describe it.
@@ -189,6 +194,18 @@ impl UnitInfo {
     pub const fn is_virtual(&self) -> bool {
         self.location.is_virtual()
     }
+
+    /// The serial number, empty if there is none.
+    pub fn serial(&self) -> &str {
+        self.serial.as_deref().unwrap_or_default()
+    }
+
+    /// Whether both are one unit that runs the same firmware, by their descriptors. Its place, its speed and its driver
+    /// may have changed.
+    pub fn has_same_descriptors(&self, other: &Self) -> bool {
+        let Self { location, speed, driver, .. } = self.clone();
+        *self == Self { location, speed, driver, ..other.clone() }
+    }
 }
 
 #[cfg(test)]
@@ -205,19 +222,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_hostile_serial_number_stays_in_its_line() {
-        let unit = UnitInfo {
+    fn unit(serial: &str) -> UnitInfo {
+        UnitInfo {
             location: Location::Port("3-1".parse().unwrap()),
             id: UsbId::STOCK,
             state: BridgeState::Vendor,
             manufacturer: String::new(),
             product: String::new(),
-            serial: Some("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}".to_owned()),
+            serial: Some(serial.to_owned()),
             speed: BusSpeed::Super,
             driver: None,
-        };
-        let text = unit.to_string();
+        }
+    }
+
+    #[test]
+    fn a_hostile_serial_number_stays_in_its_line() {
+        let text = unit("1)\n3-2 174C:2464 (\u{1b}[2J\u{202E}").to_string();
         assert!(text.ends_with("serial 1)\\n3-2 174C:2464 (\\u{1b}[2J\\u{202e})"), "{text}");
     }
 
@@ -228,5 +248,21 @@ mod tests {
                 proptest::prop_assert_eq!(path.to_string(), text);
             }
         }
+    }
+
+    #[test]
+    fn a_unit_stays_the_same_at_another_place_speed_and_driver_and_is_another_by_any_descriptor() {
+        let before = unit("A");
+        let location = Location::Virtual("elsewhere".into());
+        let moved = UnitInfo { location, speed: BusSpeed::High, driver: Some("uas".to_owned()), ..before.clone() };
+        assert!(moved.has_same_descriptors(&before));
+        let others = [
+            UnitInfo { id: UsbId::BOOT_LOADER, ..before.clone() },
+            UnitInfo { state: BridgeState::BootLoader, ..before.clone() },
+            UnitInfo { manufacturer: "another".to_owned(), ..before.clone() },
+            UnitInfo { product: "another".to_owned(), ..before.clone() },
+            UnitInfo { serial: None, ..before.clone() },
+        ];
+        assert!(others.iter().all(|other| !other.has_same_descriptors(&before)));
     }
 }

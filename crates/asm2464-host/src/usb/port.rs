@@ -17,10 +17,7 @@ use super::hotplug::HotplugWatch;
 use super::lock::UnitLock;
 use super::port_power;
 use super::sysfs::Sysfs;
-use crate::bridge::{
-    AnyTransport, Attached, Bridge, BusSpeed, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo,
-    Watch,
-};
+use crate::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo, Watch};
 
 /// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
 /// unit that has just restarted.
@@ -76,11 +73,11 @@ impl UsbPort {
         Ok(Found { watch: self.watch.clone(), ..found })
     }
 
-    /// Describes a unit that has restarted, and lets it settle.
-    fn back(&mut self, info: UnitInfo) -> Attached {
+    /// Lets a unit that has restarted settle.
+    fn back(&mut self, info: UnitInfo) -> UnitInfo {
         info!("{}: {} is attached ({})", info.location, info.id, info.state);
         self.settles_until = Some(Instant::now() + SETTLING);
-        attached(info)
+        info
     }
 
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
@@ -128,16 +125,6 @@ impl UsbPort {
     }
 }
 
-fn attached(info: UnitInfo) -> Attached {
-    Attached {
-        usb_id: info.id,
-        state: info.state,
-        serial: info.serial.unwrap_or_default(),
-        manufacturer: info.manufacturer,
-        product: info.product,
-    }
-}
-
 impl From<UsbError> for PortError {
     fn from(error: UsbError) -> Self {
         Self::new(error)
@@ -155,18 +142,10 @@ impl Port for UsbPort {
         Location::Port(self.port.clone())
     }
 
-    fn attached(&mut self) -> Result<Attached, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let found = self.found()?;
         self.seen = Some(found.address());
-        Ok(attached(found.info))
-    }
-
-    fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        Ok(self.found()?.info.speed)
-    }
-
-    fn driver(&mut self) -> Option<String> {
-        Sysfs::system().driver(&self.port)
+        Ok(found.info)
     }
 
     fn descriptors(&mut self) -> Option<Vec<u8>> {
@@ -203,7 +182,7 @@ impl Port for UsbPort {
         })?)
     }
 
-    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+    fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         self.interrupt = if interrupt.can_ask() { Interrupt::of_process() } else { Interrupt::never() };
         let watch = HotplugWatch::new()?;
         let until = Instant::now() + deadline;

@@ -14,13 +14,14 @@ use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, 
 use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, BusSpeed, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
+    AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::backup::tests::sample_image;
 use super::super::blocks::UnitBlocks;
 use super::*;
+use crate::tests::unit;
 
 /// The unit's behaviour on the n-th command of an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,7 +81,7 @@ enum Returns {
 struct FakePort {
     unit: Arc<Mutex<Unit>>,
     waits: usize,
-    before: Attached,
+    before: UnitInfo,
     /// Whether its hub switches its power.
     has_switch: bool,
     /// Number of times that it did.
@@ -95,8 +96,8 @@ fn own_block(id: UsbId) -> ConfigBlock {
     block
 }
 
-fn attached(id: UsbId, state: BridgeState) -> Attached {
-    Attached { usb_id: id, state, serial: "MINE0001".into(), manufacturer: String::new(), product: String::new() }
+fn attached(id: UsbId, state: BridgeState) -> UnitInfo {
+    UnitInfo { id, state, ..unit("9-9", "MINE0001") }
 }
 
 fn flash_of(image: &Image) -> [Vec<u8>; 2] {
@@ -122,7 +123,7 @@ impl Unit {
         self.halted = false;
     }
 
-    fn identity(&self) -> Attached {
+    fn identity(&self) -> UnitInfo {
         match &self.running {
             Some(_) => {
                 let block = ConfigBlock::parse(BlockIndex::Zero, &self.blocks[0]).unwrap();
@@ -232,13 +233,9 @@ impl Port for FakePort {
         "9-9".parse().unwrap()
     }
 
-    fn attached(&mut self) -> Result<Attached, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let unit = self.unit.lock().unwrap();
         if unit.halted { Err(PortError::new(FlashError::NotBack(Duration::ZERO))) } else { Ok(unit.identity()) }
-    }
-
-    fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        Ok(BusSpeed::Super)
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
@@ -260,7 +257,7 @@ impl Port for FakePort {
         Ok(self.has_switch)
     }
 
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         self.waits += 1;
         let mut unit = self.unit.lock().unwrap();
         if unit.returns == Some(Returns::AfterReplug) && (self.waits > 1 || unit.halted) {

@@ -21,11 +21,11 @@ impl Exchanged {
         &mut self.units[usize::from(self.is_other.load(Ordering::Relaxed))]
     }
 
-    fn there(&mut self) -> Result<Attached, PortError> {
+    fn there(&mut self) -> Result<UnitInfo, PortError> {
         let is_other = self.is_other.load(Ordering::Relaxed);
         let attached = self.now().attached()?;
         // Like the newer builds of open firmware, which take the serial number from the chip.
-        Ok(Attached { serial: if is_other { "other chip" } else { "chip" }.to_owned(), ..attached })
+        Ok(UnitInfo { serial: Some(if is_other { "other chip" } else { "chip" }.to_owned()), ..attached })
     }
 }
 
@@ -34,15 +34,11 @@ impl Port for Exchanged {
         "9-9".parse().unwrap()
     }
 
-    fn attached(&mut self) -> Result<Attached, PortError> {
+    fn attached(&mut self) -> Result<UnitInfo, PortError> {
         if self.is_other.load(Ordering::Relaxed) && self.has_gap {
             return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
         }
         self.there()
-    }
-
-    fn speed(&mut self) -> Result<BusSpeed, PortError> {
-        self.now().speed()
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
@@ -53,7 +49,7 @@ impl Port for Exchanged {
         self.now().open_control()
     }
 
-    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<Attached>, PortError> {
+    fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         self.there().map(Some)
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
     let mut rig = rig(Some(sample_image(1)));
     let report = rig.run().unwrap();
-    assert_eq!(report.after.unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(report.after.unwrap().id, UsbId::PATCHED);
     assert_eq!(report.version, Some(sample_image(2).version()));
     let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
     assert_eq!(backup.firmware().unwrap(), sample_image(1));
@@ -143,7 +143,7 @@ fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
     let report = rig.run().unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
-    assert_eq!(report.after.unwrap().usb_id, UsbId::STOCK);
+    assert_eq!(report.after.unwrap().id, UsbId::STOCK);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn a_panic_fails_its_unit_alone_and_says_how_it_is_left() {
     assert!(matches!(&stopped.error, FlashError::Panicked(panic) if panic.to_string().contains("as asked for")));
     assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WritePart(Part::Two)));
     assert!(stopped.report.backup.is_some());
-    assert_eq!(sound.0.unwrap().after.unwrap().usb_id, UsbId::PATCHED);
+    assert_eq!(sound.0.unwrap().after.unwrap().id, UsbId::PATCHED);
     assert!(sound.1.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
 

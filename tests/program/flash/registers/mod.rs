@@ -237,7 +237,7 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
     let report = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
     let after = report.after.unwrap();
-    assert_eq!((after.usb_id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!((after.id, after.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(report.version, Some(image.version()));
 }
 

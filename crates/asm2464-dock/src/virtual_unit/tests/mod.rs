@@ -75,6 +75,6 @@ fn sense_of<T: std::fmt::Debug>(result: Result<T, CommandError>) -> String {
     result.unwrap_err().sense().unwrap().to_string()
 }
 
-fn returned(port: &mut VirtualPort) -> asm2464_host::bridge::Attached {
+fn returned(port: &mut VirtualPort) -> asm2464_host::bridge::UnitInfo {
     port.wait_for_return(TIMEOUT, asm2464::interrupt::Interrupt::never()).unwrap().unwrap()
 }

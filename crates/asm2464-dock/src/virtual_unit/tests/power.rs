@@ -195,8 +195,8 @@ fn flashing_over_bulk_only_halt_and_power_bring_the_unit_back_as_what_was_flashe
     port.unit().lock().replug();
 
     let attached = returned(&mut port);
-    assert_eq!((attached.usb_id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
-    assert_eq!(attached.serial, "MYDOCK");
+    assert_eq!((attached.id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
+    assert_eq!(attached.serial(), "MYDOCK");
     let mut bridge = port.open().unwrap();
     assert_eq!(bridge.firmware_version().unwrap(), image.version());
     let mut read = vec![0; file.len()];
@@ -333,7 +333,7 @@ fn a_cpu_reset_loads_the_code_from_flash_or_keeps_it_as_the_scenario_says() {
         let mut port = port(unit(scenario));
         flash_and_reset(&mut port, &patched_image());
         let attached = returned(&mut port);
-        assert_eq!(attached.usb_id, UsbId::PATCHED, "the start-up code reads the configuration: {scenario}");
+        assert_eq!(attached.id, UsbId::PATCHED, "the start-up code reads the configuration: {scenario}");
         assert_eq!(runs_patched_code(&mut port), loads, "{scenario}");
         port.unit().lock().replug();
         returned(&mut port);
@@ -406,14 +406,14 @@ fn the_firmware_reads_the_revision_of_the_part_before_and_after_a_cpu_reset() {
 #[test]
 fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
     let mut port = port(unit("speed = \"high\"\nspeed-after-reset = \"super\""));
-    assert_eq!(port.speed().unwrap(), BusSpeed::High);
+    assert_eq!(port.attached().unwrap().speed, BusSpeed::High);
     port.open().unwrap().reset(ResetMode::CpuReset).unwrap();
     returned(&mut port);
-    assert_eq!(port.speed().unwrap(), BusSpeed::Super);
+    assert_eq!(port.attached().unwrap().speed, BusSpeed::Super);
     assert!(Bridge::new(port.uas().unwrap().unwrap()).inquiry().is_ok());
     port.unit().lock().replug();
     returned(&mut port);
-    assert_eq!(port.speed().unwrap(), BusSpeed::High);
+    assert_eq!(port.attached().unwrap().speed, BusSpeed::High);
 }
 
 #[test]

@@ -182,3 +182,9 @@ impl<E: Coded + Send + Sync + 'static> From<E> for AnyFailure {
         Self(Box::new(error))
     }
 }
+
+impl From<AnyFailure> for Box<dyn Error> {
+    fn from(failure: AnyFailure) -> Self {
+        failure.0
+    }
+}

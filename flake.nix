@@ -2,7 +2,7 @@
 {
   description = "Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs";
 
-  # Rust 1.95 or newer.
+  # Rust 1.89 or newer.
   inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
 
   outputs =

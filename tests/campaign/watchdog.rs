@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Far longer than any command of the campaign takes, even on a machine that many builds share.
-const LONGEST: Duration = Duration::from_mins(5);
+const LONGEST: Duration = Duration::from_secs(5 * 60);
 
 type Watched = Arc<Mutex<HashMap<u32, (Instant, bool)>>>;
 

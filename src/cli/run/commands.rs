@@ -55,8 +55,11 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
                 Moves::Out(bytes)
             }
             // A command of the firmware's own.
-            None if let Some(path) = files.next() => Moves::Out(input::read(path, MAX_DATA_OUT)?),
-            says => Moves::In(args.data_in.unwrap_or(says.map_or(0, DataLength::bytes))),
+            None => match files.next() {
+                Some(path) => Moves::Out(input::read(path, MAX_DATA_OUT)?),
+                None => Moves::In(args.data_in.unwrap_or(0)),
+            },
+            Some(says) => Moves::In(args.data_in.unwrap_or(says.bytes())),
         };
         planned.push(PlannedCommand { cdb: *cdb, data });
     }

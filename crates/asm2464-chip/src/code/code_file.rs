@@ -116,8 +116,10 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
     }
     let mut body = Body::default();
     match CodeFormat::of(file) {
-        CodeFormat::Raw if let Some(kind) = TextKind::of(file) => return Err(CodeFileError::Text(kind)),
-        CodeFormat::Raw => body.0 = file.iter().copied().map(Some).collect(),
+        CodeFormat::Raw => match TextKind::of(file) {
+            Some(kind) => return Err(CodeFileError::Text(kind)),
+            None => body.0 = file.iter().copied().map(Some).collect(),
+        },
         CodeFormat::Elf => {
             loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
         }

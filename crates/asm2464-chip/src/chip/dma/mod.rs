@@ -376,7 +376,9 @@ impl Dma {
     }
 
     pub(super) fn advance(&mut self, now: u64) {
-        while let Some((_, event)) = self.due.pop_front_if(|(at, _)| *at <= now) {
+        while self.next().is_some_and(|at| at <= now)
+            && let Some((_, event)) = self.due.pop_front()
+        {
             match event {
                 Notice::In(done) if self.done_in.len() < MOST => self.done_in.push_back(done),
                 Notice::Out(done) if self.done_out.len() < MOST => self.done_out.push_back(done),

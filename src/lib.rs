@@ -72,6 +72,7 @@
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 
+pub mod advice;
 pub mod bench;
 #[cfg(feature = "cli")]
 #[doc(hidden)]

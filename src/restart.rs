@@ -17,6 +17,7 @@ use derive_more::Display;
 use serde::Serialize;
 use tracing::info;
 
+use crate::advice::Advice;
 use crate::doctor::{PipeState, answers};
 use crate::failure::AnyFailure;
 
@@ -87,6 +88,16 @@ impl FaultKind {
             Self::PcieLink | Self::PcieSilent => [Level::PciePower, Level::Cpu],
             // A port or a cable without SuperSpeed stays slow.
             Self::Slow => [Level::Cpu, Level::Cpu],
+        }
+    }
+
+    /// What helps against a fault with which the unit can be used, but which no restart has ended.
+    pub const fn advice(self) -> Option<Advice> {
+        match self {
+            Self::Slow => Some(Advice::RetrainLink { restarts: false }),
+            Self::PcieLink => Some(Advice::CheckCard { may_be_off: false }),
+            Self::PcieSilent => Some(Advice::CheckSeat),
+            Self::Away | Self::Silent | Self::Bulk => None,
         }
     }
 

@@ -4,19 +4,20 @@ use std::io::IsTerminal as _;
 use std::iter;
 use std::time::Duration;
 
+use crate::advice::Hands;
 use crate::failure::AnyFailure;
 use crate::restart::{
-    Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+    Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{BusSpeed, Port};
-use clap::ValueEnum;
+use asm2464_host::bridge::{BusSpeed, Location, Port};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::advice::{Advice, CommandLine};
+use super::advice;
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -40,8 +41,8 @@ Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\
 What each level keeps, and where it comes from: docs/recovery.md, \"Without the cable\".")]
 pub struct Args {
     /// Do only this level.
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    level: Option<LevelArg>,
+    #[arg(long, value_parser = level(), value_name = "LEVEL")]
+    level: Option<Level>,
 
     /// Print JSON.
     #[arg(long)]
@@ -51,27 +52,10 @@ pub struct Args {
     port: PortArgs,
 }
 
-/// The value of `--level`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[value(rename_all = "kebab-case")]
-enum LevelArg {
-    Engines,
-    PciePower,
-    Cpu,
-    PortPower,
-    Cable,
-}
-
-impl From<LevelArg> for Level {
-    fn from(level: LevelArg) -> Self {
-        match level {
-            LevelArg::Engines => Self::Engines,
-            LevelArg::PciePower => Self::PciePower,
-            LevelArg::Cpu => Self::Cpu,
-            LevelArg::PortPower => Self::PortPower,
-            LevelArg::Cable => Self::Cable,
-        }
-    }
+/// Parses a level by its name.
+fn level() -> impl TypedValueParser<Value = Level> {
+    let named = |name: String| Level::ALL.into_iter().find(|level| level.to_string() == name).ok_or("no such level");
+    PossibleValuesParser::new(Level::ALL.map(|level| level.to_string())).try_map(named)
 }
 
 /// Reasons a unit was not restarted.
@@ -170,11 +154,11 @@ impl print::Document for ResetJson<'_> {
 ///
 /// # Errors
 /// Fails if no unit is found, its disk is in use, or it stays faulty.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
-    let only = args.level.map(Level::from);
+    let only = args.level;
     let state = port.attached()?.state;
     match only {
         None if state == BridgeState::BootLoader => return Err(ResetError::NoFirmware { device, state }.into()),
@@ -185,9 +169,10 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let is_attended =
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
+    let location = port.location();
     let mut told = |event| {
         if let RestartEvent::Replug = event {
-            errln!("{device}: {}", Advice::ReplugWithSupply.words(false));
+            errln!("{device}: {}", advice::by_hand_on(&location, Hands::ReplugWithSupply));
         }
     };
     let report = restart_unit(&mut *port, options, &mut told, interrupt)?;
@@ -202,13 +187,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             helped: report.helped(),
         });
     } else {
-        show(&device, &report, &context.command_line);
+        show(&port.location(), &report);
     }
     judge(device, &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-fn show(device: &str, report: &RestartReport, line: &CommandLine) {
+fn show(location: &Location, report: &RestartReport) {
+    let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
         outln!("{}: {}", device.shown(), fault.found.shown());
@@ -231,23 +217,12 @@ fn show(device: &str, report: &RestartReport, line: &CommandLine) {
         let before = before.attached.as_ref().map(|before| before.speed).filter(|before| *before != now.speed);
         let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
-        for advice in after.faults.iter().filter_map(|fault| advice(fault.kind, line)) {
+        let advice = after.faults.iter().filter_map(|fault| fault.kind.advice());
+        for advice in advice.filter_map(|advice| advice::words(&advice, location)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");
             });
         }
-    }
-}
-
-/// What to do about a fault with which the unit can be used, but which no restart has ended.
-const fn advice(fault: FaultKind, line: &CommandLine) -> Option<&'static str> {
-    match fault {
-        FaultKind::Slow => Some(line.words(Advice::SlowLink)),
-        FaultKind::PcieLink => Some(
-            "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
-        ),
-        FaultKind::PcieSilent => Some("`asmpatch pcie` shows which devices answer"),
-        FaultKind::Away | FaultKind::Silent | FaultKind::Bulk => None,
     }
 }
 
@@ -295,15 +270,14 @@ pub(super) fn tell_ports_left_off() {
 
 #[cfg(test)]
 mod tests {
-    use asm2464_host::bridge::Location;
-
     use super::*;
+    use crate::restart::FaultKind;
 
     #[test]
     fn no_virtual_unit_is_told_to_try_another_cable() {
         for fault in [FaultKind::Slow, FaultKind::PcieLink, FaultKind::PcieSilent] {
-            let told = advice(fault, &CommandLine::on(&Location::Virtual("u".into()))).unwrap();
-            assert!(!crate::cli::advice::is_for_docks(told), "{told}");
+            let told = advice::words(&fault.advice().unwrap(), &Location::Virtual("u".into())).unwrap();
+            assert!(!advice::is_for_docks(&told), "{told}");
         }
     }
 }

@@ -7,20 +7,21 @@ mod redact;
 #[cfg(test)]
 mod tests;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
-use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, Image, Part};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::files::file;
 use asm2464_dock::record::{Opening, Record, RecordError};
-use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
+use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA};
+use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA, ReportedUnit};
 use crate::patch::Library;
 
 /// The longest file that is read as a record.
@@ -150,17 +151,6 @@ struct ReportFile {
     record: Option<ReportedRecord>,
 }
 
-#[derive(Debug, Deserialize)]
-struct ReportedUnit {
-    usb_id: String,
-    state: BridgeState,
-    manufacturer: String,
-    product: String,
-    serial: Option<String>,
-    speed: BusSpeed,
-    driver: Option<String>,
-}
-
 impl ReportedRecord {
     /// Makes a record of what was recorded, without what is private.
     pub fn of(openings: &[Opening], serial: Option<&str>, write: bool, library: &Library) -> Self {
@@ -201,13 +191,13 @@ pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8
     let wrong = |source| RecordFileError::Record { path: path.to_owned(), source };
     let unit = UnitInfo {
         location: Location::Replay(path.to_owned()),
-        id: report.unit.usb_id.parse().map_err(|error: ParseUsbIdError| none(error.to_string()))?,
+        id: report.unit.usb_id,
         state: report.unit.state,
         manufacturer: report.unit.manufacturer,
         product: report.unit.product,
         serial: report.unit.serial,
         speed: report.unit.speed,
-        driver: report.unit.driver,
+        driver: report.unit.driver.map(Cow::into_owned),
     };
     let descriptors = bytes_of(report.descriptors.as_deref()).map_err(none)?;
     let opening = |opening: &ReportedOpening| -> Result<Opening, RecordError> {

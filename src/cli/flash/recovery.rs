@@ -17,7 +17,8 @@ use asm2464_host::bridge::Location;
 use derive_more::Display;
 use serde::Serialize;
 
-use crate::cli::advice::{Advice, CommandLine};
+use crate::advice::Hands;
+use crate::cli::advice::{self, CommandLine};
 use crate::cli::errors;
 
 /// A command that writes units.
@@ -102,7 +103,12 @@ pub fn actions(
     let back = backup.zip(carried.back.as_ref()).map(|(folder, permissions)| {
         command("or go back to what it was", restore(folder, location, permissions) + " --no-backup")
     });
-    let replug = Action { purpose: Advice::Replug.on(location).into(), question: None, command: None, backup: None };
+    let replug = Action {
+        purpose: advice::by_hand_on(location, Hands::Replug).into(),
+        question: None,
+        command: None,
+        backup: None,
+    };
     let mut actions = Vec::new();
     if obstacle == Some(Obstacle::Gone) && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
         actions.push(replug.clone());

@@ -51,9 +51,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut unit =
+    let mut bridge =
         unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
-    let transport = unit.bridge.transport_mut();
+    let transport = bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;
     Ok(())

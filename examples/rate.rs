@@ -57,16 +57,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         _ => {}
     }
     let selector: Selector = port.parse()?;
-    let mut unit =
-        unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
+    let mut unit = unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?;
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }
+    let mut bridge = unit.open(Some(choice))?;
     if kind == Kind::RuntimeWrite {
-        unit.bridge.initialise()?;
+        bridge.initialise()?;
     }
     let mut stream = Stream::new(kind, bytes, 64);
-    let transport = unit.bridge.transport_mut();
+    let transport = bridge.transport_mut();
     transport.run(&mut stream, depth, TIMEOUT)?;
     stream.restart(commands);
     let began = Instant::now();
@@ -76,7 +76,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("a command ended in {failed:?}").into());
     }
     if kind == Kind::RuntimeWrite {
-        unit.bridge.reset(ResetMode::CpuReset)?;
+        bridge.reset(ResetMode::CpuReset)?;
     }
     println!("{:.1} commands/s, {:.2} MB/s", commands as f64 / took, commands as f64 * bytes as f64 / took / 1e6);
     Ok(())

@@ -1,5 +1,5 @@
-; E4 with a 16-bit length: CDB byte 5 is the high byte, byte 1 the low byte. docs/e4-length-16.md has the reasons, the
-; measurements, and the evidence for each claim below.
+; E4 with a 16-bit length: CDB byte 5 is the high byte, byte 1 the low byte. docs/e4-length-16.md has the reasons
+; and the evidence for each claim below.
 ;
 ; Up to 255 bytes go as E4 always sends them: all in the data buffer, R7 = 1, one arming. More bytes go in packets, as
 ; the firmware sends every long reply: R7 = 8, and an interrupt for each sent packet, which copies and arms the next.

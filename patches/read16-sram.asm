@@ -1,5 +1,5 @@
-; READ(16) from the SRAM, by software. docs/read16-sram.md has the reasons, the measurements, and the evidence for each
-; claim below.
+; READ(16) from the SRAM, by software. docs/read16-sram.md has the reasons and the evidence for each claim
+; below.
 ;
 ; While a GPU runtime's initialisation is in place and no SSD was ever started, READ(16) of 1 to 64 sectors returns the
 ; SRAM's first bytes. They go in packets, as the firmware sends every long reply: R7 = 8, and an interrupt for each sent

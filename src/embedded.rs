@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use asm2464_dock::files::toml_file::TomlError;
 
-use crate::fetch::{ManifestError, Manifests};
+use crate::failure::AnyFailure;
+use crate::fetch::Manifests;
 use crate::gpus::Gpus;
 use crate::patch::{Library, LibraryError};
 
@@ -45,7 +46,7 @@ pub fn gpus() -> Result<Gpus, Box<TomlError>> {
 ///
 /// # Errors
 /// As for [`Manifests::load`].
-pub fn manifests(dirs: &[PathBuf]) -> Result<Manifests, ManifestError> {
+pub fn manifests(dirs: &[PathBuf]) -> Result<Manifests, AnyFailure> {
     Manifests::load(MANIFESTS, dirs)
 }
 

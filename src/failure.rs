@@ -1,13 +1,105 @@
-//! The boxed error of any operation, and panics as errors. Every error is [`Coded`].
+//! The errors of the program: one type for those that nobody tells apart, the box of any of them, and panics as errors.
+//! Every error is [`Coded`].
 
+use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
+use std::path::Path;
 
-use asm2464::Coded;
+use asm2464::{Coded, Kind, Label};
 use derive_more::Display;
-use thiserror::Error;
+
+/// An error that nobody tells apart from others: a kind and a code, what happened and where, and why.
+///
+/// ```
+/// use asm2464::{Coded as _, Kind};
+/// use asmpatch::failure::Failure;
+///
+/// let failure = Failure::new(Kind::BadInput.code("example::empty"), "fw.bin is empty");
+/// assert_eq!((failure.kind(), failure.to_string().as_str()), (Kind::BadInput, "fw.bin is empty"));
+/// ```
+#[derive(Debug, Display)]
+#[display("{message}")]
+pub struct Failure {
+    label: Label,
+    message: String,
+    help: Option<String>,
+    cause: Cause,
+    related: Vec<AnyFailure>,
+}
+
+/// What led to a [`Failure`].
+#[derive(Debug)]
+enum Cause {
+    /// Nothing else.
+    Itself,
+    /// An error without a code of its own, such as the system's.
+    Uncoded(Box<dyn Error + Send + Sync>),
+    /// An error that is passed on, and shown as the cause.
+    Shown(AnyFailure),
+    /// An error that is passed on, whose message is part of the failure's.
+    Told(AnyFailure),
+}
+
+impl Failure {
+    /// Makes a failure that says what happened and where.
+    pub fn new(label: Label, message: impl Into<String>) -> Self {
+        Self { label, message: message.into(), help: None, cause: Cause::Itself, related: Vec::new() }
+    }
+
+    /// Adds the error without a code that led to it, such as the system's.
+    #[must_use]
+    pub fn because(self, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { cause: Cause::Uncoded(cause.into()), ..self }
+    }
+
+    /// Adds what to do about it, where that depends on more than the code.
+    #[must_use]
+    pub fn helped(self, help: Option<String>) -> Self {
+        Self { help, ..self }
+    }
+
+    /// Adds the errors that together led to it, such as that of each mirror.
+    #[must_use]
+    pub fn after(self, related: Vec<AnyFailure>) -> Self {
+        Self { related, ..self }
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match &self.cause {
+            Cause::Itself => None,
+            Cause::Uncoded(cause) => Some(&**cause),
+            Cause::Shown(cause) => Some(cause.coded()),
+            Cause::Told(cause) => cause.coded().source(),
+        }
+    }
+}
+
+impl Coded for Failure {
+    fn label(&self) -> Label {
+        self.label
+    }
+
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        match &self.cause {
+            Cause::Itself | Cause::Uncoded(_) => None,
+            Cause::Shown(cause) | Cause::Told(cause) => Some(cause.coded()),
+        }
+    }
+
+    fn help(&self) -> Option<String> {
+        self.help.clone().or_else(|| self.passed_on()?.help())
+    }
+
+    fn related(&self) -> Vec<&dyn Coded> {
+        let passed_on = self.passed_on().map(Coded::related).unwrap_or_default();
+        self.related.iter().map(|failure| failure.coded() as &dyn Coded).chain(passed_on).collect()
+    }
+}
 
 /// A bug in asmpatch: a panic that stopped the work on one unit only.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a bug in asmpatch stopped the work on this unit: {message}")]
 pub struct Panicked {
     /// The panic's message.
@@ -46,6 +138,42 @@ impl AnyFailure {
     pub fn coded(&self) -> &(dyn Coded + 'static) {
         &*self.0
     }
+
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        self.0.kind()
+    }
+
+    /// Returns the code.
+    pub fn code(&self) -> &'static str {
+        self.0.code()
+    }
+
+    /// Says first what it stopped. Kind, code and help stay.
+    #[must_use]
+    pub fn stopping(self, what: impl Into<String>) -> Self {
+        let failure = Failure::new(self.0.label(), what);
+        Failure { cause: Cause::Shown(self), ..failure }.into()
+    }
+
+    /// Names the file that it is about, before its message.
+    #[must_use]
+    pub fn in_file(self, path: &Path) -> Self {
+        let failure = Failure::new(self.0.label(), format!("{}: {self}", path.display()));
+        Failure { cause: Cause::Told(self), ..failure }.into()
+    }
+
+    /// Replaces what to do about it.
+    #[must_use]
+    pub fn helped(self, help: String) -> Self {
+        let failure = Failure::new(self.0.label(), self.to_string()).helped(Some(help));
+        Failure { cause: Cause::Told(self), ..failure }.into()
+    }
+}
+
+/// Returns a function that names the file that an error is about, for `map_err`.
+pub fn in_file<E: Into<AnyFailure>>(path: &Path) -> impl Fn(E) -> AnyFailure {
+    move |error| error.into().in_file(path)
 }
 
 impl<E: Coded + Send + Sync + 'static> From<E> for AnyFailure {

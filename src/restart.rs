@@ -497,7 +497,7 @@ fn examine(
         },
         BridgeState::Vendor if asks => match port.open() {
             Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
-            // Who uses its disk already moves data.
+            // Something uses the unit's disk, so the unit answers.
             Err(error) if error.kind() == Kind::DiskInUse => {}
             Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
         },

@@ -1,6 +1,5 @@
 //! Errors that keep a bench from starting or end it early.
 
-use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupted;
 use asm2464_dock::tiny_gpu::TinyGpuError;
 use asm2464_host::bridge::{CommandError, ControlError, TransportError};
@@ -9,28 +8,14 @@ use derive_more::From;
 use thiserror::Error;
 
 use super::report::Outcome;
+use crate::unit::Unfit;
 
 /// Reasons a bench gives no report.
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// The unit's firmware has none of the paths.
-    #[error("the unit runs its {state}, which has none of the paths that a bench measures")]
-    NoFirmware {
-        /// The unit's state.
-        state: BridgeState,
-    },
-    /// WRITE(16) would overwrite an SSD.
-    #[error("an SSD is behind this bridge ({what}): WRITE(16) would overwrite it")]
-    SsdBehind {
-        /// The SSD's capacity or model, as the unit reports it.
-        what: String,
-    },
-    /// It is not known what WRITE(16) would reach.
-    #[error("this bridge does not tell what is behind it, and WRITE(16) could overwrite an SSD: {why}")]
-    CannotTell {
-        /// The reason.
-        why: String,
-    },
+    /// WRITE(16) could overwrite an SSD.
+    #[error(transparent)]
+    Unfit(#[from] Unfit),
     /// The unit did not recover after a path that did not answer.
     #[error("the unit did not come back after {path} got no answer")]
     NotRecovered {
@@ -63,9 +48,7 @@ pub enum BenchError {
 }
 
 asm2464::coded!(BenchError {
-    NoFirmware => Device "asmpatch::bench::no_firmware",
-    SsdBehind => Refused "asmpatch::bench::ssd",
-    CannotTell => Refused "asmpatch::bench::unknown_behind",
+    Unfit(cause) => cause,
     NotRecovered => NoAnswer "asmpatch::bench::recovery",
     Command(cause) => cause,
     Transport(cause) => cause,
@@ -79,10 +62,7 @@ asm2464::coded!(BenchError {
 impl BenchError {
     /// Whether another attempt may succeed: the unit neither refused for good, nor did you stop it.
     pub(super) const fn is_of_the_wire(&self) -> bool {
-        !matches!(
-            self,
-            Self::NoFirmware { .. } | Self::SsdBehind { .. } | Self::CannotTell { .. } | Self::Interrupted(_)
-        )
+        !matches!(self, Self::Unfit(_) | Self::Interrupted(_))
     }
 }
 

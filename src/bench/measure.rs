@@ -110,7 +110,7 @@ pub(super) fn measure<T: Transport>(
     let Point { path, depth, .. } = point;
     let Task { pattern, effort, interrupt, .. } = *task;
     let returns_sram = path.reads_window() || (path == Path::Read16 && task.known.read16_sram);
-    repeat(bridge, task.model, effort, interrupt, |bridge, tally, until| {
+    repeat(bridge, effort, interrupt, |bridge, tally, until| {
         let mut stream = Stream {
             point,
             pattern,
@@ -147,7 +147,7 @@ pub(super) fn measure_completed<T: Transport>(
     let Task { pattern, effort, interrupt, .. } = *task;
     let known = task.window_holds.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
     let mut found = vec![0; size];
-    repeat(bridge, task.model, effort, interrupt, |bridge, tally, until| {
+    repeat(bridge, effort, interrupt, |bridge, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
             let tell = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);

@@ -40,7 +40,7 @@ impl Subject for OpenBridge {
         (MAX_DEPTH, vec![1, MAX_DEPTH])
     }
 
-    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError> {
+    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, BenchError> {
         self.set_timeout(plan.effort.timeout);
         let completes = plan.paths.contains(&Path::F2In);
         if (completes || plan.writes(&Self::PATHS)) && !self.link_state()?.1 {
@@ -94,7 +94,7 @@ impl Subject for OpenBridge {
         self.set_depth(depth);
         let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
-        let outcome = repeat(self, task.model, effort, interrupt, |bridge, tally, until| {
+        let outcome = repeat(self, effort, interrupt, |bridge, tally, until| {
             if path == Path::E4Stock {
                 let window = task.window_holds.then(|| &pattern.bytes()[..WINDOW_LEN]);
                 return Ok(bridge.run(&mut WindowReads { size, number: 0, at: 0, window, tally, until, interrupt })?);

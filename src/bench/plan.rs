@@ -3,8 +3,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use asm2464_dock::virtual_unit::SharedUnit;
-
 use super::path::Path;
 
 /// Duration and number of measurements.
@@ -58,8 +56,6 @@ pub struct BenchPlan {
     pub reads_without_ssd: bool,
     /// Duration and number of measurements.
     pub effort: Effort,
-    /// The unit, if it is one in software and its chip's work is to be counted: figures then come with a prediction.
-    pub model: Option<SharedUnit>,
     /// Seed of the pattern. Use another one for each run, so that leftovers of an earlier run never match.
     pub seed: u64,
 }
@@ -74,7 +70,6 @@ impl BenchPlan {
             sweep: false,
             reads_without_ssd: false,
             effort,
-            model: None,
             seed,
         }
     }

@@ -7,11 +7,10 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::path::Path;
-use super::predict::Prediction;
 use crate::doctor::HostState;
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
-pub const SCHEMA: u32 = 4;
+pub const SCHEMA: u32 = 5;
 
 /// Result of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -251,10 +250,10 @@ impl BenchReport {
         mismatched || self.integrity.as_ref().is_some_and(Integrity::is_corrupt)
     }
 
-    /// The greatest of these values of a path's rows.
-    pub fn best(&self, path: Path, value: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+    /// The greatest median of a path's rows, in MB/s.
+    pub fn best(&self, path: Path) -> Option<f64> {
         let rows = self.rows.iter().filter(|row| row.path == path);
-        rows.filter_map(|row| value(row.figures()?)).reduce(f64::max)
+        rows.filter_map(|row| Some(row.figures()?.mb_per_s.median)).reduce(f64::max)
     }
 
     /// The first row that failed, in the order of measurement.
@@ -295,9 +294,6 @@ pub struct Figures {
     pub mismatches: u64,
     /// Whether each command's data was compared with the pattern.
     pub compared: bool,
-    /// The prediction for silicon, if the unit is a model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub predicted: Option<Prediction>,
 }
 
 /// Median and range over the repetitions.

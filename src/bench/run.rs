@@ -69,7 +69,7 @@ pub(super) fn prepare<S: Subject>(
 ) -> Result<Prepared, BenchError> {
     progress.event(BenchEvent::Checking);
     [unit.state, unit.transport] = subject.names().map(str::to_owned);
-    let mut known = subject.survey(plan)?;
+    let mut known = subject.survey(plan, &unit.device)?;
     interrupt.check()?;
     if known.looks {
         let assigns = known.completes || plan.writes(&S::PATHS);
@@ -85,7 +85,7 @@ pub(super) fn prepare<S: Subject>(
         let outcome = check_memory(subject, memory, &pattern, plan.effort.timeout, saved);
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
-    subject.prepare(plan, &mut known, progress)?;
+    subject.prepare(&unit.device, plan, &mut known, progress)?;
     if runs(subject, S::FILLS_SRAM, plan, &known) {
         check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
     }
@@ -140,7 +140,6 @@ fn measure_all<S: Subject>(
         window_holds: checked.e4 == Some(Outcome::Same),
         memory_holds: checked.memory == Some(Outcome::Same),
         effort: plan.effort,
-        model: plan.model.as_ref(),
         interrupt,
     };
     let (most, usual) = subject.depths();

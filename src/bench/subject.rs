@@ -6,7 +6,6 @@ use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
@@ -18,7 +17,7 @@ use super::pattern::Pattern;
 use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 
-/// What a bench needs of a unit: the part that depends on its firmware. A crate that measures can't name it.
+/// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
@@ -40,8 +39,8 @@ pub trait Subject {
     /// Maximum number of commands in flight, and the numbers that are measured unless the plan names others.
     fn depths(&mut self) -> (usize, Vec<usize>);
 
-    /// Finds out what the unit has, and whether it may be written.
-    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError>;
+    /// Finds out what the unit has, and whether it may be written. `device` names it.
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError>;
 
     /// Reason to skip one of [`Subject::PATHS`] on this unit.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
@@ -49,6 +48,7 @@ pub trait Subject {
     /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.
     fn prepare(
         &mut self,
+        _device: &str,
         _plan: &BenchPlan,
         _known: &mut Known,
         _progress: &mut dyn Progress<BenchEvent>,
@@ -142,6 +142,5 @@ pub struct Task<'a> {
     /// Whether the memory behind the bridge begins with the pattern.
     pub(super) memory_holds: bool,
     pub(super) effort: Effort,
-    pub(super) model: Option<&'a SharedUnit>,
     pub(super) interrupt: Interrupt<'a>,
 }

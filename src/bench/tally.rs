@@ -3,12 +3,10 @@
 use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::virtual_unit::SharedUnit;
 use hdrhistogram::Histogram;
 
 use super::error::{BenchError, Halt};
 use super::plan::Effort;
-use super::predict::Meter;
 use super::report::{Figures, Outcome, Spread};
 
 /// Counts of a row.
@@ -36,14 +34,12 @@ impl Tally {
     }
 }
 
-/// Runs a row: a warm-up, then repetitions. `model` is the unit if its chip's work is to be counted. `run` moves
-/// data until the given time.
+/// Runs a row: a warm-up, then repetitions. `run` moves data until the given time.
 ///
 /// # Errors
 /// Any error of `run`; Ctrl-C.
 pub(super) fn repeat<U: ?Sized>(
     unit: &mut U,
-    model: Option<&SharedUnit>,
     effort: Effort,
     interrupt: Interrupt<'_>,
     mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<(), Halt>,
@@ -56,12 +52,9 @@ pub(super) fn repeat<U: ?Sized>(
         // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
         latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
     };
-    let simulated = || model.and_then(|unit| unit.lock().simulated());
     let (mut throughput, mut rate) = (Vec::new(), Vec::new());
-    let (mut bytes, mut commands, mut meter) = (0, 0, Meter::default());
     for repetition in 0..=effort.repetitions.max(1) {
         (tally.bytes, tally.commands) = (0, 0);
-        let before = simulated();
         let begun = Instant::now();
         let length = if repetition == 0 { effort.warm_up } else { effort.repetition };
         if let Err(halt) = run(unit, &mut tally, begun + length) {
@@ -72,8 +65,6 @@ pub(super) fn repeat<U: ?Sized>(
         if repetition == 0 {
             tally.latencies.reset();
         } else {
-            (bytes, commands) = (bytes + tally.bytes, commands + tally.commands);
-            meter.add(before, simulated());
             throughput.push(tally.bytes as f64 / 1e6 / seconds);
             rate.push(tally.commands as f64 / seconds);
         }
@@ -92,6 +83,5 @@ pub(super) fn repeat<U: ?Sized>(
         commands: tally.latencies.len(),
         mismatches: tally.mismatches,
         compared: tally.compared,
-        predicted: meter.prediction(bytes, commands),
     })))
 }

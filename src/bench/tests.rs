@@ -12,6 +12,7 @@ use asm2464_host::bridge::{
 
 use super::baseline::Asked;
 use super::*;
+use crate::unit::Unfit;
 
 /// A unit that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
 /// WRITE(16) takes the next free slot.
@@ -248,7 +249,7 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
     let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::SCSI));
-    assert!(matches!(report, Err(BenchError::SsdBehind { .. })));
+    assert!(matches!(report, Err(BenchError::Unfit(Unfit::Ssd { .. }))));
     assert_eq!(unit0.written, 0);
     let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
     assert!(report.unwrap().rows[0].figures().is_some());
@@ -259,7 +260,7 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
     let (report, unit0) =
         bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
-    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
     assert_eq!((unit0.written, unit0.identified), (0, 0));
     let (report, unit0) =
         bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
@@ -271,17 +272,17 @@ fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written(
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
     let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
-    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
     assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
     // A capacity means that there is an SSD, even if it has no name.
     let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
-    assert!(matches!(report, Err(BenchError::SsdBehind { .. })), "{report:?}");
+    assert!(matches!(report, Err(BenchError::Unfit(Unfit::Ssd { .. }))), "{report:?}");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
     let (report, unit0) = bench(Unit0 { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
-    assert!(matches!(report, Err(BenchError::CannotTell { .. })), "{report:?}");
+    assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
     assert_eq!((unit0.written, unit0.xdata.len()), (0, 0));
 }
 

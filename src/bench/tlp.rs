@@ -27,9 +27,9 @@ pub(super) fn measure(
     beyond: &Beyond,
     task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
-    let Task { model, effort, interrupt, .. } = *task;
+    let Task { effort, interrupt, .. } = *task;
     let mut number = 0;
-    repeat(engine, model, effort, interrupt, |engine, tally, until| {
+    repeat(engine, effort, interrupt, |engine, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
             number += 1;

@@ -21,6 +21,7 @@ use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::subject::{Known, Subject, Task};
 use super::tlp;
+use crate::unit::{Purpose, Unfit, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
@@ -47,14 +48,15 @@ impl<T: Transport> Subject for Bridge<T> {
         (most, vec![most])
     }
 
-    fn survey(&mut self, plan: &BenchPlan) -> Result<Known, BenchError> {
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError> {
         let kind = self.transport_mut().kind();
         let writes = plan.writes(&Self::PATHS);
         let behind = behind(self)?;
+        if writes {
+            spare_ssd(&behind, device, Purpose::Bench)?;
+        }
         let (has_ssd, has_no_medium) = (matches!(behind, Behind::Ssd(_)), behind == Behind::NoMedium);
         let behind = match behind {
-            Behind::Ssd(what) if writes => return Err(BenchError::SsdBehind { what }),
-            Behind::CannotTell(why) if writes => return Err(BenchError::CannotTell { why }),
             Behind::Ssd(what) => what,
             Behind::NoMedium => "no SSD".to_owned(),
             Behind::CannotTell(why) => format!("can't tell: {why}"),
@@ -87,6 +89,7 @@ impl<T: Transport> Subject for Bridge<T> {
 
     fn prepare(
         &mut self,
+        device: &str,
         plan: &BenchPlan,
         known: &mut Known,
         progress: &mut dyn Progress<BenchEvent>,
@@ -100,7 +103,7 @@ impl<T: Transport> Subject for Bridge<T> {
         self.variables()?;
         if !self.has_no_medium()? {
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
-            return Err(BenchError::CannotTell { why });
+            return Err(Unfit::CannotTell { device: device.to_owned(), purpose: Purpose::Bench, why }.into());
         }
         progress.event(BenchEvent::Initialising);
         self.initialise()?;

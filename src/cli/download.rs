@@ -1,6 +1,5 @@
 //! The `asmpatch download` command: downloads an image and verifies it.
 
-use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,14 +7,11 @@ use std::time::Duration;
 use crate::failure::AnyFailure;
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, ImageVersion, Limits, Manifest, Manifests, Source,
-    UnpackError,
 };
-use asm2464::Coded;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
-use derive_more::Display;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
@@ -146,7 +142,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         interrupt: interrupt::install(),
     };
     let source = args.from.as_deref().map(Source::from);
-    let acquired = fetcher.acquire(manifest, source.as_ref()).map_err(|cause| Buildable::or(cause, manifest))?;
+    let acquired = fetcher.acquire(manifest, source.as_ref()).map_err(|error| with_build(error, manifest))?;
     if let Some(path) = &args.output {
         write(path, &acquired.bytes, args.force)?;
     }
@@ -162,47 +158,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// A failure to fetch an image that anybody can build.
-#[derive(Debug, Display)]
-#[display("{cause}")]
-struct Buildable {
-    cause: FetchError,
-    /// How to build the image, as its manifest says.
-    build: String,
-}
-
-impl Buildable {
-    /// Adds to a failure how the image is built, if nobody provided it and its manifest says how.
-    fn or(cause: FetchError, manifest: &Manifest) -> AnyFailure {
-        let is_missing = match &cause {
-            FetchError::Unpack(error) => !matches!(error, UnpackError::Interrupted(_)),
-            FetchError::Offline { .. } | FetchError::NoMirrors { .. } | FetchError::Mirrors { .. } => true,
-            _ => false,
-        };
-        match manifest.build.clone().filter(|_| is_missing) {
-            Some(build) => Self { cause, build }.into(),
-            None => cause.into(),
+/// Adds to a failure how the image is built, if another source may have it and its manifest says how to build it.
+fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
+    let may_be_elsewhere = !matches!(error, FetchError::Local(_));
+    let failure = AnyFailure::from(error);
+    match manifest.build.as_deref().filter(|_| may_be_elsewhere) {
+        Some(build) => {
+            let help = errors::help(failure.coded(), &CommandLine::default());
+            failure.helped(format!("{help}\n{build}"))
         }
-    }
-}
-
-impl Error for Buildable {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.cause.source()
-    }
-}
-
-impl Coded for Buildable {
-    fn label(&self) -> asm2464::Label {
-        self.cause.label()
-    }
-
-    fn passed_on(&self) -> Option<&dyn Coded> {
-        Some(&self.cause)
-    }
-
-    fn help(&self) -> Option<String> {
-        Some(format!("{}\n{}", errors::help(&self.cause, &CommandLine::default()), self.build))
+        None => failure,
     }
 }
 

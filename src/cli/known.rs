@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::devices::Devices;
-use crate::failure::AnyFailure;
-use crate::fetch::{Cache, CacheError, ImageVersion, Manifests};
+use crate::failure::{AnyFailure, Failure};
+use crate::fetch::{Cache, ImageVersion, Manifests};
 use crate::patch::{Library, Patch, Receipt};
 use crate::shell;
 use asm2464::digest::Sha256Digest;
@@ -176,7 +176,7 @@ impl KnownUnits {
 ///
 /// # Errors
 /// Fails if the system names no cache folder.
-pub fn cache() -> Result<Cache, CacheError> {
+pub fn cache() -> Result<Cache, Failure> {
     match env::var_os("ASMPATCH_CACHE_DIR") {
         Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
         _ => Cache::of_user(),

@@ -1,23 +1,22 @@
 //! Brings an image into the cache: takes it from there if it verifies, otherwise from the mirrors in order, or from the
 //! file or address that the user names.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use asm2464::Kind;
 use asm2464::interrupt::{Interrupt, Interrupted};
-use asm2464::{Coded, Kind, Label};
 use asm2464_dock::files::file;
 use derive_more::Display;
-use thiserror::Error;
 
 use super::address;
-use super::cache::{Cache, CacheError};
-use super::http::{FetchEvent, FetchProgress, Transfer};
-use super::http_error::HttpError;
-use super::limits::Limits;
+use super::cache::Cache;
+use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
 use super::manifest::{Manifest, Manifests, Mirror};
-use super::unpack::{self, UnpackError, Wanted};
+use super::unpack::{self, Wanted};
+use crate::failure::{AnyFailure, Failure};
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -50,109 +49,31 @@ pub struct Acquired {
     pub place: Option<String>,
 }
 
-/// Reasons there is no image.
-#[derive(Debug, Error)]
+/// A failure to fetch an image, by what may still help.
+#[derive(Debug, Display)]
 pub enum FetchError {
-    /// The network is needed, but not allowed.
-    #[error("image {id} is not in the cache, and downloads are switched off")]
-    Offline {
-        /// The image.
-        id: String,
-    },
-    /// An address was given, but the network is not allowed.
-    #[error("{url} needs the network, and downloads are switched off")]
-    OfflineUrl {
-        /// The address.
-        url: String,
-    },
-    /// The manifest lists no mirrors.
-    #[error("the manifest of image {id} names no mirrors")]
-    NoMirrors {
-        /// The image.
-        id: String,
-    },
-    /// Every mirror failed.
-    #[error("none of the {} mirrors of image {id} provided it", attempts.len())]
-    Mirrors {
-        /// The image.
-        id: String,
-        /// What happened at each, in order.
-        attempts: Vec<FetchError>,
-    },
-    /// A file can't be read.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is larger than any firmware.
-    #[error("{} has more than {limit} bytes", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-        /// The most that is read.
-        limit: u64,
-    },
-    /// The transfer failed.
-    #[error(transparent)]
-    Http(#[from] HttpError),
-    /// The fetched file is not the image.
-    #[error(transparent)]
-    Unpack(#[from] UnpackError),
-    /// The cache can't be used.
-    #[error(transparent)]
-    Cache(#[from] CacheError),
-    /// Ctrl-C.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    /// A server can't be reached, or falls silent. Another one, or the same one later, may have the image.
+    #[display("{_0}")]
+    Unreachable(AnyFailure),
+    /// What was found is not what was asked for. Another source may have it.
+    #[display("{_0}")]
+    NotTheImage(AnyFailure),
+    /// The cause is here: a file, the time for the download, or Ctrl-C. No other source helps.
+    #[display("{_0}")]
+    Local(AnyFailure),
 }
 
-impl Coded for FetchError {
-    fn label(&self) -> Label {
-        match self {
-            Self::Offline { .. } => Kind::BadInput.code("asmpatch::fetch::offline"),
-            Self::OfflineUrl { .. } => Kind::Usage.code("asmpatch::fetch::offline_url"),
-            Self::NoMirrors { .. } => Kind::BadInput.code("asmpatch::fetch::no_mirrors"),
-            Self::Mirrors { .. } => Kind::BadInput.code("asmpatch::fetch::mirrors"),
-            Self::Read { .. } => Kind::BadInput.code("asmpatch::fetch::read"),
-            Self::TooLarge { .. } => Kind::BadInput.code("asmpatch::fetch::too_large"),
-            Self::Http(cause) => cause.label(),
-            Self::Unpack(cause) => cause.label(),
-            Self::Cache(cause) => cause.label(),
-            Self::Interrupted(cause) => cause.label(),
-        }
-    }
-
-    fn passed_on(&self) -> Option<&dyn Coded> {
-        match self {
-            Self::Http(cause) => Some(cause),
-            Self::Unpack(cause) => Some(cause),
-            Self::Cache(cause) => Some(cause),
-            Self::Interrupted(cause) => Some(cause),
-            _ => None,
-        }
-    }
-
-    fn related(&self) -> Vec<&dyn Coded> {
-        match self {
-            Self::Mirrors { attempts, .. } => attempts.iter().map(|attempt| attempt as &dyn Coded).collect(),
-            _ => self.passed_on().map(Coded::related).unwrap_or_default(),
+impl From<FetchError> for AnyFailure {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Unreachable(failure) | FetchError::NotTheImage(failure) | FetchError::Local(failure) => failure,
         }
     }
 }
 
-impl FetchError {
-    /// Whether another mirror would fail in the same way: the disk is full, the time is up, or the user wants to stop.
-    fn is_final(&self) -> bool {
-        matches!(
-            self,
-            Self::Cache(_)
-                | Self::Interrupted(_)
-                | Self::Unpack(UnpackError::Interrupted(_))
-                | Self::Http(HttpError::Interrupted(_) | HttpError::Deadline { .. })
-        )
+impl From<Interrupted> for FetchError {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::Local(interrupted.into())
     }
 }
 
@@ -184,9 +105,13 @@ impl Fetcher<'_> {
                 let bytes = read_file(path, self.limits.bytes, self.interrupt)?;
                 self.keep(wanted, bytes, Source::File(path.clone()))
             }
-            Some(Source::Url(url)) if self.offline => Err(FetchError::OfflineUrl { url: address::shown(url) }),
+            Some(Source::Url(url)) if self.offline => {
+                let label = Kind::Usage.code("asmpatch::fetch::offline_url");
+                let message = format!("{} needs the network, and downloads are switched off", address::shown(url));
+                Err(FetchError::Local(Failure::new(label, message).into()))
+            }
             Some(Source::Url(url)) => {
-                let _lock = self.cache.lock(manifest, self.interrupt)?;
+                let _lock = self.lock(manifest)?;
                 self.fetch_url(wanted, url, Instant::now() + self.limits.deadline)
             }
             None => self.fetch_mirrors(manifest),
@@ -197,13 +122,18 @@ impl Fetcher<'_> {
         if let Some(acquired) = self.cached(manifest)? {
             return Ok(acquired);
         }
+        let id = &manifest.id;
         if self.offline {
-            return Err(FetchError::Offline { id: manifest.id.clone() });
+            let label = Kind::BadInput.code("asmpatch::fetch::offline");
+            let message = format!("image {id} is not in the cache, and downloads are switched off");
+            return Err(FetchError::Unreachable(Failure::new(label, message).into()));
         }
         if manifest.mirrors.is_empty() {
-            return Err(FetchError::NoMirrors { id: manifest.id.clone() });
+            let label = Kind::BadInput.code("asmpatch::fetch::no_mirrors");
+            let message = format!("the manifest of image {id} names no mirrors");
+            return Err(FetchError::Unreachable(Failure::new(label, message).into()));
         }
-        let _lock = self.cache.lock(manifest, self.interrupt)?;
+        let _lock = self.lock(manifest)?;
         // Another process may have fetched it while this one waited.
         if let Some(acquired) = self.cached(manifest)? {
             return Ok(acquired);
@@ -214,19 +144,26 @@ impl Fetcher<'_> {
         for Mirror { url, member } in &manifest.mirrors {
             let wanted = Wanted { manifest, member: member.as_deref(), known: self.known };
             match self.fetch_url(wanted, url, deadline) {
-                Err(error) if !error.is_final() => {
-                    self.progress.event(FetchEvent::Retry(&error.to_string()));
-                    attempts.push(error);
+                Err(FetchError::Unreachable(failure) | FetchError::NotTheImage(failure)) => {
+                    self.progress.event(FetchEvent::Retry(&failure.to_string()));
+                    attempts.push(failure);
                 }
                 result => return result,
             }
         }
-        Err(FetchError::Mirrors { id: manifest.id.clone(), attempts })
+        let label = Kind::BadInput.code("asmpatch::fetch::mirrors");
+        let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
+        Err(FetchError::Unreachable(Failure::new(label, message).after(attempts).into()))
     }
 
     fn cached(&self, manifest: &Manifest) -> Result<Option<Acquired>, FetchError> {
         let path = self.cache.path(manifest);
-        Ok(self.cache.load(manifest)?.map(|bytes| Acquired { bytes, path, source: None, place: None }))
+        let bytes = self.cache.load(manifest).map_err(FetchError::Local)?;
+        Ok(bytes.map(|bytes| Acquired { bytes, path, source: None, place: None }))
+    }
+
+    fn lock(&self, manifest: &Manifest) -> Result<File, FetchError> {
+        self.cache.lock(manifest, self.interrupt).map_err(FetchError::Local)
     }
 
     fn fetch_url(&mut self, wanted: Wanted<'_>, url: &str, deadline: Instant) -> Result<Acquired, FetchError> {
@@ -239,7 +176,7 @@ impl Fetcher<'_> {
     /// Takes the image out of a fetched file and stores it.
     fn keep(&self, wanted: Wanted<'_>, bytes: Vec<u8>, source: Source) -> Result<Acquired, FetchError> {
         let image = unpack::unpack(&source.to_string(), bytes, wanted, self.interrupt)?;
-        let path = self.cache.store(wanted.manifest, &image)?;
+        let path = self.cache.store(wanted.manifest, &image).map_err(FetchError::Local)?;
         Ok(Acquired { bytes: image.bytes, path, source: Some(source), place: image.place })
     }
 }
@@ -247,8 +184,14 @@ impl Fetcher<'_> {
 fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8>, FetchError> {
     let max = usize::try_from(limit).unwrap_or(usize::MAX - 1);
     file::read(path, max, interrupt).map_err(|source| match source.kind() {
-        io::ErrorKind::FileTooLarge => FetchError::TooLarge { path: path.to_owned(), limit },
+        io::ErrorKind::FileTooLarge => {
+            let label = Kind::BadInput.code("asmpatch::fetch::too_large");
+            FetchError::Local(Failure::new(label, format!("{} has more than {limit} bytes", path.display())).into())
+        }
         io::ErrorKind::Interrupted => Interrupted.into(),
-        _ => FetchError::Read { path: path.to_owned(), source },
+        _ => {
+            let label = Kind::BadInput.code("asmpatch::fetch::read");
+            FetchError::Local(Failure::new(label, format!("cannot read {}", path.display())).because(source).into())
+        }
     })
 }

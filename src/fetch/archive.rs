@@ -5,74 +5,18 @@
 
 use std::io::{self, Cursor, Read};
 
-use asm2464::interrupt::Interrupted;
-use thiserror::Error;
+use asm2464::Kind;
 use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
-use super::budget::Budget;
+use super::unpack::{Budget, MAX_EXPANDED};
+use crate::failure::{AnyFailure, Failure};
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.
 const MAX_MEMBERS: usize = 0x1_0000;
 /// Signature of a member's entry in the central directory (APPNOTE.TXT, 4.3.12).
 const CENTRAL_HEADER: &[u8; 4] = b"PK\x01\x02";
-
-/// Reasons an archive yields no image.
-#[derive(Debug, Error)]
-pub enum ArchiveError {
-    /// The archive is damaged, or not a zip at all.
-    #[error("the archive can't be read: {0}")]
-    Damaged(ZipError),
-    /// The archive has no such member.
-    #[error("the archive has no member \"{member}\"; it has {present}")]
-    Missing {
-        /// The name that the manifest gives.
-        member: String,
-        /// The names of its members.
-        present: String,
-    },
-    /// Two members have the same name.
-    #[error("the archive has two members of the same name")]
-    Twice,
-    /// The member needs a password.
-    #[error("the member \"{member}\" is encrypted")]
-    Encrypted {
-        /// The member's name.
-        member: String,
-    },
-    /// The member expands to more than it declares, or to more than is reasonable.
-    #[error("the member \"{member}\" expands to more than {limit} bytes")]
-    Expands {
-        /// The member's name.
-        member: String,
-        /// Where reading stopped, in bytes.
-        limit: u64,
-    },
-    /// The archive has too many members.
-    #[error("the archive has more than {MAX_MEMBERS} members")]
-    Members,
-    /// Ctrl-C.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-    /// A member's name points outside the archive.
-    #[error("the archive's member {member:?} has a name that leads out of the archive")]
-    UnsafeName {
-        /// The member's name.
-        member: String,
-    },
-}
-
-asm2464::coded!(ArchiveError {
-    Damaged => BadInput "asmpatch::archive::damaged",
-    Missing => BadInput "asmpatch::archive::missing",
-    Twice => BadInput "asmpatch::archive::twice",
-    Encrypted => BadInput "asmpatch::archive::encrypted",
-    Expands => BadInput "asmpatch::archive::expands",
-    Members => BadInput "asmpatch::archive::members",
-    Interrupted(cause) => cause,
-    UnsafeName => BadInput "asmpatch::archive::unsafe_name",
-});
 
 /// An archive whose names have been checked.
 #[derive(Debug)]
@@ -86,21 +30,25 @@ impl<'a> Archive<'a> {
     /// Opens a zip and checks its names.
     ///
     /// # Errors
-    /// [`ArchiveError::Damaged`], [`ArchiveError::Members`], [`ArchiveError::Twice`], [`ArchiveError::UnsafeName`].
-    pub fn open(bytes: &'a [u8]) -> Result<Self, ArchiveError> {
+    /// Fails if it is damaged, or if its members are too many, have the same name, or have one that leads out of it.
+    pub fn open(bytes: &'a [u8]) -> Result<Self, Failure> {
         if bytes.windows(CENTRAL_HEADER.len()).filter(|window| window == CENTRAL_HEADER).nth(MAX_MEMBERS).is_some() {
-            return Err(ArchiveError::Members);
+            let label = Kind::BadInput.code("asmpatch::archive::members");
+            return Err(Failure::new(label, format!("the archive has more than {MAX_MEMBERS} members")));
         }
-        let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(ArchiveError::Damaged)?;
+        let mut zip = ZipArchive::new(Cursor::new(bytes)).map_err(damaged)?;
         if zip.has_duplicate_names() {
-            return Err(ArchiveError::Twice);
+            let label = Kind::BadInput.code("asmpatch::archive::twice");
+            return Err(Failure::new(label, "the archive has two members of the same name"));
         }
         let mut members = Vec::new();
         for index in 0..zip.len() {
-            let member = zip.by_index_raw(index).map_err(ArchiveError::Damaged)?;
-            let name = member.name().map_err(ArchiveError::Damaged)?.into_owned();
+            let member = zip.by_index_raw(index).map_err(damaged)?;
+            let name = member.name().map_err(damaged)?.into_owned();
             if !stays_inside(&name) || member.enclosed_name().is_none() {
-                return Err(ArchiveError::UnsafeName { member: name });
+                let label = Kind::BadInput.code("asmpatch::archive::unsafe_name");
+                let message = format!("the archive's member {name:?} has a name that leads out of the archive");
+                return Err(Failure::new(label, message));
             }
             if member.is_file() {
                 members.push((index, name, member.encrypted()));
@@ -130,39 +78,49 @@ impl<'a> Archive<'a> {
     /// Expands one member and charges it to `budget`.
     ///
     /// # Errors
-    /// [`ArchiveError`]: the member is missing, encrypted, damaged, or larger than it declares or than the rest of the
-    /// budget; also on Ctrl-C.
-    pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, ArchiveError> {
+    /// Fails if the member is missing, encrypted, damaged, or larger than it declares or than the rest of the budget; also
+    /// on Ctrl-C.
+    pub fn read(&mut self, name: &str, budget: &mut Budget<'_>) -> Result<Vec<u8>, AnyFailure> {
         budget.interrupt.check()?;
         let Some((index, _, encrypted)) = self.members.iter().find(|(_, member, _)| member == name) else {
-            return Err(ArchiveError::Missing { member: name.to_owned(), present: self.listed() });
+            let label = Kind::BadInput.code("asmpatch::archive::missing");
+            let message = format!("the archive has no member \"{name}\"; it has {}", self.listed());
+            return Err(Failure::new(label, message).into());
         };
         if *encrypted {
-            return Err(ArchiveError::Encrypted { member: name.to_owned() });
+            let label = Kind::BadInput.code("asmpatch::archive::encrypted");
+            return Err(Failure::new(label, format!("the member \"{name}\" is encrypted")).into());
         }
-        let declared = self.zip.by_index_raw(*index).map_err(ArchiveError::Damaged)?.size();
-        let expands = |limit| ArchiveError::Expands { member: name.to_owned(), limit };
+        let declared = self.zip.by_index_raw(*index).map_err(damaged)?.size();
+        let expands = |limit: u64| {
+            let label = Kind::BadInput.code("asmpatch::archive::expands");
+            Failure::new(label, format!("the member \"{name}\" expands to more than {limit} bytes"))
+        };
         if declared > budget.expand {
-            return Err(expands(budget.expand));
+            budget.is_spent = budget.expand < MAX_EXPANDED;
+            return Err(expands(budget.expand).into());
         }
         // The crate reports a member that grows past its size like any other damage. The CRC is checked here, so after
         // the last byte the only remaining error is that growth.
         let options = ZipReadOptions::new().ignore_crc32(true);
         // Charge it even if it turns out damaged: the work was done.
         budget.expand -= declared;
-        let mut member = self.zip.by_index_with_options(*index, options).map_err(ArchiveError::Damaged)?;
+        let mut member = self.zip.by_index_with_options(*index, options).map_err(damaged)?;
         let mut bytes = Vec::new();
-        let damaged = |error| ArchiveError::Damaged(ZipError::Io(error));
-        member.by_ref().take(declared).read_to_end(&mut bytes).map_err(damaged)?;
+        member.by_ref().take(declared).read_to_end(&mut bytes).map_err(ZipError::Io).map_err(damaged)?;
         if !matches!(member.read(&mut [0]), Ok(0)) {
-            return Err(expands(declared));
+            return Err(expands(declared).into());
         }
         if crc32fast::hash(&bytes) != member.crc32() {
             let wrong = format!("the CRC-32 of {name:?} is wrong");
-            return Err(damaged(io::Error::new(io::ErrorKind::InvalidData, wrong)));
+            return Err(damaged(ZipError::Io(io::Error::new(io::ErrorKind::InvalidData, wrong))).into());
         }
         Ok(bytes)
     }
+}
+
+fn damaged(error: ZipError) -> Failure {
+    Failure::new(Kind::BadInput.code("asmpatch::archive::damaged"), format!("the archive can't be read: {error}"))
 }
 
 /// Whether a name stays inside the archive. On Unix the zip crate treats a backslash as part of a name; on Windows it
@@ -176,14 +134,18 @@ fn stays_inside(name: &str) -> bool {
 pub(crate) mod tests {
     use std::io::Write;
 
+    use asm2464::Coded as _;
     use asm2464::interrupt::Interrupt;
     use zip::write::{SimpleFileOptions, ZipWriter};
 
-    use super::super::budget::MAX_EXPANDED;
     use super::*;
 
     fn budget() -> Budget<'static> {
         Budget::new(Interrupt::never())
+    }
+
+    fn refusal(zip: &[u8]) -> &'static str {
+        Archive::open(zip).unwrap_err().code()
     }
 
     /// Builds a zip of these files.
@@ -224,7 +186,7 @@ pub(crate) mod tests {
     fn a_name_that_is_there_twice_is_refused() {
         let mut zip = zip_of(&[("one.bin", b"1"), ("two.bin", b"2")]);
         replace_all(&mut zip, b"two.bin", b"one.bin");
-        assert!(matches!(Archive::open(&zip), Err(ArchiveError::Twice)));
+        assert_eq!(refusal(&zip), "asmpatch::archive::twice");
     }
 
     #[test]
@@ -232,7 +194,7 @@ pub(crate) mod tests {
         for name in ["../evil.bin", "a/../../b.bin", "..\\evil.bin", "/etc/evil", "C:\\evil"] {
             let mut zip = zip_of(&[("good.bin", b"1"), (&"x".repeat(name.len()), b"2")]);
             replace_all(&mut zip, "x".repeat(name.len()).as_bytes(), name.as_bytes());
-            assert!(matches!(Archive::open(&zip), Err(ArchiveError::UnsafeName { .. })), "{name}");
+            assert_eq!(refusal(&zip), "asmpatch::archive::unsafe_name", "{name}");
         }
     }
 
@@ -244,7 +206,7 @@ pub(crate) mod tests {
         zip[6] |= 1;
         zip[central + 8] |= 1;
         let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
-        assert!(matches!(error, ArchiveError::Encrypted { .. }), "{error}");
+        assert_eq!(error.code(), "asmpatch::archive::encrypted", "{error}");
     }
 
     #[test]
@@ -252,7 +214,7 @@ pub(crate) mod tests {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &1000u32.to_le_bytes());
         let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
-        assert!(matches!(error, ArchiveError::Expands { limit: 1000, .. }), "{error}");
+        assert_eq!(error.to_string(), "the member \"a.bin\" expands to more than 1000 bytes");
     }
 
     #[test]
@@ -260,7 +222,7 @@ pub(crate) mod tests {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &(1u32 << 30).to_le_bytes());
         let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
-        assert!(matches!(error, ArchiveError::Expands { limit: MAX_EXPANDED, .. }), "{error}");
+        assert_eq!(error.to_string(), format!("the member \"a.bin\" expands to more than {MAX_EXPANDED} bytes"));
     }
 
     #[test]
@@ -270,13 +232,13 @@ pub(crate) mod tests {
         let mut archive = Archive::open(&zip).unwrap();
         let mut budget = budget();
         assert!(archive.read("a.bin", &mut budget).is_ok());
-        assert!(matches!(archive.read("b.bin", &mut budget), Err(ArchiveError::Expands { .. })));
+        assert_eq!(archive.read("b.bin", &mut budget).unwrap_err().code(), "asmpatch::archive::expands");
     }
 
     #[test]
     fn an_archive_of_a_million_members_is_refused_before_they_are_listed() {
         let bytes = [b"PK\x03\x04".as_slice(), &CENTRAL_HEADER.repeat(MAX_MEMBERS + 1)].concat();
-        assert!(matches!(Archive::open(&bytes), Err(ArchiveError::Members)));
+        assert_eq!(refusal(&bytes), "asmpatch::archive::members");
     }
 
     #[test]
@@ -285,7 +247,7 @@ pub(crate) mod tests {
         let stop = std::sync::atomic::AtomicBool::new(true);
         let mut budget = Budget::new(Interrupt::watching(&stop));
         let read = Archive::open(&zip).unwrap().read("a.bin", &mut budget);
-        assert!(matches!(read, Err(ArchiveError::Interrupted(_))));
+        assert_eq!(read.unwrap_err().kind(), Kind::Interrupted);
     }
 
     #[test]
@@ -293,13 +255,14 @@ pub(crate) mod tests {
         let mut zip = zip_of(&[("a.bin", b"incompressible")]);
         let at = zip.windows(5).position(|bytes| bytes == b"a.bin").unwrap() + 8;
         zip[at] ^= 1;
-        assert!(matches!(Archive::open(&zip).unwrap().read("a.bin", &mut budget()), Err(ArchiveError::Damaged(_))));
+        let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();
+        assert_eq!(error.code(), "asmpatch::archive::damaged", "{error}");
     }
 
     #[test]
     fn a_truncated_archive_is_damaged() {
         let zip = zip_of(&[("a.bin", &[1; 100])]);
-        assert!(matches!(Archive::open(&zip[..zip.len() - 10]), Err(ArchiveError::Damaged(_))));
+        assert_eq!(refusal(&zip[..zip.len() - 10]), "asmpatch::archive::damaged");
     }
 
     proptest::proptest! {

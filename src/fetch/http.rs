@@ -1,20 +1,60 @@
 //! HTTP: downloads one file from one address, and starts over after a cut.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::error::Error as StdError;
+use std::io;
+use std::iter;
+use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::Kind;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
+use reqwest::{Response, Url, header};
+use tokio::runtime;
+use tokio::time::timeout;
 
+use super::acquire::FetchError;
 use super::address;
-use super::http_error::HttpError;
-use super::limits::Limits;
-use super::request::{self, Event};
+use super::client::{client, unsent};
 use super::unpack::is_html;
+use crate::failure::Failure;
 
 /// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
+
+/// How long a transfer may take, and how much it may transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest wait for a connection.
+    pub connect: Duration,
+    /// The longest wait for a server's answer, with all redirects, and the longest silence within the answer.
+    pub silence: Duration,
+    /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
+    pub deadline: Duration,
+    /// The most redirects to follow.
+    pub redirects: u32,
+    /// The most bytes to accept.
+    pub bytes: u64,
+    /// How often an interrupted transfer is retried before it fails.
+    pub retries: u32,
+    /// The pause before each retry, multiplied by the retry's number.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            silence: Duration::from_secs(30),
+            deadline: Duration::from_secs(15 * 60),
+            redirects: 10,
+            bytes: 64 << 20,
+            retries: 3,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
 
 /// An event of fetching an image.
 #[derive(Debug, Clone, Copy)]
@@ -47,29 +87,44 @@ pub(super) struct Transfer<'a> {
     pub(super) interrupt: Interrupt<'a>,
 }
 
+/// Why an attempt failed.
+enum Attempt {
+    /// The connection was cut, or the server fell silent: the same request may succeed the next time.
+    Lost(Failure),
+    /// It would fail again.
+    Failed(FetchError),
+}
+
 impl Transfer<'_> {
     /// Downloads the file and returns its bytes. Starts over after a cut connection or a silent server.
     ///
     /// # Errors
-    /// [`HttpError`].
-    pub(super) fn download(mut self) -> Result<Vec<u8>, HttpError> {
+    /// [`FetchError`].
+    pub(super) fn download(mut self) -> Result<Vec<u8>, FetchError> {
+        // The runtime drives the transfer in this thread, in steps that leave time for Ctrl-C and the deadline.
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| FetchError::Unreachable(unsent(self.url, &error.to_string()).into()))?;
         let mut tries = 0;
-        loop {
-            let result = self.attempt();
+        let result = loop {
+            let result = runtime.block_on(self.attempt());
             self.progress.event(FetchEvent::End);
             match result {
-                Err(error) if error.is_transient() && tries < self.limits.retries => {
+                Err(Attempt::Lost(failure)) if tries < self.limits.retries => {
                     tries += 1;
-                    self.progress.event(FetchEvent::Retry(&error.to_string()));
+                    self.progress.event(FetchEvent::Retry(&failure.to_string()));
                     let left = self.deadline.saturating_duration_since(Instant::now());
                     self.pause(left.min(self.limits.pause * tries))?;
                 }
-                result => return result,
+                Err(Attempt::Lost(failure)) => break Err(FetchError::Unreachable(failure.into())),
+                Err(Attempt::Failed(error)) => break Err(error),
+                Ok(bytes) => break Ok(bytes),
             }
-        }
+        };
+        runtime.shutdown_background();
+        result
     }
 
-    fn pause(&self, length: Duration) -> Result<(), HttpError> {
+    fn pause(&self, length: Duration) -> Result<(), FetchError> {
         let end = Instant::now() + length;
         while Instant::now() < end {
             self.interrupt.check()?;
@@ -78,64 +133,172 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    fn attempt(&mut self) -> Result<Vec<u8>, HttpError> {
-        let url =
-            address::parse(self.url).map_err(|reason| HttpError::Request { url: address::shown(self.url), reason })?;
-        let events = request::send(url, self.limits);
-        let mut bytes = Vec::new();
-        let Event::Head { url, status, length: total } = self.next(&events, &bytes, None)? else {
-            return Err(self.cut_off(&bytes, None));
-        };
+    async fn attempt(&mut self) -> Result<Vec<u8>, Attempt> {
+        let url = address::parse(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
+        let (url, mut response) = self.awaited(self.answer(url), 0).await??;
+        let (url, status) = (address::shown(url.as_str()), response.status().as_u16());
         if status != 200 {
-            return Err(HttpError::Status { url, status });
+            let label = Kind::BadInput.code("asmpatch::http::status");
+            return Err(not_found(Failure::new(label, format!("the server answers {status} for {url}"))));
         }
-        let limit = self.limits.bytes;
-        if total.is_some_and(|total| total > limit) {
-            return Err(HttpError::TooLarge { url, limit });
-        }
+        let (total, limit) = (response.content_length(), self.limits.bytes);
+        let mut bytes = Vec::new();
         self.progress.event(FetchEvent::Begin { url: &url, total });
         loop {
-            match self.next(&events, &bytes, total)? {
-                Event::Data(more) => {
-                    if bytes.is_empty() && is_html(&more) {
-                        return Err(HttpError::Html { url });
-                    }
-                    bytes.extend_from_slice(&more);
-                    if bytes.len() as u64 > limit {
-                        return Err(HttpError::TooLarge { url, limit });
-                    }
-                    self.progress.event(FetchEvent::Advance(more.len() as u64));
-                }
-                Event::End => return Ok(bytes),
-                Event::Head { .. } | Event::Failed(_) => return Err(self.cut_off(&bytes, total)),
+            let received = bytes.len() as u64;
+            if received.max(total.unwrap_or_default()) > limit {
+                let label = Kind::BadInput.code("asmpatch::http::too_large");
+                return Err(not_found(Failure::new(label, format!("{url} has more than {limit} bytes"))));
             }
+            let more = self.awaited(response.chunk(), received).await?;
+            let Some(more) = more.map_err(|error| self.failed(&error, received, total))? else { return Ok(bytes) };
+            if bytes.is_empty() && is_html(&more) {
+                let label = Kind::BadInput.code("asmpatch::http::html");
+                return Err(not_found(Failure::new(label, format!("{url} gives a web page, not a file"))));
+            }
+            bytes.extend_from_slice(&more);
+            self.progress.event(FetchEvent::Advance(more.len() as u64));
         }
     }
 
-    /// Waits for the next event, no longer than a server may be silent.
-    fn next(&self, events: &Receiver<Event>, bytes: &[u8], expected: Option<u64>) -> Result<Event, HttpError> {
+    /// Follows redirects to an answer, and returns it with its address.
+    async fn answer(&self, mut url: Url) -> Result<(Url, Response), Attempt> {
+        let limit = self.limits.redirects;
+        for _ in 0..=limit {
+            let client = client(&url, self.limits).map_err(unreachable)?;
+            let response = client.get(url.clone()).send().await.map_err(|error| self.failed(&error, 0, None))?;
+            match self.next_hop(&url, &response)? {
+                Some(next) => url = next,
+                None => return Ok((url, response)),
+            }
+        }
+        let label = Kind::BadInput.code("asmpatch::http::redirects");
+        let url = address::shown(self.url);
+        Err(not_found(Failure::new(label, format!("{url} leads through more than {limit} redirects"))))
+    }
+
+    /// Returns the address that an answer redirects to. A relative one keeps the user and the password; reqwest's own
+    /// address of the answer has none.
+    fn next_hop(&self, url: &Url, response: &Response) -> Result<Option<Url>, Attempt> {
+        let location = response.headers().get(header::LOCATION);
+        let Some(location) = location.filter(|_| matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308))
+        else {
+            return Ok(None);
+        };
+        let location = String::from_utf8_lossy(location.as_bytes());
+        let next = url.join(&location).map_err(|error| error.to_string());
+        let next = next.and_then(|next| address::parse(next.as_str()));
+        let malformed = |reason| self.malformed(&format!("it redirects to {:?}: {reason}", address::shown(&location)));
+        next.map(Some).map_err(malformed)
+    }
+
+    /// Waits for a step of a transfer, no longer than a server may be silent.
+    async fn awaited<T>(&self, step: impl Future<Output = T>, received: u64) -> Result<T, Attempt> {
+        let mut step = pin!(step);
         let silent_until = Instant::now() + self.limits.silence;
         loop {
-            self.interrupt.check()?;
-            let (url, received) = (address::shown(self.url), bytes.len() as u64);
-            let now = Instant::now();
+            self.interrupt.check().map_err(|interrupted| Attempt::Failed(interrupted.into()))?;
+            let (now, deadline) = (Instant::now(), self.limits.deadline);
             if now >= self.deadline {
-                return Err(HttpError::Deadline { url, deadline: self.limits.deadline, received });
+                let label = Kind::BadInput.code("asmpatch::http::deadline");
+                let url = address::shown(self.url);
+                let message = format!("the download of {url} is incomplete after {deadline:?}: {received} bytes");
+                return Err(Attempt::Failed(FetchError::Local(Failure::new(label, message).into())));
             }
-            // Redirects and headers are no events: a server that sends them for ever counts as silent.
+            // Redirects and headers are one step: a server that sends them for ever counts as silent.
             if now >= silent_until {
-                return Err(HttpError::Timeout { url, waited: self.limits.silence, received });
+                return Err(self.silent(self.limits.silence, received));
             }
-            match events.recv_timeout(POLL) {
-                Ok(Event::Failed(failure)) => return Err(failure.into_error(url, self.limits, received, expected)),
-                Ok(event) => return Ok(event),
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => return Err(self.cut_off(bytes, expected)),
+            if let Ok(output) = timeout(POLL, &mut step).await {
+                return Ok(output);
             }
         }
     }
 
-    fn cut_off(&self, bytes: &[u8], expected: Option<u64>) -> HttpError {
-        HttpError::CutOff { url: address::shown(self.url), received: bytes.len() as u64, expected }
+    /// Names reqwest's error of a transfer after so many bytes.
+    fn failed(&self, error: &reqwest::Error, received: u64, expected: Option<u64>) -> Attempt {
+        let (url, reason) = (address::shown(self.url), root(error));
+        if error.is_timeout() {
+            return self.silent(self.limits.connect, received);
+        }
+        let is_tls = find(error, |_: &rustls::Error| true).is_some();
+        // A server may hang up during the handshake. TCP doesn't fail in this way before.
+        if is_tls || (error.is_connect() && find(error, is_cut).is_some()) {
+            let label = Kind::BadInput.code("asmpatch::http::tls");
+            return unreachable(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
+        }
+        if error.is_connect() {
+            let label = Kind::BadInput.code("asmpatch::http::connect");
+            return unreachable(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
+        }
+        let is_malformed = match causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
+            // What hyper makes of a faulty chunk.
+            Some(error) => matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData),
+            None => find(error, is_about_the_answer).is_some(),
+        };
+        if is_malformed {
+            return self.malformed(&reason);
+        }
+        let expected = expected.map_or_else(String::new, |all| format!(" of {all}"));
+        let label = Kind::BadInput.code("asmpatch::http::cut_off");
+        let message = format!("the connection for {url} was cut after {received} bytes{expected}");
+        Attempt::Lost(Failure::new(label, message))
     }
+
+    fn silent(&self, waited: Duration, received: u64) -> Attempt {
+        let url = address::shown(self.url);
+        let label = Kind::BadInput.code("asmpatch::http::timeout");
+        let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
+        Attempt::Lost(Failure::new(label, message))
+    }
+
+    fn malformed(&self, reason: &str) -> Attempt {
+        let label = Kind::BadInput.code("asmpatch::http::malformed");
+        let url = address::shown(self.url);
+        not_found(Failure::new(label, format!("the server of {url} sends an invalid answer: {reason}")))
+    }
+}
+
+fn unreachable(failure: Failure) -> Attempt {
+    Attempt::Failed(FetchError::Unreachable(failure.into()))
+}
+
+fn not_found(failure: Failure) -> Attempt {
+    Attempt::Failed(FetchError::NotTheImage(failure.into()))
+}
+
+type Causes<'a> = &'a (dyn StdError + 'static);
+
+/// Finds an error of one type among an error and its causes.
+fn find<E: StdError + 'static>(error: Causes<'_>, matches: impl Fn(&E) -> bool) -> Option<&E> {
+    causes(error).filter_map(|cause| cause.downcast_ref()).find(|cause| matches(cause))
+}
+
+/// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
+fn causes(error: Causes<'_>) -> impl Iterator<Item = Causes<'_>> {
+    iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as Causes<'_>),
+        None => cause.source(),
+    })
+}
+
+/// Returns the innermost cause's message. The outer ones repeat the address, with its password.
+pub(super) fn root(error: Causes<'_>) -> String {
+    causes(error).last().unwrap_or(error).to_string()
+}
+
+/// Whether hyper rejects what the server sent, and not how the connection ended.
+fn is_about_the_answer(error: &hyper::Error) -> bool {
+    !(error.is_incomplete_message() || error.is_closed() || error.is_canceled())
+}
+
+/// Whether the server closed the connection.
+fn is_cut(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::BrokenPipe
+    )
 }

@@ -1,18 +1,19 @@
 //! Firmware manifests: the known images, their sources, and the digests that identify them.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
+use asm2464::Kind;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::firmware::{FirmwareVersion, MAX_FILE_LEN, ParseVersionError, open_build};
 use asm2464_dock::files::file;
-use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use super::address;
+use crate::failure::{AnyFailure, Failure};
 use crate::suggest::{nearest, question};
 
 /// The image that `download` fetches by default: the one that tinygrad's tools use.
@@ -81,62 +82,6 @@ pub struct Mirror {
     pub member: Option<String>,
 }
 
-/// Reasons manifests can't be used.
-#[derive(Debug, Error)]
-pub enum ManifestError {
-    /// A folder or file can't be read.
-    #[error("cannot read manifests from {}", path.display())]
-    Read {
-        /// What could not be read.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The TOML is no manifest.
-    #[error(transparent)]
-    Toml(#[from] Box<TomlError>),
-    /// Two manifests have the same id or digest.
-    #[error("{second} repeats the {key} of {first}: {value}")]
-    Duplicate {
-        /// Which key: `id` or `sha256`.
-        key: &'static str,
-        /// Its value.
-        value: String,
-        /// The manifest that has it first.
-        first: String,
-        /// The one that repeats it.
-        second: String,
-    },
-    /// No image can have this value.
-    #[error("{origin}: {key} is {found}, expected {expected}")]
-    Value {
-        /// The manifest.
-        origin: String,
-        /// Which key.
-        key: &'static str,
-        /// The value found.
-        found: String,
-        /// The allowed values.
-        expected: String,
-    },
-    /// No manifest has this id.
-    #[error("no manifest for image \"{id}\"{}; known images: {known}", question(nearest(id, known.split(", "))))]
-    UnknownImage {
-        /// What was asked for.
-        id: String,
-        /// The known ids, separated by commas.
-        known: String,
-    },
-}
-
-asm2464::coded!(ManifestError {
-    Read => BadInput "asmpatch::manifest::read",
-    Toml(cause) => cause,
-    Duplicate => BadInput "asmpatch::manifest::duplicate",
-    Value => BadInput "asmpatch::manifest::value",
-    UnknownImage => Usage "asmpatch::manifest::unknown_image",
-});
-
 /// The known images: the embedded ones, and those in folders that the user names.
 #[derive(Debug, Clone)]
 pub struct Manifests {
@@ -147,14 +92,17 @@ impl Manifests {
     /// Loads the `embedded` manifests, each with its name for messages, and every `.toml` file in `dirs`, sorted by name.
     ///
     /// # Errors
-    /// [`ManifestError`]: unreadable folders, unknown keys, bad values, and repeated ids or digests.
-    pub fn load(embedded: &[(&str, &str)], dirs: &[PathBuf]) -> Result<Self, ManifestError> {
+    /// Fails on unreadable folders, unknown keys, bad values, and repeated ids or digests.
+    pub fn load(embedded: &[(&str, &str)], dirs: &[PathBuf]) -> Result<Self, AnyFailure> {
         let mut manifests = Self { by_id: BTreeMap::new() };
         for (origin, text) in embedded {
             manifests.add(origin, text)?;
         }
         for dir in dirs {
-            let unreadable = |path: &Path, source| ManifestError::Read { path: path.to_owned(), source };
+            let unreadable = |path: &Path, cause: io::Error| {
+                let label = Kind::BadInput.code("asmpatch::manifest::read");
+                Failure::new(label, format!("cannot read manifests from {}", path.display())).because(cause)
+            };
             for path in file::toml_files(dir).map_err(|error| unreadable(dir, error))? {
                 let text =
                     file::read_regular_text(&path, MAX_MANIFEST_LEN).map_err(|error| unreadable(&path, error))?;
@@ -166,7 +114,7 @@ impl Manifests {
 
     /// Loads the repository's manifests, and those in `dirs`.
     #[cfg(test)]
-    pub(crate) fn of_repository(dirs: &[PathBuf]) -> Result<Self, ManifestError> {
+    pub(crate) fn of_repository(dirs: &[PathBuf]) -> Result<Self, AnyFailure> {
         let files = crate::tests::repository("firmware-manifests");
         let files: Vec<(&str, &str)> = files.iter().map(|(origin, text)| (&origin[..], &text[..])).collect();
         Self::load(&files, dirs)
@@ -176,20 +124,18 @@ impl Manifests {
     ///
     /// # Errors
     /// As for [`Manifests::load`].
-    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), ManifestError> {
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         let manifest: Manifest = toml_file::parse(origin, text)?;
         manifest.check(origin)?;
-        let duplicate = |key, value, first: &str| ManifestError::Duplicate {
-            key,
-            value,
-            first: first.to_owned(),
-            second: origin.to_owned(),
+        let duplicate = |key, value: &str, first: &str| {
+            let label = Kind::BadInput.code("asmpatch::manifest::duplicate");
+            AnyFailure::from(Failure::new(label, format!("{origin} repeats the {key} of {first}: {value}")))
         };
         if let Some((first, _)) = self.by_id.get(&manifest.id) {
-            return Err(duplicate("id", manifest.id, first));
+            return Err(duplicate("id", &manifest.id, first));
         }
         if let Some((first, _)) = self.by_id.values().find(|(_, known)| known.sha256 == manifest.sha256) {
-            return Err(duplicate("sha256", manifest.sha256.to_string(), first));
+            return Err(duplicate("sha256", &manifest.sha256.to_string(), first));
         }
         self.by_id.insert(manifest.id.clone(), (origin.to_owned(), manifest));
         Ok(())
@@ -198,11 +144,13 @@ impl Manifests {
     /// Returns the image with this id.
     ///
     /// # Errors
-    /// [`ManifestError::UnknownImage`], which lists the known ids.
-    pub fn by_id(&self, id: &str) -> Result<&Manifest, ManifestError> {
-        self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| ManifestError::UnknownImage {
-            id: id.to_owned(),
-            known: self.by_id.keys().map(String::as_str).collect::<Vec<_>>().join(", "),
+    /// Fails if there is none, and lists the known ids.
+    pub fn by_id(&self, id: &str) -> Result<&Manifest, Failure> {
+        self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| {
+            let ids = || self.by_id.keys().map(String::as_str);
+            let (known, suggestion) = (ids().collect::<Vec<_>>().join(", "), question(nearest(id, ids())));
+            let label = Kind::Usage.code("asmpatch::manifest::unknown_image");
+            Failure::new(label, format!("no manifest for image \"{id}\"{suggestion}; known images: {known}"))
         })
     }
 
@@ -218,14 +166,10 @@ impl Manifests {
 }
 
 impl Manifest {
-    fn check(&self, origin: &str) -> Result<(), ManifestError> {
-        let wrong = |key, found: &dyn ToString, expected: &str| {
-            Err(ManifestError::Value {
-                origin: origin.to_owned(),
-                key,
-                found: found.to_string(),
-                expected: expected.to_owned(),
-            })
+    fn check(&self, origin: &str) -> Result<(), Failure> {
+        let wrong = |key, found: &dyn fmt::Display, expected: &str| {
+            let label = Kind::BadInput.code("asmpatch::manifest::value");
+            Err(Failure::new(label, format!("{origin}: {key} is {found}, expected {expected}")))
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
         if self.id.is_empty() || self.id.starts_with('.') || !self.id.chars().all(plain) {
@@ -260,7 +204,7 @@ mod tests {
         url = "https://example.org/a.zip"
     "#;
 
-    fn add(text: &str) -> Result<Manifests, ManifestError> {
+    fn add(text: &str) -> Result<Manifests, AnyFailure> {
         let mut manifests = Manifests::of_repository(&[])?;
         manifests.add("sample.toml", text).map(|()| manifests)
     }
@@ -325,11 +269,11 @@ mod tests {
     #[test]
     fn ids_and_digests_that_repeat_are_errors() {
         let same_id = SAMPLE.replace("\"sample\"", "\"240417\"");
-        assert!(matches!(add(&same_id), Err(ManifestError::Duplicate { key: "id", .. })));
+        assert_eq!(add(&same_id).unwrap_err().code(), "asmpatch::manifest::duplicate");
         let mut twice = add(SAMPLE).unwrap();
         let renamed = SAMPLE.replace("\"sample\"", "\"other\"");
         let error = twice.add("other.toml", &renamed).unwrap_err();
-        assert!(matches!(error, ManifestError::Duplicate { key: "sha256", .. }), "{error}");
+        assert!(error.to_string().starts_with("other.toml repeats the sha256 of sample.toml"), "{error}");
     }
 
     #[cfg(unix)]
@@ -338,10 +282,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/dev/zero", folder.path().join("a.toml")).unwrap();
         let error = Manifests::of_repository(&[folder.path().to_owned()]).unwrap_err();
-        assert!(matches!(error, ManifestError::Read { .. }), "{error}");
+        assert_eq!(error.code(), "asmpatch::manifest::read", "{error}");
         fs::remove_file(folder.path().join("a.toml")).unwrap();
         fs::File::create(folder.path().join("b.toml")).unwrap().set_len(1 << 40).unwrap();
-        assert!(matches!(Manifests::of_repository(&[folder.path().to_owned()]), Err(ManifestError::Read { .. })));
+        let error = Manifests::of_repository(&[folder.path().to_owned()]).unwrap_err();
+        assert_eq!(error.code(), "asmpatch::manifest::read", "{error}");
     }
 
     proptest::proptest! {

@@ -6,22 +6,14 @@
 mod acquire;
 mod address;
 mod archive;
-mod budget;
 mod cache;
+mod client;
 mod http;
-mod http_error;
-mod limits;
 mod manifest;
-mod request;
 mod unpack;
 mod updater;
 
 pub use acquire::{Acquired, FetchError, Fetcher, Source};
-pub use archive::ArchiveError;
-pub use cache::{Cache, CacheError};
-pub use http::{FetchEvent, FetchProgress};
-pub use http_error::HttpError;
-pub use limits::Limits;
-pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, ManifestError, Manifests, Mirror};
-pub use unpack::{Mismatch, UnpackError};
-pub use updater::UpdaterError;
+pub use cache::Cache;
+pub use http::{FetchEvent, FetchProgress, Limits};
+pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Mirror};

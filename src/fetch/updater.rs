@@ -3,11 +3,11 @@
 
 use std::ops::Range;
 
+use asm2464::Kind;
 use asm2464::firmware::{Image, MAX_FILE_LEN};
-use asm2464::interrupt::Interrupted;
-use thiserror::Error;
 
-use super::budget::{Budget, MAX_SEARCHED};
+use super::unpack::{Budget, MAX_SEARCHED};
+use crate::failure::{AnyFailure, Failure};
 
 /// How many parts an error names if no image was found.
 const MAX_NAMED: usize = 16;
@@ -37,37 +37,6 @@ pub(super) struct EmbeddedImage {
     pub image: Image,
 }
 
-/// Reasons no image can be found in a file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum UpdaterError {
-    /// The headers are damaged.
-    #[error("the file begins like a Windows program, but its headers do not parse: {0}")]
-    NotPe(&'static str),
-    /// The file holds no container.
-    #[error(
-        "no image in the updater: in {searched} bytes of {regions} no container with its length, magic, checksum and CRC"
-    )]
-    NoImage {
-        /// How many bytes were searched.
-        searched: usize,
-        /// The names of the parts that were searched.
-        regions: String,
-    },
-    /// The search would take more work than any updater needs.
-    #[error("searching the updater takes more than {MAX_SEARCHED} bytes of work")]
-    Endless,
-    /// Ctrl-C.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
-}
-
-asm2464::coded!(UpdaterError {
-    NotPe => BadInput "asmpatch::updater::not_pe",
-    NoImage => BadInput "asmpatch::updater::no_image",
-    Endless => BadInput "asmpatch::updater::endless",
-    Interrupted(cause) => cause,
-});
-
 /// Whether the bytes begin like a PE file.
 pub(super) fn is_pe(bytes: &[u8]) -> bool {
     bytes.starts_with(b"MZ")
@@ -76,29 +45,33 @@ pub(super) fn is_pe(bytes: &[u8]) -> bool {
 /// Finds every image in a PE file, sorted by offset, and charges the work to `budget`.
 ///
 /// # Errors
-/// [`UpdaterError`], also if there is no image.
-pub(super) fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, UpdaterError> {
-    let regions = regions(bytes)?;
+/// Fails if the headers are damaged, or the budget is spent; also on Ctrl-C.
+pub(super) fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<EmbeddedImage>, AnyFailure> {
     let mut found = Vec::new();
-    for (region, range) in &regions {
+    for (region, range) in regions(bytes)? {
         // regions() clips every range to the file.
         for (at, image) in containers(&bytes[range.clone()], budget)? {
             found.push(EmbeddedImage { offset: range.start + at, region: region.clone(), image });
         }
-    }
-    if found.is_empty() {
-        return Err(UpdaterError::NoImage {
-            searched: regions.iter().map(|(_, range)| range.len()).sum(),
-            regions: regions.iter().take(MAX_NAMED).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
-        });
     }
     found.sort_by_key(|image| image.offset);
     found.dedup_by_key(|image| image.offset);
     Ok(found)
 }
 
+/// The failure of a PE file in which [`find_images`] finds none.
+pub(super) fn no_image(bytes: &[u8]) -> Failure {
+    let regions = regions(bytes).unwrap_or_default();
+    let searched: usize = regions.iter().map(|(_, range)| range.len()).sum();
+    let names = regions.iter().take(MAX_NAMED).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ");
+    let message = format!(
+        "no image in the updater: in {searched} bytes of {names} no container with its length, magic, checksum and CRC"
+    );
+    Failure::new(Kind::BadInput.code("asmpatch::updater::no_image"), message)
+}
+
 /// Returns the parts of a PE file that can hold data: its sections (resources are one of them) and the overlay.
-fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
+fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, Failure> {
     let (table, sections) = sections(bytes)?;
     let mut regions = Vec::new();
     let mut overlay = table.end;
@@ -120,11 +93,11 @@ fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, UpdaterError> {
 
 /// Returns the headers of a PE file's sections, and the range of bytes that they occupy. A long name stays `/` and its
 /// offset in the string table, which only object files have.
-fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]), UpdaterError> {
-    let truncated = || UpdaterError::NotPe("they are truncated");
+fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]), Failure> {
+    let truncated = || damaged("they are truncated");
     let at = word(bytes, PE_POINTER).ok_or_else(truncated)? as usize;
     let rest = bytes.get(at..).ok_or_else(truncated)?;
-    let coff = rest.strip_prefix(PE_SIGNATURE).ok_or(UpdaterError::NotPe("the signature PE is missing"))?;
+    let coff = rest.strip_prefix(PE_SIGNATURE).ok_or_else(|| damaged("the signature PE is missing"))?;
     let count = half(coff, NUMBER_OF_SECTIONS).ok_or_else(truncated)?;
     let optional = half(coff, SIZE_OF_OPTIONAL_HEADER).ok_or_else(truncated)?;
     let start = COFF_HEADER_LEN + usize::from(optional);
@@ -132,6 +105,11 @@ fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]),
     let table = coff.get(start..start + len).ok_or_else(truncated)?;
     let start = at + PE_SIGNATURE.len() + start;
     Ok((start..start + len, table.as_chunks().0))
+}
+
+fn damaged(how: &str) -> Failure {
+    let message = format!("the file begins like a Windows program, but its headers do not parse: {how}");
+    Failure::new(Kind::BadInput.code("asmpatch::updater::not_pe"), message)
 }
 
 fn half(bytes: &[u8], at: usize) -> Option<u16> {
@@ -144,11 +122,15 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 
 /// Finds every container in a range of bytes, with its offset. Length and magic are checked first because they are
 /// cheap: in random data, about one place in 65,536 gets as far as the CRC.
-fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, UpdaterError> {
+fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, AnyFailure> {
     let mut spend = |bytes: usize| {
         budget.interrupt.check()?;
-        budget.search = budget.search.checked_sub(bytes as u64).ok_or(UpdaterError::Endless)?;
-        Ok::<_, UpdaterError>(())
+        budget.search = budget.search.checked_sub(bytes as u64).ok_or_else(|| {
+            budget.is_spent = true;
+            let message = format!("searching the updater takes more than {MAX_SEARCHED} bytes of work");
+            Failure::new(Kind::BadInput.code("asmpatch::updater::endless"), message)
+        })?;
+        Ok::<_, AnyFailure>(())
     };
     spend(bytes.len())?;
     let mut sums = Vec::with_capacity(bytes.len() + 1);
@@ -189,6 +171,10 @@ pub(crate) mod tests {
 
     fn budget() -> Budget<'static> {
         Budget::new(Interrupt::never())
+    }
+
+    fn refusal(file: &[u8]) -> &'static str {
+        find_images(file, &mut budget()).unwrap_err().code()
     }
 
     /// Builds a PE32 file with two sections, `.text` and `.rsrc`, and an overlay.
@@ -249,7 +235,7 @@ pub(crate) mod tests {
             let mut broken = good.clone();
             broken[at] ^= 0x10;
             let file = pe(&[0; 64], &broken, &[]);
-            assert!(matches!(find_images(&file, &mut budget()), Err(UpdaterError::NoImage { .. })), "byte {at:#x}");
+            assert!(find_images(&file, &mut budget()).unwrap().is_empty(), "byte {at:#x}");
         }
     }
 
@@ -267,12 +253,12 @@ pub(crate) mod tests {
     fn headers_that_end_early_or_claim_more_than_the_file_holds_have_a_clear_error() {
         let file = pe(&[0; 64], &[0; 64], &[]);
         for len in [2, 0x3D, 0x82, 0x90, 0x80 + 24 + 224 + 79] {
-            assert!(matches!(find_images(&file[..len], &mut budget()), Err(UpdaterError::NotPe(_))), "{len:#x}");
+            assert_eq!(refusal(&file[..len]), "asmpatch::updater::not_pe", "{len:#x}");
         }
         for (at, value) in [(0x3C, u32::MAX), (0x3C, 0x10), (0x84, 0xFFFF_0000)] {
             let mut damaged = file.clone();
             damaged[at..at + 4].copy_from_slice(&value.to_le_bytes());
-            assert!(matches!(find_images(&damaged, &mut budget()), Err(UpdaterError::NotPe(_))), "{at:#x}");
+            assert_eq!(refusal(&damaged), "asmpatch::updater::not_pe", "{at:#x}");
         }
     }
 
@@ -286,10 +272,10 @@ pub(crate) mod tests {
         let table = 0x80 + 24 + 224;
         file.resize(table, 0);
         file.extend(section.repeat(u16::MAX.into()));
-        assert_eq!(find_images(&file, &mut budget()), Err(UpdaterError::Endless));
+        assert_eq!(refusal(&file), "asmpatch::updater::endless");
         let stop = std::sync::atomic::AtomicBool::new(true);
         let stopped = find_images(&file, &mut Budget::new(Interrupt::watching(&stop)));
-        assert_eq!(stopped, Err(UpdaterError::Interrupted(Interrupted)));
+        assert_eq!(stopped.unwrap_err().kind(), Kind::Interrupted);
     }
 
     proptest::proptest! {

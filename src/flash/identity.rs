@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_with_an_identity_of_its_own_loses_it_to_anothers() {
+    fn a_unit_with_an_identity_of_its_own_loses_it_to_that_of_another() {
         let own = unit("MINE", Some(1));
         assert_eq!(own.taken_by(&own), None);
         assert!(matches!(own.taken_by(&unit("YOURS", Some(1))), Some(Cloned::OtherSerial { .. })));

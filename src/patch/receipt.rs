@@ -23,7 +23,7 @@ const MAX_FILES: usize = 64;
 /// Reasons a receipt can't be used.
 #[derive(Debug, Error)]
 pub enum ReceiptError {
-    /// The TOML is no receipt.
+    /// The file is not valid TOML, or not a receipt.
     #[error(transparent)]
     Toml(#[from] Box<TomlError>),
     /// Another version of asmpatch wrote the receipt, in another format.

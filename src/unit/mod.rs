@@ -3,16 +3,19 @@
 //! The code above this module treats them alike.
 
 mod error;
+mod live;
 mod selector;
 mod virtual_unit;
 
 use asm2464::TransportKind;
+use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_dock::record::ReplayPort;
-use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::OpenError;
+pub use live::{GuardError, Live, Purpose, Unfit, spare_ssd};
 pub use selector::Selector;
 
 use std::path::Path;
@@ -21,19 +24,8 @@ use std::sync::Arc;
 use tracing::info;
 
 use crate::devices::Devices;
+use crate::failure::AnyFailure;
 use crate::record;
-
-/// An opened unit. Dropping it gives the unit back to the system.
-#[derive(Debug)]
-pub struct Unit<B = Bridge<AnyTransport>> {
-    /// What the unit reported about itself when it was opened.
-    pub info: UnitInfo,
-    /// The bridge, for sending commands.
-    pub bridge: B,
-}
-
-/// A unit that runs open firmware, opened for its control requests.
-pub type OpenUnit = Unit<OpenBridge>;
 
 /// Lists every unit on this machine's buses: the devices whose ID is in `known`.
 ///
@@ -74,12 +66,19 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// The unit itself, if it is one in software.
-    pub fn model(&self) -> Option<SharedUnit> {
-        match &self.port {
-            ChosenPort::Virtual(port) => Some(port.unit().clone()),
-            ChosenPort::Replay(_) | ChosenPort::Usb(_) => None,
-        }
+    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it offers, or
+    /// for control requests.
+    ///
+    /// # Errors
+    /// [`Unfit::NoFirmware`] if it is in its boot loader; [`OpenError`].
+    pub fn open_for(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
+        Ok(match self.info.state {
+            BridgeState::Vendor => Live::Vendor(self.open(wanted)?),
+            BridgeState::OpenFirmware => Live::Open(self.open_control()?),
+            BridgeState::BootLoader => {
+                return Err(Unfit::NoFirmware { device: self.info.location.to_string(), purpose }.into());
+            }
+        })
     }
 
     /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
@@ -87,16 +86,16 @@ impl Chosen {
     ///
     /// # Errors
     /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
-    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Unit, OpenError> {
-        let info = self.info.clone();
+    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, OpenError> {
+        let info = &self.info;
         let transport = match &mut self.port {
-            ChosenPort::Virtual(port) => virtual_unit::open(port, &info, wanted),
+            ChosenPort::Virtual(port) => virtual_unit::open(port, info, wanted),
             ChosenPort::Replay(port) => Ok(port.transport()?),
             ChosenPort::Usb(found) => open_found(found, wanted),
         }?;
         let (kind, depth) = (transport.kind(), transport.max_depth());
         info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
-        Ok(Unit { info, bridge: Bridge::new(transport) })
+        Ok(Bridge::new(transport))
     }
 
     /// Finds the unit again after it has left the bus, by its USB ID and serial number: at its port, or at another one.
@@ -130,15 +129,14 @@ impl Chosen {
     ///
     /// # Errors
     /// [`OpenError`]. Sends nothing to a unit that runs anything else.
-    pub fn open_control(&mut self) -> Result<OpenUnit, OpenError> {
-        let info = self.info.clone();
+    pub fn open_control(&mut self) -> Result<OpenBridge, OpenError> {
         let bridge = match &mut self.port {
             ChosenPort::Virtual(port) => port.control()?,
             ChosenPort::Replay(port) => port.control()?,
             ChosenPort::Usb(found) => usb::control(found)?,
         };
-        info!("{}: opened for control requests ({})", info.location, info.state);
-        Ok(Unit { info, bridge })
+        info!("{}: opened for control requests ({})", self.info.location, self.info.state);
+        Ok(bridge)
     }
 }
 

@@ -64,7 +64,7 @@ fn any_cdb_returns_and_writes_nothing_outside_the_declared_set() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_handlers_instructions_are_those_that_docs_e4_length_16_tells() {
+fn the_handlers_instructions_at_each_length_are_known() {
     let mut pair = pair();
     pair.at_most_eight_instructions_a_byte();
     assert_eq!(

@@ -100,7 +100,7 @@ fn is_about(found: u64, expected: u64) -> bool {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_instructions_from_command_to_status_are_those_that_docs_e4_length_16_tells() {
+fn the_instructions_from_command_to_status_are_those_that_docs_performance_has() {
     let mut wrong = String::new();
     type Costs = &'static [(u16, u64, u64)];
     const SUPER_BULK: Costs = &[(255, 3100, 7700), (256, 3350, 8150), (1024, 9000, 20_750), (4096, 32_950, 74_900)];

@@ -72,10 +72,10 @@ class Contents(FolderTest):
         # At least the corpus, the transcripts, and the binary's embedded data.
         self.assertGreater(len(named), 300)
 
-    def test_every_crate_has_its_licences_texts(self) -> None:
+    def test_every_crate_has_its_readme_and_its_licences_texts(self) -> None:
         for crate in sorted((ROOT / "crates").iterdir()):
             listed = printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=crate).split("\n")
-            self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"}, set(listed), crate.name)
+            self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"}, set(listed), crate.name)
 
     def test_the_crate_that_drives_a_unit_brings_few_others(self) -> None:
         tree = ["tree", "--package=asm2464-host", "--edges=normal", "--target=x86_64-unknown-linux-gnu"]
@@ -107,6 +107,11 @@ class Contents(FolderTest):
             self.assertIn(archive, built)
             suffix = ".zip" if "windows" in archive else ".tar.gz"
             self.assertTrue(url.endswith(suffix) and entry["pkg-fmt"] == {".zip": "zip", ".tar.gz": "tgz"}[suffix], url)
+
+    def test_the_documents_install_the_wheel_of_this_version(self) -> None:
+        version = PACKAGE["version"]
+        wheel = f"{PACKAGE['repository']}/releases/download/v{version}/asmpatch-{version}-py3-none-linux_x86_64.whl"
+        self.assertIn(f"uv tool install {wheel}\n", (ROOT / "docs/packaging.md").read_text())
 
     def test_the_collections_version_is_the_packages(self) -> None:
         galaxy = yaml.safe_load((ROOT / "ansible/galaxy.yml").read_text())

@@ -1,8 +1,9 @@
-//! Checks that the README's picture shows what asmpatch prints.
+//! Checks the README's picture against what asmpatch prints, and the tests that the documents name against those that exist.
 //!
 //! `SESSION=overwrite cargo test --test program readme::` redraws the picture. Look at it before you commit it.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
@@ -70,4 +71,37 @@ fn the_picture_in_the_readme_shows_what_the_program_prints() {
         without_times(&kept) == without_times(&picture),
         "docs/session.svg is out of date: see tests/program/readme.rs"
     );
+}
+
+/// The pages whose claims name the tests that show them.
+const CLAIMS: [&str; 4] = ["e4-length-16.md", "firmware.md", "read16-sram.md", "usbgpu.md"];
+
+/// Adds the text of every source file in a folder.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            text.push_str(&fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn each_test_that_a_page_of_claims_names_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    ["crates", "src", "tests"].iter().for_each(|folder| sources(&root.join(folder), &mut text));
+    for page in CLAIMS {
+        let claims = fs::read_to_string(root.join("docs").join(page)).unwrap();
+        // A test's name is a sentence: no register and no function is.
+        let is_test = |word: &&str| {
+            word.matches('_').count() > 2 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        let named: Vec<&str> = claims.split('`').filter(is_test).collect();
+        assert!(!named.is_empty(), "{page}");
+        let lost: Vec<&str> = named.into_iter().filter(|name| !text.contains(&format!("fn {name}("))).collect();
+        assert!(lost.is_empty(), "{page} names tests that don't exist: {lost:?}");
+    }
 }

@@ -251,6 +251,40 @@ fn a_recording_of_another_board_differs_only_where_the_table_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The rig took interrupts after one more instruction, whatever IE held, with XDATA's first page, and one after the other.
+#[test]
+fn the_oracle_takes_interrupts_where_the_rig_took_them() {
+    let mut body = vec![0; 0x1_7ED6];
+    for (at, code) in [
+        (0x00, &[0x02, 0x00, 0x30, 0x02, 0x00, 0x50][..]),
+        (0x13, &[0x02, 0x00, 0x60]),
+        // 9000 is read and written, read on the other page, and read again.
+        (0x30, &[0x90, 0x90, 0x00, 0xE0, 0xF0, 0x75, 0x93, 0x01, 0xE0, 0x75, 0x93, 0x00, 0xE0]),
+        // INT0 reads C802, INT1 C806.
+        (0x50, &[0xC0, 0xE0, 0x90, 0xC8, 0x02, 0xE0, 0x90, 0x90, 0x00, 0xD0, 0xE0, 0x32]),
+        (0x60, &[0xC0, 0xE0, 0x90, 0xC8, 0x06, 0xE0, 0x90, 0x90, 0x00, 0xD0, 0xE0, 0x32]),
+    ] {
+        body[at..at + code.len()].copy_from_slice(code);
+    }
+    let text = "\
+        [4] PC=0x0034 Read 0x9000 = 0x00\n\
+        [6] [EMU] Triggering interrupt: INT0\n\
+        [6] PC=0x0035 Write 0x9000 = 0x00\n\
+        [14] PC=0x0056 Read 0xC802 = 0x01\n\
+        [22] [EMU] RETI - sending INT_ACK mask=0x01\n\
+        [24] [EMU] Triggering interrupt: INT1\n\
+        [32] PC=0x0066 Read 0xC806 = 0x01\n\
+        [34] [EMU] Triggering interrupt: INT0\n\
+        [46] PC=0x0056 Read 0xC802 = 0x01\n\
+        [54] [EMU] RETI - sending INT_ACK mask=0x04\n\
+        [56] PC=0x003D Read 0x9000 = 0x00\n";
+    let recording = Recording::parse("rig.txt", text).unwrap();
+    let interrupts: Vec<_> = recording.accesses().map(|access| access.interrupt).collect();
+    assert_eq!(interrupts, [0, 0, 1, 2, 3, 0]);
+    let followed = oracle::follow(&recording, &Image::from_body(body).unwrap());
+    assert_eq!((followed.equal, followed.left), (6, None));
+}
+
 #[test]
 fn lockstep_goes_on_after_the_firmware_has_reset_the_chip() {
     let writes = ["0xCC31 = 0x01", "0xCC10 = 0x00", "0xCC13 = 0x01", "0xCC11 = 0x01"];
@@ -432,7 +466,7 @@ fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it(
 #[test]
 fn a_row_excuses_only_what_its_reason_covers() {
     let wrong = |test: &str, lines: &[&str], differences: &[(usize, u8)]| {
-        let lines: String = lines.iter().map(|line| format!("[1] {line}\n")).collect();
+        let lines: String = lines.iter().zip(1..).map(|(line, cycle)| format!("[{cycle}] {line}\n")).collect();
         let recording = Recording::parse("a.txt", &lines).unwrap();
         let mut found = table::Found::new(&recording, &[]);
         for access in recording.accesses() {

@@ -1,16 +1,15 @@
-//! Oracle: the firmware runs on the CPU, each read of a register gets silicon's answer, and interrupts come where the
-//! recording has them. RAM and the two XDATA pages are the model's. The firmware must make silicon's accesses.
+//! Oracle: the firmware runs on the rig's CPU, each read of a register gets silicon's answer, and interrupts come at the
+//! cycle at which the rig told of them. RAM and the two XDATA pages are the model's. The firmware must make silicon's accesses.
 
 use std::collections::BTreeSet;
 
 use asm2464::firmware::Image;
-use asm2464_chip::mcu::{AccessKind, Bus, CodeSpace, Sfrs};
-use i8051::{Cpu, Interrupt};
+use asm2464_chip::mcu::AccessKind;
 
 use super::recording::{Access, Event, Recording, is_emulated};
-use super::rig::{Registers, RigXdata};
+use super::rig::{Registers, RigCpu};
 
-/// Instructions without an access of the recording, after which the firmware is lost.
+/// Instructions without an access of the recording, and without an interrupt to come, after which the firmware is lost.
 const PATIENCE: u32 = 2_000_000;
 
 /// How far the firmware followed.
@@ -24,7 +23,7 @@ pub struct Followed {
 struct State<'a> {
     /// The addresses that the rig logged.
     logged: BTreeSet<u16>,
-    accesses: Vec<(usize, &'a Access)>,
+    accesses: Vec<&'a Access>,
     next: usize,
     wrong: Option<Access>,
     /// The firmware has reset the chip.
@@ -39,7 +38,7 @@ impl State<'_> {
         }
         let made = Access { pc, kind, addr, value, line: 0, interrupt: 0 };
         match self.accesses.get(self.next) {
-            Some((_, silicon)) if silicon.what() == made.what() && (silicon.is_read() || silicon.value == value) => {
+            Some(silicon) if silicon.what() == made.what() && (silicon.is_read() || silicon.value == value) => {
                 self.next += 1;
                 Some(silicon.value)
             }
@@ -71,34 +70,58 @@ pub fn follow(recording: &Recording, image: &Image) -> Followed {
             _ => None,
         })
         .collect();
+    let mut told = told(recording, &accesses).into_iter().peekable();
     let logged = accesses.iter().map(|(_, access)| access.addr).collect();
-    let state = State { logged, accesses, next: 0, wrong: None, is_reset: false };
-    let mut bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(state), code: CodeSpace::new(image) };
-    let mut cpu = Cpu::new();
-    let (mut idle, mut taken) = (0, 0);
+    let accesses = accesses.into_iter().map(|(_, access)| access).collect();
+    let mut cpu = RigCpu::new(image, State { logged, accesses, next: 0, wrong: None, is_reset: false });
+    let (mut idle, mut last) = (0, 0);
     loop {
-        let state = bus.xdata.registers();
-        let Some((at, silicon)) = state.accesses.get(state.next).copied() else { break };
-        if state.wrong.is_some() || idle > PATIENCE {
-            let left = Some((*silicon, state.wrong));
-            return Followed { compared: state.next + 1, equal: state.next, left };
-        }
+        let state = cpu.registers();
         let before = state.next;
-        // The interrupt between the last access and the next.
-        let line = recording.events[taken.min(at)..at].iter().position(|event| matches!(event, Event::Interrupt(_)));
-        if let Some(offset) = line {
-            let Event::Interrupt(number) = recording.events[taken + offset] else { unreachable!() };
-            let kind = if number == 0 { Interrupt::External0 } else { Interrupt::External1 };
-            if cpu.interrupt(kind) {
-                taken += offset + 1;
-            }
+        let Some(silicon) = state.accesses.get(before).copied() else { break };
+        if state.wrong.is_some() || idle > PATIENCE {
+            return Followed { compared: before + 1, equal: before, left: Some((*silicon, state.wrong)) };
         }
-        cpu.step(&mut bus);
-        if std::mem::take(&mut bus.xdata.registers().is_reset) {
-            (cpu, bus.sfrs) = (Cpu::new(), Sfrs::default());
+        let began = cpu.cycles;
+        while let Some(told) = told.next_if(|told| told.after <= before && told.cycles <= began - last) {
+            cpu.tell(told.number);
         }
-        idle = if bus.xdata.registers().next == before { idle + 1 } else { 0 };
+        cpu.step();
+        let state = cpu.registers();
+        let (next, is_reset) = (state.next, std::mem::take(&mut state.is_reset));
+        if is_reset {
+            cpu.restart();
+        }
+        if next > before {
+            last = began;
+        }
+        let is_due = told.peek().is_some_and(|told| told.after <= next);
+        idle = if next > before || is_due { 0 } else { idle + 1 };
     }
-    let next = bus.xdata.registers().next;
+    let next = cpu.registers().next;
     Followed { compared: next, equal: next, left: None }
+}
+
+/// Where the rig's CPU knew of an interrupt.
+struct Told {
+    number: u8,
+    /// The number of accesses before.
+    after: usize,
+    /// Cycles since the last of them began.
+    cycles: u64,
+}
+
+fn told(recording: &Recording, accesses: &[(usize, &Access)]) -> Vec<Told> {
+    let interrupts = recording.events.iter().enumerate().filter_map(|(at, event)| match event {
+        Event::Interrupt(number) => Some((at, *number)),
+        _ => None,
+    });
+    let told = interrupts.map(|(at, number)| {
+        let cycle = recording.cycles[at];
+        // The access of that very cycle is the instruction that was executed before the interrupt.
+        let after = accesses.partition_point(|(access, _)| *access < at && recording.cycles[*access] < cycle);
+        let last = after.checked_sub(1).map_or(0, |last| recording.cycles[accesses[last].0]);
+        Told { number, after, cycles: cycle - last }
+    });
+    told.collect()
 }

@@ -2,6 +2,9 @@
 //!
 //! The rig ran the CPU in an emulator and sent its register accesses to a chip. A line is
 //! `[cycle] PC=0x5280 Write 0xCC32 = 0x01`, and the PC is one more than the MOVX's address.
+//!
+//! An interrupt that the chip raised in another's handler began at the handler's RETI, of which the rig wrote no line. Here
+//! it lies where the rig told of it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -75,6 +78,8 @@ pub struct Recording {
     /// The file's name.
     pub name: String,
     pub events: Vec<Event>,
+    /// The rig's cycle at each event, or the line's number where a line has no cycle.
+    pub cycles: Vec<u64>,
     /// Whether it begins at the reset vector.
     pub from_reset: bool,
 }
@@ -132,28 +137,26 @@ impl Recording {
     /// # Errors
     /// A line is damaged, or there is no access.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let (mut events, mut interrupts, mut inside) = (Vec::new(), 0, 0);
+        let (mut events, mut cycles) = (Vec::new(), Vec::new());
         let last = text.lines().count();
         for (at, line) in text.lines().enumerate() {
             let is_cut = at + 1 == last && !text.ends_with('\n');
-            match event(line, at + 1, is_cut).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))? {
-                Some(Event::Interrupt(number)) => {
-                    interrupts += 1;
-                    inside = interrupts;
-                    events.push(Event::Interrupt(number));
-                }
-                Some(Event::Return) => {
-                    inside = 0;
-                    events.push(Event::Return);
-                }
-                Some(Event::Access(access)) => events.push(Event::Access(Access { interrupt: inside, ..access })),
-                None => {}
-            }
+            let event =
+                event(line, at + 1, is_cut).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))?;
+            let Some(event) = event else { continue };
+            let cycle = cycle(line).unwrap_or(at as u64);
+            // The rig executed one more instruction before the interrupt: an access of the same cycle.
+            let is_before = matches!((events.last(), event), (Some(Event::Interrupt(_)), Event::Access(_)))
+                && cycles.last() == Some(&cycle);
+            let place = events.len() - usize::from(is_before);
+            events.insert(place, event);
+            cycles.insert(place, cycle);
         }
+        number_interrupts(&mut events);
         if !events.iter().any(|event| event.access().is_some()) {
             return Err(format!("{name}: line 1: holds no access, in all of its {} lines", text.lines().count()));
         }
-        Ok(Self { name: name.to_owned(), events, from_reset: text.contains("Starting execution at PC=0x0000") })
+        Ok(Self { name: name.to_owned(), events, cycles, from_reset: text.contains("Starting execution at PC=0x0000") })
     }
 
     /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name. Prints which files are none.
@@ -436,6 +439,27 @@ fn cbw(events: &[Event]) -> Request {
     Request::cbw(cbw)
 }
 
+/// Tells each access the interrupt that it lies in.
+fn number_interrupts(events: &mut [Event]) {
+    let (mut interrupts, mut inside) = (0, 0);
+    for event in events {
+        match event {
+            Event::Interrupt(_) => {
+                interrupts += 1;
+                inside = interrupts;
+            }
+            Event::Return => inside = 0,
+            Event::Access(access) => access.interrupt = inside,
+        }
+    }
+}
+
+/// The cycle in a line's brackets.
+fn cycle(line: &str) -> Option<u64> {
+    let (_, rest) = line.split_once('[')?;
+    rest.split_once(']')?.0.trim().parse().ok()
+}
+
 /// The event of a line; `None` if it has none: what the rig prints beside. `is_cut`: the file ends within it.
 fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'static str> {
     if line.contains("Triggering interrupt: INT0") {
@@ -475,18 +499,18 @@ fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'sta
     Ok(Some(Event::Access(Access { pc: pc.wrapping_sub(1), kind, addr, value, line: number, interrupt: 0 })))
 }
 
-/// Events as the rig writes them, from reset.
-pub fn written(events: &[Event]) -> String {
+/// Events with their cycles as the rig writes them, from reset.
+pub fn written(events: &[(u64, Event)]) -> String {
     let mut text = "Starting execution at PC=0x0000\n".to_owned();
-    for (number, event) in events.iter().enumerate() {
+    for (cycle, event) in events {
         let _ = match event {
-            Event::Interrupt(which) => writeln!(text, "[{number:8}] [EMU] Triggering interrupt: INT{which}"),
-            Event::Return => writeln!(text, "[{number:8}] [EMU] RETI - sending INT_ACK mask=0x01"),
+            Event::Interrupt(which) => writeln!(text, "[{cycle:8}] [EMU] Triggering interrupt: INT{which}"),
+            Event::Return => writeln!(text, "[{cycle:8}] [EMU] RETI - sending INT_ACK mask=0x01"),
             Event::Access(Access { pc, kind, addr, value, .. }) => {
                 let kind = format!("{kind:?}");
                 writeln!(
                     text,
-                    "[{number:8}] PC=0x{:04X} {kind:<5} 0x{addr:04X} = 0x{value:02X}  NAME",
+                    "[{cycle:8}] PC=0x{:04X} {kind:<5} 0x{addr:04X} = 0x{value:02X}  NAME",
                     pc.wrapping_add(1)
                 )
             }

@@ -8,7 +8,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{Chip, Speed};
 use asm2464_chip::mcu::{AccessKind, Bus, CodeSpace, MemoryFlash, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
-use i8051::{Cpu, CpuView, Interrupt, MemoryMapper};
+use i8051::{Cpu, CpuView, MemoryMapper};
 
 use super::host::Host;
 use super::lockstep;
@@ -23,19 +23,15 @@ pub trait Registers {
 }
 
 /// XDATA as the rig's CPU sees it. RAM and the second page are the rig's own.
-pub struct RigXdata<R>(RefCell<(Vec<u8>, R)>);
+struct RigXdata<R>(RefCell<(Vec<u8>, R)>);
 
 impl<R> RigXdata<R> {
-    pub fn new(registers: R) -> Self {
+    fn new(registers: R) -> Self {
         // In the windows that the rig answered itself, its serial port was ready, and its flash always busy.
         let mut memory = vec![0; 0x2_0000];
         memory[0x7000..0x8000].fill(0xFF);
         memory[0xC009] = 0x60;
         Self(RefCell::new((memory, registers)))
-    }
-
-    pub fn registers(&mut self) -> &mut R {
-        &mut self.0.get_mut().1
     }
 }
 
@@ -68,6 +64,85 @@ impl<R: Registers> MemoryMapper for RigXdata<R> {
         if index <= 0xFFFF {
             registers.write(pc, index as u16, value);
         }
+    }
+}
+
+const RETI: u8 = 0x32;
+/// Where INT0 and INT1 begin.
+const VECTORS: [u16; 2] = [0x0003, 0x0013];
+
+/// The rig's CPU. It knew of an interrupt as soon as the chip told the rig, executed one more instruction, and took it
+/// then, whatever IE held. While it was in an interrupt, XDATA was the first page. Source: `emulate/cpu.py` and
+/// `emulate/emu.py` of tinygrad/asm2464pd-firmware, commits 8d04639 and 1ec8d2b. In the recording of 231204 the first read
+/// in an interrupt is 33 or 34 cycles after the line that tells of it, 28 times of 28: 32 for the handler's first
+/// instructions, and 1 or 2 for the one before. The cycles counted here are that recording's, but for two waits in which the
+/// rig answered.
+pub struct RigCpu<R: Registers> {
+    cpu: Cpu,
+    bus: Bus<RigXdata<R>>,
+    /// Machine cycles since power-on, as the rig counted them.
+    pub cycles: u64,
+    /// INT0 and INT1, if the chip has told of one that has not begun.
+    told: [bool; 2],
+    in_interrupt: bool,
+    /// What selected the page of XDATA when the interrupt began.
+    page: u8,
+}
+
+impl<R: Registers> RigCpu<R> {
+    pub fn new(image: &Image, registers: R) -> Self {
+        let bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(registers), code: CodeSpace::new(image) };
+        Self { cpu: Cpu::new(), bus, cycles: 0, told: [false; 2], in_interrupt: false, page: 0 }
+    }
+
+    pub fn registers(&mut self) -> &mut R {
+        &mut self.bus.xdata.0.get_mut().1
+    }
+
+    /// The chip tells of INT0 or INT1.
+    pub fn tell(&mut self, number: u8) {
+        self.told[usize::from(number)] = true;
+    }
+
+    /// Executes an instruction, and takes an interrupt that the chip has told of. Returns whether the firmware has gone back
+    /// to where it was interrupted. One that goes on to the next interrupt has not, and the rig told nothing of its RETI.
+    pub fn step(&mut self) -> bool {
+        let opcode = self.bus.code.byte(self.bus.sfrs.get(SFR_CODE_BANK) & 1, self.cpu.pc);
+        self.cpu.step(&mut self.bus);
+        self.cycles += machine_cycles(opcode);
+        let is_end = opcode == RETI && std::mem::take(&mut self.in_interrupt);
+        if is_end && self.page != 0 {
+            self.bus.sfrs.set(SFR_XDATA_PAGE, self.page);
+        }
+        if !self.in_interrupt
+            && let Some(number) = self.told.iter().position(|is_told| *is_told)
+        {
+            (self.told[number], self.in_interrupt) = (false, true);
+            self.page = self.bus.sfrs.get(SFR_XDATA_PAGE);
+            self.bus.sfrs.set(SFR_XDATA_PAGE, 0);
+            self.cpu.push_stack16(self.cpu.pc);
+            self.cpu.pc = VECTORS[number];
+        }
+        is_end && !self.in_interrupt
+    }
+
+    /// Starts again at the reset vector, as the CPU of a chip that was reset does.
+    pub fn restart(&mut self) {
+        (self.cpu, self.bus.sfrs, self.told, self.in_interrupt) = (Cpu::new(), Sfrs::default(), [false; 2], false);
+    }
+}
+
+/// Machine cycles of an instruction on the first 8051, by which the rig counted.
+fn machine_cycles(opcode: u8) -> u64 {
+    match opcode {
+        0x84 | 0xA4 => 4,
+        0x02 | 0x12 | 0x22 | 0x32 | 0x10 | 0x20 | 0x30 | 0x40 | 0x50 | 0x60 | 0x70 | 0x80 => 2,
+        0x43 | 0x53 | 0x63 | 0x72 | 0x82 | 0x92 | 0xA0 | 0xB0 | 0x73 | 0x83 | 0x93 | 0x75 | 0x90 | 0xA3 => 2,
+        0x85..=0x8F | 0xA6..=0xAF | 0xB4..=0xBF | 0xC0 | 0xD0 | 0xD5 | 0xD8..=0xDF => 2,
+        0xE0 | 0xE2 | 0xE3 | 0xF0 | 0xF2 | 0xF3 => 2,
+        // AJMP and ACALL.
+        _ if opcode & 0x1F == 0x01 || opcode & 0x1F == 0x11 => 2,
+        _ => 1,
     }
 }
 
@@ -106,6 +181,18 @@ impl Model {
     }
 }
 
+impl RigCpu<Model> {
+    /// The interrupt that the chip tells of. Its IE is the firmware's.
+    fn wanted(&mut self) -> Option<u8> {
+        let (lines, ie) = (self.registers().lines, self.cpu.ie());
+        let is_wanted = |number: &u8| {
+            let enables = IE_EA | [IE_EX0, IE_EX1][usize::from(*number)];
+            lines[usize::from(*number)] && ie & enables == enables
+        };
+        [0, 1].into_iter().find(|number| !self.in_interrupt && is_wanted(number))
+    }
+}
+
 impl Registers for Model {
     fn read(&mut self, pc: u16, addr: u16) -> Option<u8> {
         if is_emulated(addr) {
@@ -137,14 +224,13 @@ pub fn record(image: &Image, speed: Speed, board: &[(u16, u8)], requests: &[Requ
         chip.poke(XdataAddress::main(*addr), &[*value]);
     }
     let model = Model { chip, host: Host::default(), events: Vec::new(), ticks: 0, lines: [false; 2], is_reset: false };
-    let mut bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(model), code: CodeSpace::new(image) };
-    let mut cpu = Cpu::new();
-    let mut in_interrupt = false;
+    let mut cpu = RigCpu::new(image, model);
+    let mut events = Vec::new();
     let mut requests = requests.iter();
     let mut unanswered = Vec::new();
     let (mut next_at, mut asked, mut silence, mut last) = (0, None::<&Request>, 0, 0);
     loop {
-        let model = bus.xdata.registers();
+        let model = cpu.registers();
         silence = if model.ticks == last { silence + 1 } else { 0 };
         if silence == TICK {
             silence = 0;
@@ -163,26 +249,22 @@ pub fn record(image: &Image, speed: Speed, board: &[(u16, u8)], requests: &[Requ
             unanswered.extend(asked.take().cloned());
             let Some(request) = requests.next() else { break };
             model.host.acts(&mut model.chip, request);
-            model.look();
             (asked, next_at) = (Some(request), model.ticks + PATIENCE);
         }
-        let lines = model.lines;
-        let vectors = [(Interrupt::External0, IE_EX0), (Interrupt::External1, IE_EX1)];
-        for (number, (vector, enable)) in vectors.into_iter().enumerate() {
-            if lines[number] && !in_interrupt && cpu.ie() & (IE_EA | enable) == IE_EA | enable {
-                in_interrupt = cpu.interrupt(vector);
-                bus.xdata.registers().events.push(Event::Interrupt(number as u8));
-                break;
-            }
+        let began = cpu.cycles;
+        if let Some(number) = cpu.wanted() {
+            cpu.tell(number);
+            events.push((began, Event::Interrupt(number)));
         }
-        if in_interrupt && bus.code.byte(bus.sfrs.get(SFR_CODE_BANK) & 1, cpu.pc) == 0x32 {
-            in_interrupt = false;
-            bus.xdata.registers().events.push(Event::Return);
+        let has_returned = cpu.step();
+        let model = cpu.registers();
+        events.extend(model.events.drain(..).map(|event| (began, event)));
+        if std::mem::take(&mut model.is_reset) {
+            cpu.restart();
         }
-        cpu.step(&mut bus);
-        if std::mem::take(&mut bus.xdata.registers().is_reset) {
-            (cpu, bus.sfrs, in_interrupt) = (Cpu::new(), Sfrs::default(), false);
+        if has_returned {
+            events.push((cpu.cycles, Event::Return));
         }
     }
-    (written(&bus.xdata.registers().events), unanswered)
+    (written(&events), unanswered)
 }

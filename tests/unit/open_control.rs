@@ -143,14 +143,9 @@ fn power_and_supply_are_asked_for_as_the_build_allows() {
 }
 
 fn benched(bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
-    benched_on(None, bridge, paths)
-}
-
-/// Predicts too, from the work of the unit.
-fn benched_on(model: Option<SharedUnit>, bridge: &mut OpenBridge, paths: &[Path]) -> BenchReport {
     let moment = Duration::from_millis(50);
     let effort = Effort { warm_up: moment, repetition: moment, repetitions: 1, timeout: Duration::from_secs(5) };
-    let plan = BenchPlan { model, ..BenchPlan::new(paths.iter().copied(), effort, 7) };
+    let plan = BenchPlan::new(paths.iter().copied(), effort, 7);
     let who = BenchUnit { is_virtual: true, ..BenchUnit::default() };
     bench::run(bridge, who, &plan, Interrupt::never(), &mut |_| {}).unwrap()
 }
@@ -188,17 +183,15 @@ fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_read
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_bench_measures_f2_towards_the_host_where_a_gpu_completes_it_and_compares_what_comes() {
     for speed in SPEEDS {
-        let (mut bridge, unit) = opened(&format!("behind = 'tiny-gpu'\n{speed}"));
+        let (mut bridge, _) = opened(&format!("behind = 'tiny-gpu'\n{speed}"));
         for paths in [&[Path::F2In][..], &[Path::F2Out, Path::F2In]] {
-            let report = benched_on(Some(unit.clone()), &mut bridge, paths);
+            let report = benched(&mut bridge, paths);
             let rows = report.rows.iter().filter(|row| row.path == Path::F2In);
             let found: Vec<_> =
                 rows.map(|row| (row.size, row.depth, row.figures().unwrap_or_else(|| panic!("{row:?}")))).collect();
             assert!(found.iter().map(|row| (row.0, row.1)).eq([(0x8_0000, 1), (0x8_0000, 32)]));
             for (_, _, figures) in found {
                 assert_eq!((figures.mismatches, figures.compared), (0, paths.len() == 2), "{speed}");
-                let predicted = figures.predicted.as_ref().unwrap();
-                assert!((predicted.dma_bytes - 524_288.0).abs() < 1.0, "{predicted:?}");
             }
         }
         assert!(bridge.link_state().unwrap().1, "it goes on");

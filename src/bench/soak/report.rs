@@ -10,7 +10,7 @@ use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
-pub const SOAK_SCHEMA: u32 = 2;
+pub const SOAK_SCHEMA: u32 = 3;
 
 /// Result of a soak.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -10,16 +10,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::baseline::{self, Asked, Change};
-use crate::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
+use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, OpenError, Selector};
+use crate::unit::{self, Chosen, Live, OpenError, Purpose, Selector};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::Location;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
@@ -88,11 +87,6 @@ pub struct Args {
     #[arg(long)]
     check: bool,
 
-    /// Also predict what silicon should reach, from the clock cycles that the firmware took on the chip model. Virtual
-    /// units only.
-    #[arg(long)]
-    predict: bool,
-
     /// Restart the unit first: for one that a GPU runtime has initialised.
     #[arg(long)]
     restart: bool,
@@ -104,7 +98,7 @@ pub struct Args {
         value_name = "TIME",
         value_parser = soak::parse_length,
         conflicts_with_all = [
-            "paths", "sizes", "depths", "sweep", "seconds", "repetitions", "floors", "check", "predict", "baseline",
+            "paths", "sizes", "depths", "sweep", "seconds", "repetitions", "floors", "check", "baseline",
         ]
     )]
     soak: Option<Duration>,
@@ -179,13 +173,6 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// `--predict` was given for a real unit.
-#[derive(Debug, Error)]
-#[error("--predict counts the clock cycles of the chip model, which runs virtual units alone")]
-struct NoModel;
-
-asm2464::coded!(NoModel => Usage "asmpatch::bench::no_model");
-
 /// Requirements that the figures did not meet.
 #[derive(Debug, Error)]
 enum CheckFailed {
@@ -231,7 +218,7 @@ impl print::Document for BenchJson<'_> {
 }
 
 impl Args {
-    fn plan(&self, state: BridgeState, model: Option<SharedUnit>) -> BenchPlan {
+    fn plan(&self, state: BridgeState) -> BenchPlan {
         let paths = match state {
             _ if !self.paths.is_empty() => self.paths.clone(),
             BridgeState::OpenFirmware => Path::OPEN.to_vec(),
@@ -242,7 +229,6 @@ impl Args {
             depths: self.depths(),
             sweep: self.sweep,
             reads_without_ssd: self.paths.contains(&Path::Read16),
-            model,
             ..BenchPlan::new(paths, self.effort(), seed())
         }
     }
@@ -284,9 +270,6 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(Selector::Replay(file)) = &args.device.port.device {
         return Err(OpenError::Record { location: Location::Replay(file.clone()) }.into());
     }
-    if args.predict && !matches!(args.device.port.device, Some(Selector::Virtual(_))) {
-        return Err(NoModel.into());
-    }
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
@@ -299,7 +282,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(duration) = args.soak {
         return soak::run(args, duration, chosen, &bar);
     }
-    let plan = args.plan(chosen.info.state, chosen.model().filter(|_| args.predict));
+    let plan = args.plan(chosen.info.state);
     let devices = args.device.port.ids.load()?;
     let report = measured(chosen, &plan, args.device.transport.into(), &devices, &bar);
     bar.finish_and_clear();
@@ -329,25 +312,15 @@ fn measured(
     devices: &Arc<Devices>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
-    let state = chosen.info.state;
     let mut is_initialised = false;
     let mut progress = |event: BenchEvent| {
         is_initialised |= event == BenchEvent::Initialising;
         show(bar, plan.effort, event);
     };
-    let report = match state {
-        BridgeState::OpenFirmware => {
-            let mut unit = chosen.open_control()?;
-            let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
-        }
-        BridgeState::Vendor => {
-            let mut unit = chosen.open(transport)?;
-            let who = BenchUnit::from(&unit.info);
-            bench::run(&mut unit.bridge, who, plan, interrupt::install(), &mut progress)
-        }
-        // It takes only the commands that write the flash. Source: the reference's table of states.
-        BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
+    let who = BenchUnit::from(&chosen.info);
+    let report = match chosen.open_for(Purpose::Bench, transport)? {
+        Live::Vendor(mut bridge) => bench::run(&mut bridge, who, plan, interrupt::install(), &mut progress),
+        Live::Open(mut unit) => bench::run(&mut unit, who, plan, interrupt::install(), &mut progress),
     };
     // A virtual unit loses its power when this process ends.
     if is_initialised && !chosen.info.is_virtual() {
@@ -410,7 +383,7 @@ fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Resul
         }
     }
     for &(path, floor) in &args.floors {
-        let best = report.best(path, |figures| Some(figures.mb_per_s.median));
+        let best = report.best(path);
         if best.is_none_or(|best| best < floor) {
             let found = best.map_or_else(|| "not measured".to_owned(), |found| format!("{found:.2} MB/s"));
             return Err(CheckFailed::Floor { path, found, floor });

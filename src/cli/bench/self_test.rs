@@ -38,7 +38,7 @@ pub fn run(
         _ => measure(&Path::SCSI).or_else(|failure| {
             match (failure.coded() as &dyn Error).downcast_ref() {
                 // Nothing was written yet.
-                Some(BenchError::SsdBehind { .. } | BenchError::CannotTell { .. }) => measure(&reads),
+                Some(BenchError::Unfit(_)) => measure(&reads),
                 _ => Err(failure),
             }
         }),

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use crate::bench::soak::{
     self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport, UsbLink,
 };
-use crate::bench::{BenchError, BenchEvent, BenchUnit, Outcome};
+use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, OpenError};
+use crate::unit::{Chosen, OpenError, Purpose, Unfit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -87,28 +87,29 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     // A unit that comes back at another speed is on another bus, and still behind this controller.
     let place = chosen.info.location.clone();
     let link_before = UsbLink::count(&place);
+    let who = BenchUnit::from(&chosen.info);
     let again = |chosen: &mut Chosen| chosen.find_again(&known);
     let report = match chosen.info.state {
         BridgeState::OpenFirmware => {
             let unit = chosen.open_control()?;
             let mut reopen = || {
                 let mut open = || again(&mut chosen).and_then(|()| chosen.open_control());
-                wait_for(interrupt, &mut open).map(|unit| unit.bridge)
+                wait_for(interrupt, &mut open)
             };
-            let who = BenchUnit::from(&unit.info);
-            soak::soak(unit.bridge, who, plan, &mut reopen, interrupt, &mut progress)
+            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
         }
         BridgeState::Vendor => {
             let transport = args.device.transport.into();
             let unit = chosen.open(transport)?;
             let mut reopen = || {
                 let mut open = || again(&mut chosen).and_then(|()| chosen.open(transport));
-                wait_for(interrupt, &mut open).map(|unit| unit.bridge)
+                wait_for(interrupt, &mut open)
             };
-            let who = BenchUnit::from(&unit.info);
-            soak::soak(unit.bridge, who, plan, &mut reopen, interrupt, &mut progress)
+            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
         }
-        state @ BridgeState::BootLoader => Err(BenchError::NoFirmware { state }),
+        BridgeState::BootLoader => {
+            return Err(Unfit::NoFirmware { device: place.to_string(), purpose: Purpose::Bench }.into());
+        }
     };
     bar.finish_and_clear();
     if is_initialised && !is_virtual {

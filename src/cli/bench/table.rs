@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use crate::bench::baseline::Change;
-use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, ROUND_TRIP_US, Row, Skip};
+use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, Row, Skip};
 use crate::doctor::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
 use comfy_table::{CellAlignment, Table, presets};
@@ -35,7 +35,6 @@ pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
     out!("\n");
     change_lines(changes.unwrap_or_default(), sweep);
     rows_without_figures(rows);
-    prediction_lines(report);
     verdict_lines(report);
     if let Some(line) = read_against_e4(report) {
         wrapped("  ", "    ", &line);
@@ -46,7 +45,7 @@ pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
 /// if one of them is not in the plan.
 pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
     let row = |path| report.rows.iter().find(|row| row.path == path);
-    let best = |path| report.best(path, |figures| Some(figures.mb_per_s.median));
+    let best = |path| report.best(path);
     let e4_row = row(Path::E4Stock)?;
     let e4 = best(Path::E4Stock);
     let alone = e4.map_or_else(|| e4_row.outcome.to_string(), |e4| format!("{} MB/s", figure(e4)));
@@ -286,52 +285,6 @@ fn chart(rows: &[&Row]) -> Vec<String> {
     std::iter::once(scale).chain(medians().map(line)).collect()
 }
 
-/// Prints what silicon should reach: for each path and size the row with the most commands in flight, which waits least
-/// for the host.
-fn prediction_lines(report: &BenchReport) {
-    let rows = &report.rows;
-    let predicted = |row: &Row| row.figures().and_then(|figures| figures.predicted);
-    let Some(clock) = rows.iter().find_map(predicted).map(|prediction| prediction.clock_mhz) else { return };
-    outln!("  predicted for silicon at {clock} MHz, PCIe round trips of {ROUND_TRIP_US} µs, 10 Gbit/s:");
-    let mut table = plain();
-    table.set_header(["path", "bytes", "MB/s", "CPU µs", "PCIe µs", "wire µs", "limited by"]);
-    for (index, row) in rows.iter().enumerate() {
-        let is_last = rows[index + 1..].iter().all(|later| (later.path, later.size) != (row.path, row.size));
-        let Some(prediction) = predicted(row).filter(|_| is_last) else { continue };
-        let most = if prediction.dma_bytes > 0.0 { "≤ " } else { "" };
-        let [cpu, pcie, wire] = [prediction.cpu_us, prediction.pcie_us, prediction.wire_us].map(figure);
-        let mb_per_s = format!("{most}{}", figure(prediction.mb_per_s));
-        let limit = prediction.limit().to_string();
-        table.add_row([row.path.to_string(), row.size.to_string(), mb_per_s, cpu, pcie, wire, limit]);
-    }
-    for line in aligned(table).trim_fmt().lines() {
-        outln!("    {line}");
-    }
-    if rows.iter().filter_map(predicted).any(|prediction| prediction.dma_bytes > 0.0) {
-        outln!("    ≤: nobody knows how fast the DMA is; this assumes that it keeps up");
-    }
-    gain_lines(report);
-}
-
-/// Prints what each patch, and each path that needs no patch, gains over E4 as every firmware answers it.
-fn gain_lines(report: &BenchReport) {
-    let best = |path| report.best(path, |figures| Some(figures.predicted?.mb_per_s));
-    let Some(stock) = best(Path::E4Stock) else { return };
-    let read16 = if report.read16_sram { "the patch read16-sram" } else { "a device that completes it" };
-    for (path, by) in [
-        (Path::E4Extended, "the patch e4-length-16"),
-        (Path::Read16, read16),
-        (Path::E5Dma, "a device that completes it"),
-    ] {
-        if let Some(found) = best(path) {
-            outln!("    {path}: ×{} of {}, by {by}", figure(found / stock), Path::E4Stock);
-        }
-    }
-    if best(Path::Write16).is_some() {
-        outln!("    {}: answered only with the patch status-0x2a12", Path::Write16);
-    }
-}
-
 fn verdict_lines(report: &BenchReport) {
     for verdict in &report.verdict {
         let needed = figure(verdict.needed_mb_per_s);
@@ -379,7 +332,6 @@ mod tests {
             commands: 1,
             mismatches: 0,
             compared: true,
-            predicted: None,
         };
         let row = |path: &Path| Row {
             path: *path,

@@ -47,9 +47,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::bench::no_firmware",
         "nothing was sent to it. Flash it first: `asmpatch flash FILE` with an image from `asmpatch download` or \
          `asmpatch patch`";
-    "asmpatch::bench::no_model",
-        "leave --predict out to measure a unit; to predict a unit, restore its backup to a virtual unit: --device \
-         virtual:DIR";
     "asmpatch::bench::nothing_compared",
         "measure the baseline and this run with the same --path, --size and --depth";
     "asmpatch::bench::nothing_to_draw", "the table says why each path has no figures";

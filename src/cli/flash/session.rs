@@ -410,7 +410,7 @@ impl<'a> WritingSession<'a> {
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
     fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
         let is_measurable = |unit: &PreparedUnit| match &unit.outcome {
-            UnitOutcome::Written(report) => next(report, unit, job, "").is_some(),
+            UnitOutcome::Written(report) => report.is_back() && next(report, unit, job, "").is_some(),
             _ => false,
         };
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();

@@ -292,7 +292,7 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 }
 
 #[derive(Serialize)]

@@ -1,18 +1,19 @@
 //! The `asmpatch pcie` command: shows and reaches what is behind a unit on PCIe.
 
-mod open;
 pub(super) mod show;
 mod tree;
 
 use std::time::{Duration, Instant};
 
 use crate::failure::AnyFailure;
+use crate::unit::{Live, Purpose};
 use asm2464::Bdf;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::open::Supply;
+use asm2464_host::bridge::{ControlError, OpenBridge};
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -146,29 +147,16 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     bytes.map(Vec::into_boxed_slice).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
-/// Reasons nothing was sent to the PCIe side.
+/// No device decodes the address.
 #[derive(Debug, Error)]
-enum PcieRefusal {
-    /// Nothing on the unit can carry PCIe requests.
-    #[error("{device}: the unit runs its {state}, which carries no PCIe requests")]
-    NoFirmware { device: String, state: BridgeState },
-    /// An SSD is behind the bridge, so the firmware uses the engine itself.
-    #[error("{device}: an SSD is behind the bridge ({what})")]
-    Ssd { device: String, what: String },
-    /// The unit does not tell whether an SSD is there.
-    #[error("{device}: asmpatch can't tell whether an SSD is behind the bridge: {why}")]
-    CannotTell { device: String, why: String },
-    /// No device decodes the address.
-    #[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]
-    Unclaimed { device: String, address: u64, len: usize },
+#[error("{device}: no BAR behind the bridge takes all of the {len} bytes at {address:#x}")]
+struct Unclaimed {
+    device: String,
+    address: u64,
+    len: usize,
 }
 
-asm2464::coded!(PcieRefusal {
-    NoFirmware => Refused "asmpatch::pcie::no_firmware",
-    Ssd => Refused "asmpatch::pcie::ssd",
-    CannotTell => Refused "asmpatch::pcie::unknown_behind",
-    Unclaimed => Refused "asmpatch::pcie::unclaimed",
-});
+asm2464::coded!(Unclaimed => Refused "asmpatch::pcie::unclaimed");
 
 /// Changes for a look at who decodes an address: sizes of BARs, but no bus numbers and windows.
 const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };
@@ -189,13 +177,60 @@ impl Patience for Waits {
     }
 }
 
-/// A unit that [`open::with_engine`] has opened, as an action sees it.
+/// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
+const LINK_STEPS: u32 = 20;
+const LINK_STEP_MS: u64 = 100;
+
+/// A unit that [`with_engine`] has opened, as an action sees it.
 struct Reached<'a> {
     pcie: Pcie<'a>,
     device: String,
     firmware: BridgeState,
     supply: Option<Supply>,
     interrupt: Interrupt<'static>,
+}
+
+/// Opens the unit, resets what is behind it if `resets` says so, and passes its PCIe side to `work`.
+///
+/// # Errors
+/// Fails if no unit is found, it has an SSD, its firmware carries no PCIe requests, or `work` fails.
+fn with_engine(
+    args: &DeviceArgs,
+    resets: bool,
+    work: impl FnOnce(&mut Reached<'_>) -> Result<(), AnyFailure>,
+) -> Result<Exit, AnyFailure> {
+    let recording = args.port.pcap.start()?;
+    let mut chosen = args.port.choose(recording.capture())?;
+    let (firmware, device) = (chosen.info.state, chosen.info.location.to_string());
+    let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
+    let interrupt = patience.interrupt;
+    let mut live = chosen.open_for(Purpose::Pcie, args.transport.into())?;
+    // On vendor firmware these commands are also the first SCSI commands, with which it brings the link up.
+    live.spare_ssd(&device, Purpose::Pcie)?;
+    let (supply, is_power_cycled) = match &mut live {
+        Live::Open(unit) => (unit.supply()?, resets && power_cycle(unit)?),
+        Live::Vendor(_) => (None, false),
+    };
+    let mut engine = live.engine();
+    let mut pcie = Pcie::new(&mut *engine, &mut patience);
+    if resets {
+        if !is_power_cycled {
+            pcie.hot_reset()?;
+        }
+        pcie.wait_for_link(LINK_STEPS, LINK_STEP_MS)?;
+    }
+    work(&mut Reached { pcie, device, firmware, supply, interrupt })?;
+    Ok(Exit::Done)
+}
+
+/// Switches PCIe's power off and on. Returns `false` on builds that don't know the request.
+fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
+    match bridge.pcie_power(false) {
+        Err(ControlError::Stalled { .. }) => return Ok(false),
+        other => other?,
+    }
+    bridge.pcie_power(true)?;
+    Ok(true)
 }
 
 impl Reached<'_> {
@@ -235,17 +270,12 @@ impl Reached<'_> {
 /// Fails if no unit is found, it has an SSD or no firmware, the link is down, or a request fails.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     interrupt::install();
-    let show =
-        |args: &ShowArgs, resets| open::with_engine(&args.unit.device, resets, &mut |reached| show_tree(args, reached));
+    let show = |args: &ShowArgs, resets| with_engine(&args.unit.device, resets, |reached| show_tree(args, reached));
     match &args.action {
         None => show(&args.show, false),
         Some(PcieCommand::Reset(args)) => show(args, true),
-        Some(PcieCommand::Read(args)) => {
-            open::with_engine(&args.unit.device, false, &mut |reached| read(args, reached, context))
-        }
-        Some(PcieCommand::Write(args)) => {
-            open::with_engine(&args.unit.device, false, &mut |reached| write(args, reached))
-        }
+        Some(PcieCommand::Read(args)) => with_engine(&args.unit.device, false, |reached| read(args, reached, context)),
+        Some(PcieCommand::Write(args)) => with_engine(&args.unit.device, false, |reached| write(args, reached)),
     }
 }
 
@@ -323,7 +353,7 @@ fn write(args: &WriteArgs, reached: &mut Reached<'_>) -> Result<(), AnyFailure> 
         None
     } else {
         let decoder = reached.survey(false, SIZES)?.decoder(address, len as u64);
-        let unclaimed = || PcieRefusal::Unclaimed { device: reached.device.clone(), address, len };
+        let unclaimed = || Unclaimed { device: reached.device.clone(), address, len };
         Some(decoder.ok_or_else(unclaimed)?)
     };
     reached.pcie.memory_write(address, &args.bytes)?;

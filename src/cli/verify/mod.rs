@@ -306,8 +306,8 @@ fn print(
 
 /// Returns the command that verifies a file without the receipt that was named, if that is another file's.
 fn without_receipt(args: &Args, path: &Path, verification: &Verification<'_>) -> Option<String> {
-    let is_anothers = |finding: &patch::Finding| matches!(finding, patch::Finding::ReceiptDigest { .. });
-    let named = args.receipt.as_ref().filter(|_| verification.findings.iter().any(is_anothers))?;
+    let is_of_another = |finding: &patch::Finding| matches!(finding, patch::Finding::ReceiptDigest { .. });
+    let named = args.receipt.as_ref().filter(|_| verification.findings.iter().any(is_of_another))?;
     (*named != output::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
 }
 

@@ -4,13 +4,13 @@ mod effects;
 
 use crate::failure::AnyFailure;
 use crate::suggest;
-use asm2464::Kind;
+use crate::unit::Purpose;
 use asm2464::digest::{parse_hex, to_hex};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::BridgeState;
 use asm2464::scsi::{XdataAddress, XdataPage};
+use asm2464::{Coded as _, Kind};
 use asm2464_chip::chip::{register_name, registers};
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, survey};
+use asm2464_host::pcie::TlpEngine;
 use serde::Serialize;
 use thiserror::Error;
 
@@ -145,9 +145,6 @@ fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
 /// Reasons nothing was sent.
 #[derive(Debug, Error)]
 enum XdataRefusal {
-    /// The boot loader has neither E4 nor E5.
-    #[error("{device}: the unit runs its {state}, which gives no access to XDATA")]
-    NoFirmware { device: String, state: BridgeState },
     /// The range leaves the page.
     #[error("{len} bytes from {from} go past 0xFFFF")]
     PastEnd { from: XdataAddress, len: usize },
@@ -157,52 +154,21 @@ enum XdataRefusal {
         FLASH_CONTROLLER.0, FLASH_CONTROLLER.1
     )]
     FlashController { from: XdataAddress },
-    /// An SSD is behind the bridge.
-    #[error("{device}: an SSD is behind the bridge ({what})")]
-    Ssd { device: String, what: String },
-    /// The unit does not tell whether an SSD is there.
-    #[error("{device}: asmpatch can't tell whether an SSD is behind the bridge: {why}")]
-    CannotTell { device: String, why: String },
 }
 
 asm2464::coded!(XdataRefusal {
-    NoFirmware => Refused "asmpatch::xdata::no_firmware",
     PastEnd => Refused "asmpatch::xdata::past_end",
     FlashController => Refused "asmpatch::xdata::flash_controller",
-    Ssd => Refused "asmpatch::xdata::ssd",
-    CannotTell => Refused "asmpatch::xdata::unknown_behind",
 });
 
-/// An opened unit, over either firmware.
-enum Access {
-    Vendor(Bridge<AnyTransport>),
-    Open(OpenBridge),
-}
-
-impl Access {
-    fn read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
-        // A range without an end would step past the page's last address.
-        let pieces = (0..=u16::MAX).step_by(PIECE).zip(buffer.chunks_mut(PIECE));
-        for (offset, piece) in pieces {
-            interrupt::install().check()?;
-            let from = from.plus(offset);
-            match self {
-                Self::Vendor(bridge) => bridge.xdata_read(from, piece)?,
-                Self::Open(unit) => unit.xdata_read(from, piece)?,
-            }
-        }
-        Ok(())
+/// Reads in pieces, so that Ctrl-C ends a long read.
+fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
+    // A range without an end would step past the page's last address.
+    for (offset, piece) in (0..=u16::MAX).step_by(PIECE).zip(buffer.chunks_mut(PIECE)) {
+        interrupt::install().check()?;
+        unit.xdata_read(from.plus(offset), piece)?;
     }
-
-    fn write(&mut self, from: XdataAddress, bytes: &[u8]) -> Result<(), AnyFailure> {
-        let writes = || (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
-        match self {
-            Self::Vendor(bridge) => {
-                writes().try_for_each(|(at, byte)| bridge.xdata_write(at, byte)).map_err(CommandError::into)
-            }
-            Self::Open(unit) => Ok(unit.xdata_write_all(&writes().collect::<Vec<_>>())?),
-        }
-    }
+    Ok(())
 }
 
 /// Runs the subcommand.
@@ -227,29 +193,16 @@ fn place(address: u16, len: usize, args: &UnitArgs) -> Result<XdataAddress, Xdat
 fn with_unit<T>(
     args: &UnitArgs,
     writes: bool,
-    work: impl FnOnce(&mut Access, &str) -> Result<T, AnyFailure>,
+    work: impl FnOnce(&mut dyn TlpEngine, &str) -> Result<T, AnyFailure>,
 ) -> Result<T, AnyFailure> {
     let recording = args.device.port.pcap.start()?;
     let mut chosen = args.device.port.choose(recording.capture())?;
-    let (state, device) = (chosen.info.state, chosen.info.location.to_string());
-    let mut access = match state {
-        BridgeState::OpenFirmware => Access::Open(chosen.open_control()?.bridge),
-        BridgeState::Vendor => {
-            let mut unit = chosen.open(args.device.transport.into())?;
-            if writes {
-                match survey::behind(&mut unit.bridge)? {
-                    Behind::Ssd(what) => return Err(XdataRefusal::Ssd { device, what }.into()),
-                    // A GPU runtime initialises a unit only if it has no SSD.
-                    behind @ Behind::CannotTell(_) if behind.is_initialised() => {}
-                    Behind::CannotTell(why) => return Err(XdataRefusal::CannotTell { device, why }.into()),
-                    Behind::NoMedium => {}
-                }
-            }
-            Access::Vendor(unit.bridge)
-        }
-        BridgeState::BootLoader => return Err(XdataRefusal::NoFirmware { device, state }.into()),
-    };
-    work(&mut access, &device)
+    let device = chosen.info.location.to_string();
+    let mut live = chosen.open_for(Purpose::Xdata, args.device.transport.into())?;
+    if writes {
+        live.spare_ssd(&device, Purpose::Xdata)?;
+    }
+    work(&mut *live.engine(), &device)
 }
 
 /// A register whose first byte was read or written.
@@ -304,7 +257,7 @@ fn read(args: &ReadArgs) -> Result<Exit, AnyFailure> {
     let from = place(args.address, args.len, &args.unit)?;
     with_unit(&args.unit, false, |unit, device| {
         let mut bytes = vec![0; args.len];
-        unit.read(from, &mut bytes)?;
+        read_pieces(unit, from, &mut bytes)?;
         if args.unit.json {
             print::json(&XdataJson::of(device, from, &bytes));
         } else {
@@ -323,11 +276,6 @@ fn show(from: XdataAddress, bytes: &[u8]) {
         let at = from.plus(offset);
         outln!("{:#06x}  {byte:02x}{}", at.addr, named(at));
     }
-}
-
-/// Whether a unit left the bus.
-fn is_gone(failure: &AnyFailure) -> bool {
-    failure.coded().kind() == Kind::Gone
 }
 
 /// Whether the last byte of a range is in a register that takes the unit off the bus.
@@ -349,9 +297,10 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
         ask::confirm("write it?", interrupt::install())?;
     }
     with_unit(&args.unit, true, |unit, device| {
-        let has_left = match unit.write(from, bytes) {
-            // What follows a register that takes the unit off the bus is not written.
-            Err(failure) if is_gone(&failure) && leaves_at_the_end(from, bytes.len()) => true,
+        // One at a time: what follows a register that takes the unit off the bus is not written.
+        let mut writes = (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
+        let has_left = match writes.try_for_each(|write| unit.xdata_write(&[write])) {
+            Err(error) if error.kind() == Kind::Gone && leaves_at_the_end(from, bytes.len()) => true,
             outcome => outcome.map(|()| false)?,
         };
         if args.unit.json {

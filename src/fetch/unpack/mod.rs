@@ -1,19 +1,24 @@
 //! Finds the image in a fetched file: a bare image, a zip, an updater, or an updater in a zip. Returns only verified
 //! bytes, with the right size and SHA-256.
 
+use asm2464::Kind;
 use asm2464::digest::{Md5Digest, Sha256Digest};
-use asm2464::interrupt::{Interrupt, Interrupted};
-use thiserror::Error;
+use asm2464::interrupt::Interrupt;
 
-use super::archive::{Archive, ArchiveError};
-use super::budget::{Budget, MAX_EXPANDED};
+use super::acquire::FetchError;
+use super::archive::Archive;
 use super::manifest::{Manifest, Manifests};
-use super::updater::{self, EmbeddedImage, UpdaterError};
+use super::updater::{self, EmbeddedImage};
+use crate::failure::{AnyFailure, Failure};
 
 /// How many images an error describes if the wanted image is not among them.
 const MAX_DESCRIBED: usize = 8;
 /// How deep archives may nest. No vendor puts a zip in a zip in a zip.
 const MAX_DEPTH: u32 = 3;
+/// The most bytes that one file may expand to, including all archives inside it.
+pub(super) const MAX_EXPANDED: u64 = 64 << 20;
+/// The most bytes that are searched for images, including the candidates themselves: sections of a program may overlap.
+pub(super) const MAX_SEARCHED: u64 = 512 << 20;
 
 /// An image whose size and SHA-256 are those of its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,123 +29,37 @@ pub(super) struct Verified {
     pub(super) place: Option<String>,
 }
 
-/// Reasons the fetched file is not the image.
-#[derive(Debug, Error)]
-pub enum UnpackError {
-    /// The file is empty.
-    #[error("{origin} is empty")]
-    Empty {
-        /// What is empty.
-        origin: String,
-    },
-    /// The file is a web page.
-    #[error("{origin} is a web page, not firmware")]
-    Html {
-        /// What was fetched.
-        origin: String,
-    },
-    /// The file has the wrong length.
-    #[error("{origin} has {found} bytes; image {id} has {expected}")]
-    Size {
-        /// What was fetched.
-        origin: String,
-        /// The image that was asked for.
-        id: String,
-        /// Its size.
-        expected: u64,
-        /// The size that was found.
-        found: u64,
-    },
-    /// The file is another known image.
-    #[error("{origin} is image {found}, not {id}")]
-    OtherImage {
-        /// What was fetched.
-        origin: String,
-        /// The image that was asked for.
-        id: String,
-        /// The image that it is.
-        found: String,
-    },
-    /// The file has the right length, but the wrong bytes.
-    #[error("{} has the SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    Sha256(Box<Mismatch>),
-    /// The MD5 is right, the SHA-256 is wrong.
-    #[error("{} has the right MD5 and the wrong SHA-256 {}; image {} has {}", .0.origin, .0.found, .0.id, .0.expected)]
-    Md5Only(Box<Mismatch>),
-    /// The archive yields no image.
-    #[error("cannot take an image from {origin}")]
-    Archive {
-        /// The archive.
-        origin: String,
-        /// Why.
-        source: ArchiveError,
-    },
-    /// The updater yields no image.
-    #[error("cannot take an image from {origin}")]
-    Updater {
-        /// The updater.
-        origin: String,
-        /// Why.
-        source: UpdaterError,
-    },
-    /// The file holds images, but not this one.
-    #[error("{origin} has no image {id}; it has {found}")]
-    NotInside {
-        /// The archive or updater.
-        origin: String,
-        /// The image that was asked for.
-        id: String,
-        /// The images that are there.
-        found: String,
-    },
-    /// Archives are nested too deep.
-    #[error("{origin} is nested deeper than {MAX_DEPTH} archives")]
-    Nested {
-        /// The innermost archive.
-        origin: String,
-    },
-    /// Ctrl-C.
-    #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+/// Why a file is not the image.
+enum Miss {
+    /// It has nothing to do with the image: it is empty, a web page, or of another length.
+    Unrelated(Failure),
+    /// It may have been meant as the image, or hold it.
+    Failed(AnyFailure),
 }
 
-asm2464::coded!(UnpackError {
-    Empty => BadInput "asmpatch::fetch::empty",
-    Html => BadInput "asmpatch::fetch::html",
-    Size => BadInput "asmpatch::fetch::size",
-    OtherImage => BadInput "asmpatch::fetch::other_image",
-    Sha256 => BadInput "asmpatch::fetch::sha256",
-    Md5Only => BadInput "asmpatch::fetch::md5_only",
-    Archive { source, .. } => source,
-    Updater { source, .. } => source,
-    NotInside => BadInput "asmpatch::fetch::not_inside",
-    Nested => BadInput "asmpatch::fetch::nested",
-    Interrupted(cause) => cause,
-});
-
-impl UnpackError {
-    /// Whether the archive's next file would fail in the same way: the budget is spent, or the user wants to stop.
-    fn ends_the_search(&self) -> bool {
-        matches!(
-            self,
-            Self::Interrupted(_)
-                | Self::Archive { source: ArchiveError::Expands { limit: ..MAX_EXPANDED, .. }, .. }
-                | Self::Updater { source: UpdaterError::Endless, .. }
-        )
+impl<E: Into<AnyFailure>> From<E> for Miss {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
     }
 }
 
-/// A file with the wrong bytes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mismatch {
-    /// What was fetched.
-    pub origin: String,
-    /// The image that was asked for.
-    pub id: String,
-    /// Its digest.
-    pub expected: Sha256Digest,
-    /// The digest that was found.
-    pub found: Sha256Digest,
+/// The remaining budget of a search in a file and everything nested in it, and the flag that stops the work.
+#[derive(Debug)]
+pub(super) struct Budget<'a> {
+    /// How many bytes may still be expanded.
+    pub(super) expand: u64,
+    /// How many bytes may still be searched.
+    pub(super) search: u64,
+    /// Whether something failed for want of the rest: what follows would fail, too.
+    pub(super) is_spent: bool,
+    pub(super) interrupt: Interrupt<'a>,
+}
+
+impl<'a> Budget<'a> {
+    /// Creates a full budget.
+    pub(super) const fn new(interrupt: Interrupt<'a>) -> Self {
+        Self { expand: MAX_EXPANDED, search: MAX_SEARCHED, is_spent: false, interrupt }
+    }
 }
 
 /// The image to look for.
@@ -157,14 +76,20 @@ pub(super) struct Wanted<'a> {
 /// Finds the wanted image in a fetched file and verifies it. `origin` names the file in errors.
 ///
 /// # Errors
-/// [`UnpackError`].
+/// [`FetchError::NotTheImage`], and [`FetchError::Local`] on Ctrl-C.
 pub(super) fn unpack(
     origin: &str,
     bytes: Vec<u8>,
     wanted: Wanted<'_>,
     interrupt: Interrupt<'_>,
-) -> Result<Verified, UnpackError> {
-    Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0)
+) -> Result<Verified, FetchError> {
+    let found = Search { wanted, budget: Budget::new(interrupt) }.find(origin, bytes, 0);
+    // After Ctrl-C every file fails at once.
+    interrupt.check()?;
+    found.map_err(|miss| match miss {
+        Miss::Unrelated(failure) => FetchError::NotTheImage(failure.into()),
+        Miss::Failed(failure) => FetchError::NotTheImage(failure),
+    })
 }
 
 /// A search in a file and in everything nested in it.
@@ -174,12 +99,14 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, UnpackError> {
+    fn find(&mut self, origin: &str, bytes: Vec<u8>, depth: u32) -> Result<Verified, Miss> {
         self.budget.interrupt.check()?;
         if bytes.is_empty() {
-            Err(UnpackError::Empty { origin: origin.to_owned() })
+            let label = Kind::BadInput.code("asmpatch::fetch::empty");
+            Err(Miss::Unrelated(Failure::new(label, format!("{origin} is empty"))))
         } else if is_html(&bytes) {
-            Err(UnpackError::Html { origin: origin.to_owned() })
+            let label = Kind::BadInput.code("asmpatch::fetch::html");
+            Err(Miss::Unrelated(Failure::new(label, format!("{origin} is a web page, not firmware"))))
         } else if bytes.starts_with(b"PK\x03\x04") || bytes.starts_with(b"PK\x05\x06") {
             self.in_archive(origin, &bytes, depth)
         } else if updater::is_pe(&bytes) {
@@ -190,50 +117,47 @@ impl Search<'_> {
         }
     }
 
-    fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, UnpackError> {
+    fn in_archive(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, Miss> {
         if depth >= MAX_DEPTH {
-            return Err(UnpackError::Nested { origin: origin.to_owned() });
+            let label = Kind::BadInput.code("asmpatch::fetch::nested");
+            return Err(Failure::new(label, format!("{origin} is nested deeper than {MAX_DEPTH} archives")).into());
         }
-        let failed = |source| match source {
-            ArchiveError::Interrupted(interrupted) => interrupted.into(),
-            source => UnpackError::Archive { origin: origin.to_owned(), source },
-        };
-        let mut archive = Archive::open(bytes).map_err(failed)?;
+        let mut archive = Archive::open(bytes).map_err(|failure| unusable(origin, failure))?;
         let member = self.wanted.member.take();
-        let mut find = |archive: &mut Archive<'_>, name: &str| {
-            let bytes = archive.read(name, &mut self.budget).map_err(failed)?;
-            self.find(&format!("{origin}: {name}"), bytes, depth + 1)
+        let find = |search: &mut Self, archive: &mut Archive<'_>, name: &str| {
+            let bytes = archive.read(name, &mut search.budget).map_err(|failure| unusable(origin, failure))?;
+            search.find(&format!("{origin}: {name}"), bytes, depth + 1)
         };
         if let Some(name) = member {
-            return find(&mut archive, name);
+            return find(self, &mut archive, name);
         }
         let names: Vec<String> = archive.names().map(str::to_owned).collect();
-        let mut first_error = None;
+        let mut first_failure = None;
         for name in &names {
-            match find(&mut archive, name) {
+            match find(self, &mut archive, name) {
                 Ok(verified) => return Ok(verified),
-                Err(error) if error.ends_the_search() => return Err(error),
+                Err(Miss::Failed(failure)) if self.budget.is_spent => return Err(failure.into()),
                 // A readme that is no image.
-                Err(UnpackError::Size { .. } | UnpackError::Html { .. } | UnpackError::Empty { .. }) => {}
+                Err(Miss::Unrelated(_)) => {}
                 // A forged or packed candidate deserves its own error instead of "not there".
-                Err(error) => {
-                    first_error.get_or_insert(error);
+                Err(Miss::Failed(failure)) => {
+                    first_failure.get_or_insert(failure);
                 }
             }
         }
-        Err(first_error.unwrap_or_else(|| self.not_inside(origin, archive.listed())))
+        Err(first_failure.unwrap_or_else(|| self.not_inside(origin, &archive.listed())).into())
     }
 
-    fn in_updater(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, UnpackError> {
-        let images = match updater::find_images(bytes, &mut self.budget) {
+    fn in_updater(&mut self, origin: &str, bytes: &[u8], depth: u32) -> Result<Verified, Miss> {
+        let images = updater::find_images(bytes, &mut self.budget).map_err(|failure| unusable(origin, failure))?;
+        if images.is_empty() {
             // A self-extracting archive has its zip after the program.
-            Err(UpdaterError::NoImage { .. }) if Archive::open(bytes).is_ok() => {
+            if Archive::open(bytes).is_ok() {
                 self.wanted.member = None;
                 return self.in_archive(origin, bytes, depth);
             }
-            Err(UpdaterError::Interrupted(interrupted)) => return Err(interrupted.into()),
-            other => other.map_err(|source| UnpackError::Updater { origin: origin.to_owned(), source })?,
-        };
+            return Err(unusable(origin, updater::no_image(bytes)).into());
+        }
         let describe = |found: &EmbeddedImage| {
             let digest = Sha256Digest(found.image.sha256());
             let known = self.wanted.known.by_sha256(&digest);
@@ -252,37 +176,42 @@ impl Search<'_> {
             .map(|found| (format!("{origin}: {} at {:#x}", found.region, found.offset), found.image.to_file()))
             .find(|(place, bytes)| verify(place, bytes, self.wanted).is_ok())
             .map(|(place, bytes)| Verified { bytes, place: Some(place) })
-            .ok_or_else(|| self.not_inside(origin, described))
+            .ok_or_else(|| self.not_inside(origin, &described).into())
     }
 
-    fn not_inside(&self, origin: &str, found: String) -> UnpackError {
-        UnpackError::NotInside { origin: origin.to_owned(), id: self.wanted.manifest.id.clone(), found }
+    fn not_inside(&self, origin: &str, found: &str) -> AnyFailure {
+        let label = Kind::BadInput.code("asmpatch::fetch::not_inside");
+        Failure::new(label, format!("{origin} has no image {}; it has {found}", self.wanted.manifest.id)).into()
     }
 }
 
-/// Checks size and digests.
-///
-/// # Errors
-/// [`UnpackError`]: size first, then SHA-256, with a separate error if the MD5 is right.
-fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), UnpackError> {
+/// An archive or updater that yields no image.
+fn unusable(origin: &str, failure: impl Into<AnyFailure>) -> AnyFailure {
+    failure.into().stopping(format!("cannot take an image from {origin}"))
+}
+
+/// Checks size and digests: size first, then SHA-256, with a separate failure if the MD5 is right.
+fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Miss> {
     let Manifest { id, size, md5, sha256, .. } = wanted.manifest;
-    let (origin, id, expected) = (origin.to_owned(), id.clone(), *sha256);
-    let found = Sha256Digest::of(bytes);
-    if found == expected && bytes.len() as u64 == *size {
+    let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);
+    if found == *sha256 && len == *size {
         return Ok(());
     }
-    if let Some(known) = wanted.known.by_sha256(&found) {
-        return Err(UnpackError::OtherImage { origin, id, found: known.id.clone() });
+    if let Some(Manifest { id: other, .. }) = wanted.known.by_sha256(&found) {
+        let label = Kind::BadInput.code("asmpatch::fetch::other_image");
+        return Err(Failure::new(label, format!("{origin} is image {other}, not {id}")).into());
     }
-    if bytes.len() as u64 != *size {
-        return Err(UnpackError::Size { origin, id, expected: *size, found: bytes.len() as u64 });
+    if len != *size {
+        let label = Kind::BadInput.code("asmpatch::fetch::size");
+        let message = format!("{origin} has {len} bytes; image {id} has {size}");
+        return Err(Miss::Unrelated(Failure::new(label, message)));
     }
-    let mismatch = Box::new(Mismatch { origin, id, expected, found });
-    if *md5 == Some(Md5Digest::of(bytes)) {
-        Err(UnpackError::Md5Only(mismatch))
+    let (label, what) = if *md5 == Some(Md5Digest::of(bytes)) {
+        (Kind::BadInput.code("asmpatch::fetch::md5_only"), "the right MD5 and the wrong SHA-256")
     } else {
-        Err(UnpackError::Sha256(mismatch))
-    }
+        (Kind::BadInput.code("asmpatch::fetch::sha256"), "the SHA-256")
+    };
+    Err(Failure::new(label, format!("{origin} has {what} {found}; image {id} has {sha256}")).into())
 }
 
 /// Whether the bytes begin like a web page.

@@ -88,7 +88,7 @@ impl fmt::Display for BackupManifest {
 
 /// Result of saving a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
-#[display("{}{}", folder.display(), if *is_new { "" } else { ", which has the same backup already" })]
+#[display("{}{}", folder.display(), if *is_new { "" } else { " (already there, with the same content)" })]
 pub struct Saved {
     /// The folder.
     pub folder: PathBuf,

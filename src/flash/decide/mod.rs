@@ -406,8 +406,8 @@ impl Candidate<'_> {
         why
     }
 
-    /// Returns what makes the plan a clone. Keeping an identity is no clone. A unit whose identity can't be read has
-    /// nothing to lose, but must not become another unit's twin.
+    /// Returns what the plan would copy of another unit's identity, if anything. A unit may keep its own identity. A
+    /// unit whose identity can't be read must not get another unit's either.
     fn cloned(&self, subject: &Subject, others: &Others<'_>) -> Option<Cloned> {
         let [zero, one] = &self.plan.blocks;
         let (own, planned) = (self.own(), self.planned());

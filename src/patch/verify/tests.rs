@@ -85,7 +85,7 @@ fn a_receipt_that_belongs_to_other_bytes_is_told_from_one_that_was_edited() {
 }
 
 #[test]
-fn foreign_bytes_at_a_patchs_place_are_found_without_the_original() {
+fn foreign_bytes_in_place_of_a_patch_are_found_without_the_original() {
     let (library, file, _) = patched();
     let mut image = Image::parse(&file).unwrap();
     assert!(image.replace(BodyOffset(0x2A0E), &[0x99]));

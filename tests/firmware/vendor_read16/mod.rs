@@ -305,10 +305,10 @@ fn with_the_longer_e4_both_work() {
     }
 }
 
-/// The figures in docs/read16-sram.md.
+/// The figures in docs/performance.md.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn the_instructions_from_command_to_status_are_those_that_docs_read16_sram_tells() {
+fn the_instructions_from_command_to_status_are_those_that_docs_performance_has() {
     let mut wrong = String::new();
     for (wire, speed, costs) in [
         (Wire::BulkOnly, Speed::Super, [(1, 5_120, 12_070), (8, 31_890, 71_630), (64, 247_700, 552_900)]),

@@ -15,13 +15,12 @@ use std::time::Duration;
 
 use asmpatch::cli::errors::Exit;
 
-use asm2464::Coded as _;
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
-use asmpatch::fetch::{
-    Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, HttpError, Limits, Source, UnpackError,
-};
+use asmpatch::failure::AnyFailure;
+use asmpatch::fetch::{Acquired, Cache, FetchError, FetchEvent, FetchProgress, Fetcher, Limits, Source};
 use server::{Server, send, send_file};
 
 /// An incompressible image, so that its transfer takes many reads.
@@ -91,14 +90,11 @@ fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, Fetch
     fetch_with(cache, &[], Some(&source), limits, &mut (), Interrupt::never())
 }
 
-fn http_error(result: Result<Acquired, FetchError>) -> HttpError {
-    match result {
-        Err(FetchError::Http(error)) => {
-            assert_eq!(Exit::from(error.kind()), Exit::BadInput);
-            error
-        }
-        other => panic!("expected an HTTP error, got {other:?}"),
-    }
+/// The failure of a download: its code without its first parts, and the failure.
+fn failure(result: Result<Acquired, FetchError>) -> (&'static str, AnyFailure) {
+    let failure = AnyFailure::from(result.unwrap_err());
+    assert_eq!(Exit::from(failure.kind()), Exit::BadInput);
+    (failure.code().rsplit("::").next().unwrap(), failure)
 }
 
 fn files(folder: &Path) -> Vec<String> {
@@ -164,13 +160,9 @@ fn when_no_mirror_gives_it_each_says_why() {
         "/gone" => send(stream, "404 Not Found\r\nContent-Length: 0", b""),
         _ => send_file(stream, &other),
     });
-    let Err(FetchError::Mirrors { attempts, .. }) =
-        fetch(cache.path(), &["/gone", "/other"].map(|path| server.url(path)))
-    else {
-        panic!("neither mirror has the image");
-    };
-    assert!(matches!(attempts[0], FetchError::Http(HttpError::Status { status: 404, .. })));
-    assert!(matches!(attempts[1], FetchError::Unpack(UnpackError::Archive { .. })));
+    let (code, error) = failure(fetch(cache.path(), &["/gone", "/other"].map(|path| server.url(path))));
+    let attempts: Vec<_> = error.coded().related().into_iter().map(|attempt| attempt.code()).collect();
+    assert_eq!((code, &*attempts), ("mirrors", &["asmpatch::http::status", "asmpatch::archive::missing"][..]));
     nothing_is_kept(cache.path());
 }
 
@@ -179,8 +171,8 @@ fn statuses_other_than_success_are_named() {
     for status in [403, 404, 500, 503] {
         let cache = tempfile::tempdir().unwrap();
         let server = Server::start(move |_, stream| send(stream, &format!("{status} No\r\nContent-Length: 0"), b""));
-        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits()));
-        assert!(matches!(error, HttpError::Status { status: found, .. } if found == status), "{error}");
+        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
+        assert!(code == "status" && error.to_string().contains(&format!("answers {status} for")), "{error}");
         nothing_is_kept(cache.path());
     }
 }
@@ -193,8 +185,8 @@ fn redirects_are_followed_but_not_for_ever() {
         "/loop" => send(stream, "302 Found\r\nLocation: /loop\r\nContent-Length: 0", b""),
         _ => send(stream, "301 Moved\r\nLocation: /here\r\nContent-Length: 0", b""),
     });
-    let error = http_error(fetch_url(cache.path(), &server.url("/loop"), &limits()));
-    assert!(matches!(error, HttpError::Redirects { limit: 10, .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/loop"), &limits()));
+    assert_eq!(code, "redirects", "{error}");
     assert_eq!(server.requests().len(), 11);
     assert_eq!(fetch_url(cache.path(), &server.url("/moved"), &limits()).unwrap().bytes, image());
 }
@@ -206,8 +198,8 @@ fn a_content_length_that_is_too_long_is_a_cut_and_nothing_is_kept() {
         let bytes = image();
         send(stream, &format!("200 OK\r\nContent-Length: {}", bytes.len() + 1), &bytes);
     });
-    let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits()));
-    assert!(matches!(error, HttpError::CutOff { .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
+    assert_eq!(code, "cut_off", "{error}");
     assert_eq!(server.requests().len(), 3);
     nothing_is_kept(cache.path());
 }
@@ -218,8 +210,8 @@ fn a_content_length_that_is_too_short_gives_no_image() {
     let server = Server::start(|_, stream| {
         send(stream, "200 OK\r\nContent-Length: 1000", &image());
     });
-    let error = fetch_url(cache.path(), &server.url("/"), &limits()).unwrap_err();
-    assert!(matches!(error, FetchError::Unpack(UnpackError::Size { found: 1000, .. })), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
+    assert!(code == "size" && error.to_string().contains("has 1000 bytes"), "{error}");
     nothing_is_kept(cache.path());
 }
 
@@ -227,8 +219,8 @@ fn a_content_length_that_is_too_short_gives_no_image() {
 fn a_web_page_in_place_of_a_file_is_called_one() {
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(|_, stream| send_file(stream, b"\n<html><body>Log in to download</body></html>"));
-    let error = http_error(fetch_url(cache.path(), &server.url("/fw.zip"), &limits()));
-    assert!(matches!(error, HttpError::Html { .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/fw.zip"), &limits()));
+    assert_eq!(code, "html", "{error}");
     nothing_is_kept(cache.path());
 }
 
@@ -241,8 +233,8 @@ fn a_server_that_never_answers_is_given_up() {
         let _ = wait.lock().unwrap().recv();
     });
     let limits = Limits { silence: Duration::from_millis(100), retries: 0, ..limits() };
-    let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
-    assert!(matches!(error, HttpError::Timeout { received: 0, .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+    assert!(code == "timeout" && error.to_string().ends_with("after 0 bytes"), "{error}");
     drop(release);
 }
 
@@ -257,8 +249,8 @@ fn a_server_that_falls_silent_half_way_is_given_up() {
     });
     // Long enough for the first bytes to arrive on a busy machine.
     let limits = Limits { silence: Duration::from_secs(3), retries: 0, ..limits() };
-    let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
-    assert!(matches!(error, HttpError::Timeout { received: 20_000, .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+    assert!(code == "timeout" && error.to_string().ends_with("after 20000 bytes"), "{error}");
     drop(release);
     nothing_is_kept(cache.path());
 }
@@ -274,8 +266,8 @@ fn a_server_that_trickles_for_ever_meets_the_deadline() {
         }
     });
     let limits = Limits { deadline: Duration::from_millis(400), ..limits() };
-    let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
-    assert!(matches!(error, HttpError::Deadline { .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+    assert_eq!(code, "deadline", "{error}");
 }
 
 #[test]
@@ -294,8 +286,8 @@ fn headers_that_trickle_and_redirects_that_dawdle_count_as_silence() {
     for server in [trickle, dawdle] {
         let cache = tempfile::tempdir().unwrap();
         let limits = Limits { silence: Duration::from_millis(400), retries: 0, ..limits() };
-        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
-        assert!(matches!(error, HttpError::Timeout { received: 0, .. }), "{error}");
+        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+        assert!(code == "timeout" && error.to_string().ends_with("after 0 bytes"), "{error}");
     }
 }
 
@@ -314,7 +306,7 @@ fn a_redirect_with_an_endless_body_is_followed_without_it() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_the_servers_fault_and_not_the_addresss() {
+fn an_answer_that_makes_no_sense_is_the_fault_of_the_server_and_not_of_the_address() {
     for answer in [
         "220 ftp.example.org ready\r\n",
         "HTTP/1.1 2000 OK\r\n\r\n",
@@ -329,8 +321,8 @@ fn an_answer_that_makes_no_sense_is_the_servers_fault_and_not_the_addresss() {
         let server = Server::start(move |_, stream| {
             let _ = stream.write_all(answer.as_bytes());
         });
-        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits()));
-        assert!(matches!(error, HttpError::Malformed { .. }), "{answer:?}: {error}");
+        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
+        assert_eq!(code, "malformed", "{answer:?}: {error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
@@ -348,8 +340,8 @@ fn a_server_that_speaks_first_is_not_a_web_server() {
         }
     });
     let cache = tempfile::tempdir().unwrap();
-    let error = http_error(fetch_url(cache.path(), &format!("http://{address}/"), &limits()));
-    assert!(matches!(error, HttpError::Malformed { .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &format!("http://{address}/"), &limits()));
+    assert_eq!(code, "malformed", "{error}");
 }
 
 #[test]
@@ -360,8 +352,8 @@ fn an_address_that_is_none_is_refused_without_its_password() {
         ("http://", "http://"),
     ] {
         let cache = tempfile::tempdir().unwrap();
-        let error = http_error(fetch_url(cache.path(), address, &limits()));
-        assert!(matches!(&error, HttpError::Request { url, .. } if url == shown), "{error}");
+        let (code, error) = failure(fetch_url(cache.path(), address, &limits()));
+        assert!(code == "request" && error.to_string().contains(&format!("to {shown}: ")), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
@@ -385,8 +377,8 @@ fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
     // Each attempt yields a byte, so neither silence nor the number of attempts ends the download.
     let limits = Limits { deadline: Duration::from_millis(400), retries: u32::MAX, ..limits() };
     let urls = [server.url("/one"), server.url("/two")];
-    let error = http_error(fetch_with(cache.path(), &urls, None, &limits, &mut (), Interrupt::never()));
-    assert!(matches!(error, HttpError::Deadline { .. }), "{error}");
+    let (code, error) = failure(fetch_with(cache.path(), &urls, None, &limits, &mut (), Interrupt::never()));
+    assert_eq!(code, "deadline", "{error}");
     assert!(server.requests().iter().all(|request| request.path != "/two"), "another mirror gets no more time");
 }
 
@@ -394,8 +386,8 @@ fn a_server_that_cuts_and_cuts_again_meets_the_same_deadline() {
 fn nobody_listening_is_a_connection_failure() {
     let cache = tempfile::tempdir().unwrap();
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let error = http_error(fetch_url(cache.path(), &format!("http://{address}/"), &limits()));
-    assert!(matches!(error, HttpError::Connect { .. }), "{error}");
+    let (code, error) = failure(fetch_url(cache.path(), &format!("http://{address}/"), &limits()));
+    assert_eq!(code, "connect", "{error}");
 }
 
 #[test]
@@ -404,8 +396,8 @@ fn a_download_over_the_size_limit_is_refused_with_or_without_a_content_length() 
         let cache = tempfile::tempdir().unwrap();
         let server = Server::start(move |_, stream| send(stream, head, &image()[..60_000]));
         let limits = Limits { bytes: 50_000, ..limits() };
-        let error = http_error(fetch_url(cache.path(), &server.url("/"), &limits));
-        assert!(matches!(error, HttpError::TooLarge { limit: 50_000, .. }), "{error}");
+        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+        assert!(code == "too_large" && error.to_string().ends_with("more than 50000 bytes"), "{error}");
         nothing_is_kept(cache.path());
     }
 }
@@ -428,7 +420,7 @@ fn ctrl_c_ends_a_transfer_and_nothing_is_kept() {
         }
     };
     let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
-    assert_eq!(Exit::from(result.unwrap_err().kind()), Exit::Interrupted);
+    assert_eq!(AnyFailure::from(result.unwrap_err()).kind(), Kind::Interrupted);
     nothing_is_kept(cache.path());
     drop(release);
 }

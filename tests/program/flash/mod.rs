@@ -9,6 +9,7 @@ mod kept;
 mod log;
 mod program;
 mod registers;
+mod self_test;
 mod several;
 #[cfg(unix)]
 mod signals;

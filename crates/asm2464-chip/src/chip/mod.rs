@@ -82,4 +82,4 @@ pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;
-pub use work::{Simulated, Work};
+pub use work::Work;

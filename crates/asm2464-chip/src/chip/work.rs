@@ -15,15 +15,6 @@ pub struct Work {
     pub dma_bytes: u64,
 }
 
-/// A chip model's work since power-on, and its clock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Simulated {
-    /// The work.
-    pub work: Work,
-    /// The CPU's clock in MHz.
-    pub clock_mhz: u32,
-}
-
 impl Add for Work {
     type Output = Self;
 

@@ -270,7 +270,7 @@ fn an_event_that_contradicts_those_before_it_is_refused() {
 }
 
 #[test]
-fn data_are_bytes_runs_the_flashs_and_what_is_withheld() {
+fn data_are_bytes_runs_what_the_flash_holds_and_what_is_withheld() {
     let data: Data = "0102+00*9+flash@2:3+withheld:4".parse().unwrap();
     assert_eq!(data.to_string(), "0102+00*9+flash@2:3+withheld:4");
     let mut bytes = [0xEE; 18];

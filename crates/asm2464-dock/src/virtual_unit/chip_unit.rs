@@ -17,7 +17,7 @@ use super::reply::Reply;
 use super::responder::Responder;
 use super::scenario::FaultPlan;
 use super::setup;
-use super::wire::AttachmentWire;
+use super::wire::{self, AttachmentWire, NEWS_AT_MOST, Wired};
 
 /// Instructions that the firmware gets at once. Firmware that computes for longer gets the next slice on the host's
 /// next access.
@@ -26,8 +26,6 @@ const SLICE: u64 = 2_000_000;
 const ENUMERATION: u64 = 20_000_000;
 /// Maximum number of instructions for the start-up code.
 const BOOT: u64 = ENUMERATION * BOOT_BUDGETS;
-/// Number of times that firmware may have news for the host before the host has to fetch it.
-const NEWS_AT_MOST: usize = 64;
 /// Delay before the next look at firmware that has used up its slice.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
@@ -218,21 +216,6 @@ impl ChipUnit {
         matches!(self.control(setup, &[]), Some(ControlReply::Done(_)))
     }
 
-    /// Lets the firmware run. Returns `true` if there may be news for the host.
-    fn run(&mut self) -> bool {
-        if !self.is_ready() {
-            return false;
-        }
-        let outcome = self.chip.run(SLICE);
-        self.is_busy = outcome == Outcome::Budget;
-        let takes = self.chip.flash_mut().take_busy(Instant::now());
-        if !takes.is_zero() {
-            self.flash_ready_at = Some(Instant::now() + takes);
-            return false;
-        }
-        outcome == Outcome::Attention
-    }
-
     /// The answer of an endpoint that can't move data now.
     fn obstacle(&mut self, endpoint: Endpoint) -> Option<Reply> {
         if !self.endpoints.contains(&endpoint.address()) {
@@ -304,6 +287,45 @@ impl ChipUnit {
     }
 }
 
+impl Wired for ChipUnit {
+    fn packet_len(&self) -> usize {
+        self.speed.bulk_packet()
+    }
+
+    fn packet_out(
+        &mut self,
+        endpoint: Endpoint,
+        stream: u16,
+        packet: &[u8],
+        is_first: bool,
+        faults: &mut FaultPlan,
+    ) -> PacketOut {
+        let reply = self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults);
+        let is_cbw = is_first && packet.len() == CBW_LEN && packet.starts_with(&CBW_SIGNATURE);
+        let is_command = endpoint == Endpoint::Command || is_cbw;
+        self.commands += u64::from(reply == PacketOut::Accepted && is_command);
+        reply
+    }
+
+    fn packet_in(&mut self, endpoint: Endpoint, stream: u16) -> PacketIn {
+        self.wire.bulk_in(&mut self.chip, endpoint, stream)
+    }
+
+    fn run(&mut self) -> bool {
+        if !self.is_ready() {
+            return false;
+        }
+        let outcome = self.chip.run(SLICE);
+        self.is_busy = outcome == Outcome::Budget;
+        let takes = self.chip.flash_mut().take_busy(Instant::now());
+        if !takes.is_zero() {
+            self.flash_ready_at = Some(Instant::now() + takes);
+            return false;
+        }
+        outcome == Outcome::Attention
+    }
+}
+
 impl Responder for ChipUnit {
     fn set_configuration(&mut self, value: u8) -> bool {
         self.accepts(setup::set_configuration(value))
@@ -347,58 +369,14 @@ impl Responder for ChipUnit {
         if let Some(reply) = self.obstacle(endpoint) {
             return reply;
         }
-        let most = self.speed.bulk_packet();
-        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
-        loop {
-            let packet = &data[moved..data.len().min(moved + most)];
-            match self.wire.bulk_out(&mut self.chip, endpoint, stream, packet, faults) {
-                PacketOut::Accepted => {
-                    let is_cbw = moved == 0 && packet.len() == CBW_LEN && packet.starts_with(&CBW_SIGNATURE);
-                    self.commands += u64::from(endpoint == Endpoint::Command || is_cbw);
-                    moved += packet.len();
-                    news = 0..NEWS_AT_MOST;
-                    if moved == data.len() {
-                        return Reply::Done(moved);
-                    }
-                }
-                PacketOut::Stall if moved == 0 => return Reply::Stall,
-                // The caller offers the rest again, and meets the halt then.
-                PacketOut::Stall => return Reply::Part(moved),
-                // If firmware keeps having news and does not take this data, the host has to see it.
-                PacketOut::Nak if news.next().is_some() && self.run() => {}
-                PacketOut::Nak if moved == 0 => return Reply::Silent,
-                PacketOut::Nak => return Reply::Part(moved),
-            }
-        }
+        wire::transfer_out(self, endpoint, stream, data, faults)
     }
 
     fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
         if let Some(reply) = self.obstacle(endpoint) {
             return reply;
         }
-        let most = self.speed.bulk_packet();
-        let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
-        loop {
-            match self.wire.bulk_in(&mut self.chip, endpoint, stream) {
-                PacketIn::Packet(packet) => {
-                    let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
-                        let count = buffer.len() - moved;
-                        buffer[moved..].copy_from_slice(&packet[..count]);
-                        return Reply::Babble(buffer.len());
-                    };
-                    place.copy_from_slice(&packet);
-                    moved += packet.len();
-                    news = 0..NEWS_AT_MOST;
-                    if packet.len() < most || moved == buffer.len() {
-                        return Reply::Done(moved);
-                    }
-                }
-                PacketIn::Stall if moved == 0 => return Reply::Stall,
-                PacketIn::Nak if news.next().is_some() && self.run() => {}
-                PacketIn::Nak if moved == 0 => return Reply::Silent,
-                PacketIn::Stall | PacketIn::Nak => return Reply::Part(moved),
-            }
-        }
+        wire::transfer_in(self, endpoint, stream, buffer)
     }
 
     fn ready_at(&self) -> Option<Instant> {

@@ -304,7 +304,7 @@ fn from_the_first_difference_on_pages_go_byte_by_byte() {
 }
 
 #[test]
-fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_the_flashs_content() {
+fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_what_the_flash_holds() {
     for every in [1, 2, 3, 7] {
         let stale = format!("[flash]\nprotection = \"clearable\"\nstale-first-byte = {every}\n");
         let mut port = port(&(stale + "[timing]\nerase-sector-ms = 20\nprogram-page-us = 3000\n"));
@@ -360,4 +360,52 @@ fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash()
     let missing = Watched { has_flash: false, ..Watched::open(&mut port("")) };
     let error = RegisterFlash::new(missing).unwrap_err();
     assert_eq!(error, RegisterError::NoFlash(JedecId([0xFF; 3])));
+}
+
+#[test]
+fn a_budget_that_is_set_counts_from_then_on() {
+    let mut port = port("");
+    let clock: Rc<Cell<Duration>> = Rc::default();
+    let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::ZERO, &clock)).unwrap();
+    let (set_at, budget) = (BUDGET - Duration::from_secs(1), Duration::from_secs(10));
+    clock.set(set_at);
+    flash.set_budget(budget);
+    clock.set(set_at + budget - Duration::from_secs(1));
+    flash.read_sector(SECTOR).unwrap();
+    clock.set(set_at + budget);
+    assert_eq!(flash.read_sector(SECTOR).map(drop), Err(RegisterError::OutOfTime(budget)));
+}
+
+#[test]
+fn protection_that_does_not_come_back_is_named() {
+    let mut held = port("[flash]\nprotection = \"for-good\"\n");
+    let unprotected = RegisterError::Unprotected { status: 0x1C, protection: 0x04 };
+    assert_eq!(flash(&mut held).protect(0x04), Err(unprotected));
+}
+
+#[test]
+fn a_status_register_that_is_right_is_not_written_and_its_lock_stays() {
+    let mut port = port("[flash]\nprotection = \"clearable\"\n");
+    port.unit().lock().flash_mut().set_status(0x9C);
+    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
+    flash.unprotect().unwrap();
+    assert_eq!(port.unit().lock().flash().status(), 0x80, "bit 7 locks the register");
+    let begun = flash.into_registers().requests;
+    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
+    flash.unprotect().unwrap();
+    assert!(flash.into_registers().requests < begun - 6, "only the status is read");
+}
+
+#[test]
+fn the_controllers_set_up_keeps_the_other_bits_of_its_register() {
+    const SET_UP: XdataAddress = XdataAddress::main(0xCA81);
+    for before in [0x54, 0x55] {
+        let mut port = port("");
+        let mut unit = port.open_control().unwrap();
+        unit.write(&[(SET_UP, before)]).unwrap();
+        let mut found = [0];
+        let mut unit = RegisterFlash::new(unit).unwrap().into_registers();
+        unit.exchange(&[], SET_UP, &mut found).unwrap();
+        assert_eq!(found, [0x55]);
+    }
 }

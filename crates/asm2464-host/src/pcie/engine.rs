@@ -46,6 +46,20 @@ pub trait TlpEngine {
     fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError>;
 }
 
+impl<E: TlpEngine + ?Sized> TlpEngine for &mut E {
+    fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
+        (**self).tlps(tlps)
+    }
+
+    fn xdata_read(&mut self, from: XdataAddress, buffer: &mut [u8]) -> Result<(), EngineError> {
+        (**self).xdata_read(from, buffer)
+    }
+
+    fn xdata_write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), EngineError> {
+        (**self).xdata_write(writes)
+    }
+}
+
 impl TlpEngine for OpenBridge {
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError> {
         Ok(Self::tlps(self, tlps)?)

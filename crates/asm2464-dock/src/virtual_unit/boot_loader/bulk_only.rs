@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use asm2464::scsi::ResetMode;
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
+use asm2464_chip::chip::{PacketIn, PacketOut};
 use asm2464_host::bridge::Endpoint;
 
 use super::exchange::{CommandEnding, CommandExchange};
 use super::target::Target;
 use crate::virtual_unit::chip_unit::Course;
-use crate::virtual_unit::reply::{ABORTED, Halts, Reply};
-use crate::virtual_unit::scenario::{FaultKind, FaultPlan};
+use crate::virtual_unit::reply::Halts;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {
@@ -63,73 +63,55 @@ impl BulkOnlyTarget {
         if self.phase == Phase::Status { self.exchange.ready_at } else { None }
     }
 
-    /// Handles data from the host.
-    pub(super) fn out(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> Reply {
+    /// Handles a packet from the host.
+    pub(super) fn out(&mut self, target: &mut Target, packet: &[u8]) -> PacketOut {
         if self.halts.holds(Endpoint::DataOut) {
-            return Reply::Stall;
+            return PacketOut::Stall;
         }
         match self.phase {
-            Phase::Command => self.command(target, data, faults),
+            Phase::Command => self.command(target, packet),
             Phase::Data if self.exchange.direction == Some(Direction::Out) => {
-                let taken = self.exchange.take(target, data);
+                // A pipe takes a packet whole. If it was the host's last one, there is nothing to halt for.
+                let sent = self.exchange.moved + packet.len();
+                self.halt_after_data &= sent < self.host_len as usize;
+                self.exchange.take(target, packet);
                 self.after_data(Direction::Out);
-                Reply::taken(taken, data.len())
+                PacketOut::Accepted
             }
-            Phase::Data | Phase::Status => Reply::Silent,
+            Phase::Data | Phase::Status => PacketOut::Nak,
         }
     }
 
-    /// Handles the host's request for data.
-    pub(super) fn input(&mut self, target: &mut Target, buffer: &mut [u8], max_packet: usize) -> Reply {
+    /// Handles the host's request for a packet of at most `most` bytes.
+    pub(super) fn input(&mut self, target: &mut Target, most: usize) -> PacketIn {
         if self.halts.holds(Endpoint::DataIn) {
-            return Reply::Stall;
+            return PacketIn::Stall;
         }
         match self.phase {
-            Phase::Command => Reply::Silent,
-            Phase::Data => {
-                let reply = self.exchange.fill(buffer, max_packet);
-                if reply != Reply::Silent {
-                    self.after_data(Direction::In);
-                }
-                reply
+            Phase::Data if self.exchange.direction == Some(Direction::In) => {
+                let packet = self.exchange.give(most);
+                self.after_data(Direction::In);
+                PacketIn::Packet(packet)
             }
-            Phase::Status => self.status(target, buffer),
+            Phase::Command | Phase::Data => PacketIn::Nak,
+            Phase::Status => self.status(target),
         }
     }
 
-    fn command(&mut self, target: &mut Target, data: &[u8], faults: &mut FaultPlan) -> Reply {
-        let Some(cbw) = CommandBlockWrapper::parse(data) else {
+    fn command(&mut self, target: &mut Target, packet: &[u8]) -> PacketOut {
+        let Some(cbw) = CommandBlockWrapper::parse(packet) else {
             self.halts.set(Endpoint::DataIn);
             self.halts.set(Endpoint::DataOut);
             self.needs_reset = true;
-            return Reply::Stall;
+            return PacketOut::Stall;
         };
         self.tag = cbw.tag;
         self.host_len = cbw.transfer_length;
         (self.phase_error, self.halt_after_data) = (false, false);
         self.halt_status = std::mem::take(&mut self.halts_next_status);
-        let fault = faults.strike(cbw.cdb.opcode());
-        self.exchange = match fault {
-            Some(FaultKind::Timeout | FaultKind::Disconnect) => CommandExchange::ending(CommandEnding::Silent),
-            Some(FaultKind::Stall) => CommandExchange::ending(CommandEnding::Check(ABORTED)),
-            _ => target.start(cbw.cdb.padded(), cbw.lun),
-        };
-        match fault {
-            Some(FaultKind::Disconnect) => self.course = Course::Vanished,
-            Some(FaultKind::Stall) if cbw.transfer_length == 0 => self.halt_status = true,
-            Some(FaultKind::StallStatus) => self.halt_status = true,
-            Some(FaultKind::ShortData) => {
-                self.exchange.limit /= 2;
-                if self.exchange.ending == CommandEnding::AfterData {
-                    self.exchange.ending = CommandEnding::Check(ABORTED);
-                }
-            }
-            Some(FaultKind::BadTag) => self.tag ^= 0xFFFF_FFFF,
-            Some(FaultKind::PhaseError) => self.phase_error = true,
-            _ => {}
-        }
+        self.exchange = target.start(cbw.cdb.padded(), cbw.lun);
         self.agree(cbw.direction);
-        Reply::Done(data.len())
+        PacketOut::Accepted
     }
 
     /// Compares the host's expectation with the device's intention (section 6.7).
@@ -155,7 +137,6 @@ impl BulkOnlyTarget {
                 self.give_up();
                 self.halts.set(pipe(host));
             }
-            (_, None) if self.exchange.ending == CommandEnding::Silent => {}
             (_, None) => self.halts.set(pipe(host)),
         }
     }
@@ -175,13 +156,13 @@ impl BulkOnlyTarget {
         }
     }
 
-    fn status(&mut self, target: &mut Target, buffer: &mut [u8]) -> Reply {
+    fn status(&mut self, target: &mut Target) -> PacketIn {
         if !self.exchange.is_ready() {
-            return Reply::Silent;
+            return PacketIn::Nak;
         }
         if std::mem::take(&mut self.halt_status) {
             self.halts.set(Endpoint::DataIn);
-            return Reply::Stall;
+            return PacketIn::Stall;
         }
         let status = match self.exchange.ending {
             _ if self.phase_error => CswStatus::PhaseError,
@@ -199,7 +180,7 @@ impl BulkOnlyTarget {
         // What has moved is bounded by what the host expects.
         let residue = self.host_len.saturating_sub(self.exchange.moved as u32);
         self.phase = Phase::Command;
-        Reply::packet(buffer, &CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes())
+        PacketIn::Packet(CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes().to_vec())
     }
 }
 

@@ -5,8 +5,6 @@ use std::time::Instant;
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{ResetMode, Sense};
 
-use crate::virtual_unit::reply::Reply;
-
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandEnding {
@@ -15,7 +13,6 @@ pub(super) enum CommandEnding {
     #[default]
     Good,
     Check(Sense),
-    Silent,
     Reset(ResetMode),
 }
 
@@ -26,7 +23,7 @@ pub(super) struct CommandExchange {
     /// The data's direction; `None` without data.
     pub(super) direction: Option<Direction>,
     pub(super) ending: CommandEnding,
-    /// Number of bytes that will move; fewer than the command has if the host or a fault cuts it short.
+    /// Number of bytes that will move; fewer than the command has if the host expects fewer.
     pub(super) limit: usize,
     pub(super) moved: usize,
     pub(super) data: Vec<u8>,
@@ -57,28 +54,16 @@ impl CommandExchange {
         self.moved >= self.limit
     }
 
-    /// Moves data to the host, in packets of `max_packet` bytes. [`Reply::Silent`] if there is none to move.
-    ///
-    /// A host whose buffer ends inside a packet gets more than it asked for: xHCI's babble.
-    pub(super) fn fill(&mut self, buffer: &mut [u8], max_packet: usize) -> Reply {
-        if self.direction != Some(Direction::In) {
-            return Reply::Silent;
-        }
-        let left = self.limit - self.moved;
-        let count = buffer.len().min(left);
-        buffer[..count].copy_from_slice(&self.data[self.moved..self.moved + count]);
-        let packets = count.next_multiple_of(max_packet).max(max_packet);
-        if left > count && packets != count {
-            self.moved += left.min(packets);
-            return Reply::Babble(count);
-        }
-        self.moved += count;
-        Reply::Done(count)
+    /// Takes the next packet for the host, of at most `most` bytes.
+    pub(super) fn give(&mut self, most: usize) -> Vec<u8> {
+        let packet = self.data[self.moved..self.limit.min(self.moved + most)].to_vec();
+        self.moved += packet.len();
+        packet
     }
 
     /// Whether the status is due.
     pub(super) fn is_ready(&self) -> bool {
-        !matches!(self.ending, CommandEnding::Silent | CommandEnding::AfterData)
+        self.ending != CommandEnding::AfterData
             && self.data_is_done()
             && self.ready_at.is_none_or(|at| at <= Instant::now())
     }

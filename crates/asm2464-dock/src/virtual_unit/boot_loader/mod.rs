@@ -6,7 +6,7 @@ mod target;
 
 use std::time::{Duration, Instant};
 
-use asm2464_chip::chip::Speed;
+use asm2464_chip::chip::{PacketIn, PacketOut, Speed};
 use asm2464_host::bridge::Endpoint;
 
 use self::bulk_only::BulkOnlyTarget;
@@ -17,6 +17,10 @@ use super::nor::NorFlash;
 use super::reply::{Halts, Reply};
 use super::responder::Responder;
 use super::scenario::FaultPlan;
+use super::wire::{self, AttachmentWire, PacketTarget, Wired};
+
+/// bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol of Bulk-Only.
+const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
 
 /// How far a host has opened the bulk pipes.
 ///
@@ -39,6 +43,7 @@ enum Gate {
 pub(super) struct BootLoader {
     target: Target,
     bulk_only: BulkOnlyTarget,
+    wire: AttachmentWire,
     gate: Gate,
     /// Pipes that are halted since the gate opened.
     to_clear: Halts,
@@ -54,8 +59,9 @@ impl BootLoader {
     /// Creates a boot loader without power. A status is due no sooner than `command_time` after its command.
     pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
         Self {
-            target: Target::new(flash, command_time),
+            target: Target::new(flash),
             bulk_only: BulkOnlyTarget::default(),
+            wire: AttachmentWire::new(command_time),
             gate: Gate::default(),
             to_clear: Halts::default(),
             uncleared: Halts::default(),
@@ -81,12 +87,13 @@ impl BootLoader {
 
     /// What the last transfer has done to the unit's presence on the bus.
     pub(super) fn course(&self) -> Course {
-        self.bulk_only.course
+        if self.wire.has_vanished { Course::Vanished } else { self.bulk_only.course }
     }
 
     /// Drops what was in progress.
     pub(super) fn forget(&mut self) {
         self.bulk_only = BulkOnlyTarget::default();
+        self.wire.start_over(Some(BULK_ONLY));
     }
 
     fn shut(&mut self, gate: Gate) {
@@ -95,9 +102,56 @@ impl BootLoader {
         self.uncleared = Halts::default();
     }
 
-    /// Whether nothing moves, in either direction.
-    fn is_silent(&self) -> bool {
-        self.is_suspended || self.gate != Gate::Open
+    /// The answer of a pipe that can't move data now. `used` is the one pipe of its direction.
+    fn obstacle(&self, endpoint: Endpoint, used: Endpoint) -> Option<Reply> {
+        if self.is_suspended || self.gate != Gate::Open {
+            return Some(Reply::Silent);
+        }
+        (endpoint != used || self.to_clear.holds(endpoint)).then_some(Reply::Stall)
+    }
+}
+
+/// The boot loader without its gate, as the wire sees it.
+struct Pipes<'a> {
+    target: &'a mut Target,
+    bulk_only: &'a mut BulkOnlyTarget,
+    speed: Speed,
+}
+
+impl PacketTarget for Pipes<'_> {
+    fn speed(&mut self) -> Speed {
+        self.speed
+    }
+
+    fn bulk_out(&mut self, _endpoint: u8, _stream: u16, packet: &[u8]) -> PacketOut {
+        self.bulk_only.out(self.target, packet)
+    }
+
+    fn bulk_in(&mut self, _endpoint: u8, _stream: u16) -> PacketIn {
+        self.bulk_only.input(self.target, self.speed.bulk_packet())
+    }
+}
+
+impl Wired for BootLoader {
+    fn packet_len(&self) -> usize {
+        self.speed.bulk_packet()
+    }
+
+    fn packet_out(
+        &mut self,
+        endpoint: Endpoint,
+        stream: u16,
+        packet: &[u8],
+        _is_first: bool,
+        faults: &mut FaultPlan,
+    ) -> PacketOut {
+        let Self { target, bulk_only, wire, speed, .. } = self;
+        wire.bulk_out(&mut Pipes { target, bulk_only, speed: *speed }, endpoint, stream, packet, faults)
+    }
+
+    fn packet_in(&mut self, endpoint: Endpoint, stream: u16) -> PacketIn {
+        let Self { target, bulk_only, wire, speed, .. } = self;
+        wire.bulk_in(&mut Pipes { target, bulk_only, speed: *speed }, endpoint, stream)
     }
 }
 
@@ -139,14 +193,16 @@ impl Responder for BootLoader {
             self.bulk_only.halts_next_status = true;
         }
         self.bulk_only.clear_halt(endpoint);
+        self.wire.halts.clear(endpoint);
     }
 
     fn is_halted(&self, endpoint: Endpoint) -> bool {
-        self.to_clear.holds(endpoint) || self.bulk_only.halts.holds(endpoint)
+        [&self.to_clear, &self.bulk_only.halts, &self.wire.halts].iter().any(|halts| halts.holds(endpoint))
     }
 
     fn mass_storage_reset(&mut self) -> bool {
         self.bulk_only.reset();
+        self.wire.mass_storage_reset();
         true
     }
 
@@ -163,27 +219,21 @@ impl Responder for BootLoader {
         self.is_suspended = is_suspended;
     }
 
-    fn bulk_out(&mut self, endpoint: Endpoint, _stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
-        if self.is_silent() {
-            Reply::Silent
-        } else if endpoint != Endpoint::DataOut || self.to_clear.holds(endpoint) {
-            Reply::Stall
-        } else {
-            self.bulk_only.out(&mut self.target, data, faults)
+    fn bulk_out(&mut self, endpoint: Endpoint, stream: u16, data: &[u8], faults: &mut FaultPlan) -> Reply {
+        match self.obstacle(endpoint, Endpoint::DataOut) {
+            Some(reply) => reply,
+            None => wire::transfer_out(self, endpoint, stream, data, faults),
         }
     }
 
-    fn bulk_in(&mut self, endpoint: Endpoint, _stream: u16, buffer: &mut [u8]) -> Reply {
-        if self.is_silent() {
-            Reply::Silent
-        } else if endpoint != Endpoint::DataIn || self.to_clear.holds(endpoint) {
-            Reply::Stall
-        } else {
-            self.bulk_only.input(&mut self.target, buffer, self.speed.bulk_packet())
+    fn bulk_in(&mut self, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
+        match self.obstacle(endpoint, Endpoint::DataIn) {
+            Some(reply) => reply,
+            None => wire::transfer_in(self, endpoint, stream, buffer),
         }
     }
 
     fn ready_at(&self) -> Option<Instant> {
-        self.bulk_only.ready_at()
+        self.bulk_only.ready_at().into_iter().chain(self.wire.ready_at()).min()
     }
 }

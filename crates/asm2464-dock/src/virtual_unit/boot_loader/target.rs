@@ -1,6 +1,6 @@
 //! The boot loader's commands, and what they do to the flash.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::scsi::{ResetMode, Sense, SenseKey, opcode};
@@ -19,21 +19,19 @@ const SECOND_SLOT: u32 = 0x02_0000;
 pub(super) struct Target {
     pub(super) flash: NorFlash,
     identity: Identity,
-    command_time: Duration,
     /// The next REQUEST SENSE's answer.
     pub(super) sense: Sense,
 }
 
 impl CommandExchange {
-    /// Takes data from the host, and ends the command when it is complete. Returns the number of bytes taken.
-    pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) -> usize {
+    /// Takes as much of the host's data as the command has, and ends the command when it is complete.
+    pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) {
         let count = data.len().min(self.limit - self.moved);
         self.data.extend_from_slice(&data[..count]);
         self.moved += count;
         if self.data_is_done() {
             self.finish(target);
         }
-        count
     }
 
     /// Ends a command that has its data.
@@ -46,8 +44,8 @@ impl CommandExchange {
 }
 
 impl Target {
-    pub(super) fn new(flash: NorFlash, command_time: Duration) -> Self {
-        Self { flash, identity: Identity::boot_loader(), command_time, sense: Sense::NONE }
+    pub(super) fn new(flash: NorFlash) -> Self {
+        Self { flash, identity: Identity::boot_loader(), sense: Sense::NONE }
     }
 
     pub(super) fn power_on(&mut self, identity: &Identity) {
@@ -69,7 +67,7 @@ impl Target {
     /// Time at which the status of a command that has just been executed is due.
     pub(super) fn ready_at(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let takes = self.command_time + self.flash.take_busy(now);
+        let takes = self.flash.take_busy(now);
         (!takes.is_zero()).then(|| now + takes)
     }
 

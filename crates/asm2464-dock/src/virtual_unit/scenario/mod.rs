@@ -195,8 +195,6 @@ pub struct Scenario {
     pub stream_limit: Option<u64>,
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
-    /// The CPU's clock in MHz, which predictions use; 114 by default.
-    pub clock_mhz: Option<u32>,
     /// Durations.
     pub timing: Timing,
     /// Devices behind the root port instead of a GPU on bus 1: switches and others.
@@ -236,9 +234,6 @@ pub enum ScenarioError {
     /// The supply's voltage is out of range.
     #[error("`supply.voltage-mv` is {0}, expected at most {max}", max = SupplySensor::MAX_MV)]
     SupplyVoltage(u16),
-    /// The clock is out of range.
-    #[error("`clock-mhz` is {0}, expected 1 to 1000")]
-    Clock(u32),
 }
 
 impl Scenario {
@@ -267,9 +262,6 @@ impl Scenario {
         }
         if let Some(supply) = scenario.supply.filter(|supply| supply.voltage_mv > SupplySensor::MAX_MV) {
             return Err(ScenarioError::SupplyVoltage(supply.voltage_mv));
-        }
-        if let Some(clock) = scenario.clock_mhz.filter(|clock| !(1..=1000).contains(clock)) {
-            return Err(ScenarioError::Clock(clock));
         }
         let FlashFaults { unstable_reads, stale_first_byte, .. } = scenario.flash;
         for (key, count) in [("unstable-reads", unstable_reads), ("stale-first-byte", stale_first_byte)] {

@@ -78,7 +78,7 @@ fn the_thirteen_cases_end_as_the_specification_says_in_the_boot_loader() {
     use Direction::{In, Out};
     type Case<'a> = (u8, &'a [u8], u32, Direction, usize, bool, CswStatus, u32);
     // The boot loader fails every command without data, except E8.
-    let cases: [Case<'_>; 13] = [
+    let cases: [Case<'_>; 14] = [
         (1, &ready, 0, In, 0, false, Failed, 0),
         (2, &inquiry, 0, In, 0, false, PhaseError, 0),
         (3, &e1, 0, In, 0, false, PhaseError, 0),
@@ -89,7 +89,9 @@ fn the_thirteen_cases_end_as_the_specification_says_in_the_boot_loader() {
         (8, &e1, 128, In, 0, true, PhaseError, 128),
         (9, &ready, 64, Out, 0, true, Failed, 64),
         (10, &inquiry, 128, Out, 0, true, PhaseError, 128),
-        (11, &e1, 200, Out, 128, true, Passed, 72),
+        // A pipe takes whole packets: one holds all, of two the second finds the pipe halted.
+        (11, &e1, 200, Out, 200, false, Passed, 72),
+        (11, &e1, 2000, Out, 1024, true, Passed, 1872),
         (12, &e1, 128, Out, 128, false, Passed, 0),
         (13, &e1, 100, Out, 0, true, PhaseError, 100),
     ];
@@ -237,7 +239,7 @@ fn with_a_gpu_behind_it_an_initialised_patched_unit_answers_writes_from_its_buff
 }
 
 #[test]
-fn firmware_of_an_unknown_version_is_not_initialised_at_anothers_addresses() {
+fn firmware_of_an_unknown_version_is_not_initialised_at_addresses_of_another() {
     let mut image = patched_image();
     assert!(image.replace(BodyOffset(0x0200), &[0x25, 0x07, 0x17]));
     let mut bridge = bulk_only(unit_with("behind = \"gpu\"", &image));

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::BridgeState;
-use asm2464_chip::chip::{CLOCK_MHZ, ControlReply, Simulated};
+use asm2464_chip::chip::{ControlReply, Work};
 use asm2464_host::bridge::Endpoint;
 use presence::Presence;
 
@@ -130,9 +130,8 @@ impl VirtualUnit {
     }
 
     /// The chip's work since power-on; `None` if no image runs on a chip.
-    pub fn simulated(&mut self) -> Option<Simulated> {
-        let clock_mhz = self.scenario.clock_mhz.unwrap_or(CLOCK_MHZ);
-        self.chip.as_mut().map(|unit| Simulated { work: unit.chip.work(), clock_mhz })
+    pub fn work(&mut self) -> Option<Work> {
+        self.chip.as_mut().map(|unit| unit.chip.work())
     }
 
     /// Whether the unit is on the bus.

@@ -8,7 +8,7 @@ use asm2464::scsi::opcode;
 use asm2464_chip::chip::{DATA_IN, DATA_OUT, PacketIn, PacketOut};
 use asm2464_host::bridge::Endpoint;
 
-use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
+use super::{Due, PacketTarget, WireEffect, first_half, is_ready, packets_in_half};
 use crate::virtual_unit::reply::{ABORTED, Halts};
 use crate::virtual_unit::scenario::FaultKind;
 
@@ -47,7 +47,7 @@ impl BulkOnlyWire {
     /// Handles a packet on 0x02.
     pub(super) fn out(
         &mut self,
-        chip: &mut ServedChip,
+        target: &mut impl PacketTarget,
         packet: &[u8],
         halts: &mut Halts,
         effect: &mut dyn FnMut(u8) -> WireEffect,
@@ -57,11 +57,11 @@ impl BulkOnlyWire {
                 return PacketOut::Nak;
             }
             if command.out_left > 0 {
-                return command.data(chip, packet, halts);
+                return command.data(target, packet, halts);
             }
         }
         let Some(cbw) = CommandBlockWrapper::parse(packet) else {
-            return chip.bulk_out(DATA_OUT, 0, packet);
+            return target.bulk_out(DATA_OUT, 0, packet);
         };
         let effect = effect(cbw.cdb.opcode());
         let is_out = cbw.transfer_length > 0 && cbw.direction == Direction::Out;
@@ -78,13 +78,13 @@ impl BulkOnlyWire {
             Some(FaultKind::Timeout) => command.is_kept = true,
             Some(fault @ (FaultKind::Stall | FaultKind::ShortData)) if is_out || fault == FaultKind::Stall => {
                 command.out_left = match fault {
-                    FaultKind::ShortData => packets_in_half(command.out_left, chip.speed().bulk_packet()),
+                    FaultKind::ShortData => packets_in_half(command.out_left, target.speed().bulk_packet()),
                     _ => 0,
                 };
                 command.keep(is_out, halts);
             }
             _ => {
-                let reply = chip.bulk_out(DATA_OUT, 0, packet);
+                let reply = target.bulk_out(DATA_OUT, 0, packet);
                 if reply != PacketOut::Accepted {
                     return reply;
                 }
@@ -96,8 +96,8 @@ impl BulkOnlyWire {
     }
 
     /// Handles the host's request for a packet on 0x81.
-    pub(super) fn input(&mut self, chip: &mut ServedChip, halts: &mut Halts) -> PacketIn {
-        let Some(command) = &mut self.command else { return chip.bulk_in(DATA_IN, 0) };
+    pub(super) fn input(&mut self, target: &mut impl PacketTarget, halts: &mut Halts) -> PacketIn {
+        let Some(command) = &mut self.command else { return target.bulk_in(DATA_IN, 0) };
         loop {
             match command.due.front() {
                 Some(_) if command.is_kept && command.out_left > 0 => return PacketIn::Nak,
@@ -117,8 +117,8 @@ impl BulkOnlyWire {
                 }
                 None => {}
             }
-            let most = chip.speed().bulk_packet();
-            match chip.bulk_in(DATA_IN, 0) {
+            let most = target.speed().bulk_packet();
+            match target.bulk_in(DATA_IN, 0) {
                 PacketIn::Packet(packet) if command.is_ended_by(&packet) => command.end(packet, most),
                 PacketIn::Packet(packet) if command.effect.fault == Some(FaultKind::ShortData) => {
                     command.collected.extend(packet);
@@ -148,10 +148,10 @@ impl FollowedCommand {
     }
 
     /// Handles a packet of the command's data from the host.
-    fn data(&mut self, chip: &mut ServedChip, packet: &[u8], halts: &mut Halts) -> PacketOut {
+    fn data(&mut self, target: &mut impl PacketTarget, packet: &[u8], halts: &mut Halts) -> PacketOut {
         let len = packet.len() as u32;
         if !self.is_kept {
-            let reply = chip.bulk_out(DATA_OUT, 0, packet);
+            let reply = target.bulk_out(DATA_OUT, 0, packet);
             if reply == PacketOut::Accepted {
                 self.out_left = self.out_left.saturating_sub(len);
             }

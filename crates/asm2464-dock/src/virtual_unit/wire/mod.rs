@@ -1,7 +1,7 @@
-//! The wire between a host and firmware that answers by itself, with the scenario's faults.
+//! The wire between a host and what answers on the unit's side, with the scenario's faults.
 //!
-//! The firmware knows nothing of a fault. The wire passes a packet, changes it, or keeps it from one of the two sides.
-//! It answers packets that it keeps from the firmware itself, as docs/virtual-unit.md says. Faults strike only
+//! That side, firmware on the chip model or the boot loader, knows nothing of a fault. The wire passes a packet, changes it, or keeps it from one of the two sides.
+//! It answers packets that it keeps from that side itself, as docs/virtual-unit.md says. Faults strike only
 //! commands of Bulk-Only and UAS; on an interface of another class every packet passes.
 
 mod bulk_only;
@@ -9,17 +9,125 @@ mod uas;
 
 use std::time::{Duration, Instant};
 
-use asm2464_chip::chip::{Chip, PacketIn, PacketOut};
+use asm2464_chip::chip::{Chip, PacketIn, PacketOut, Speed};
 use asm2464_host::bridge::Endpoint;
 
 use self::bulk_only::BulkOnlyWire;
 use self::uas::UasWire;
 use super::nor::NorFlash;
-use super::reply::Halts;
+use super::reply::{Halts, Reply};
 use super::scenario::{FaultKind, FaultPlan};
 
-/// The chip at the other end.
-type ServedChip = Chip<NorFlash>;
+/// The unit's side of the wire, packet by packet.
+pub(super) trait PacketTarget {
+    /// The link's speed.
+    fn speed(&mut self) -> Speed;
+
+    /// Handles a packet from the host on the endpoint with this address.
+    fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> PacketOut;
+
+    /// Handles the host's request for a packet on the endpoint with this address.
+    fn bulk_in(&mut self, endpoint: u8, stream: u16) -> PacketIn;
+}
+
+impl PacketTarget for Chip<NorFlash> {
+    fn speed(&mut self) -> Speed {
+        Self::speed(self)
+    }
+
+    fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> PacketOut {
+        Self::bulk_out(self, endpoint, stream, packet)
+    }
+
+    fn bulk_in(&mut self, endpoint: u8, stream: u16) -> PacketIn {
+        Self::bulk_in(self, endpoint, stream)
+    }
+}
+
+/// A unit on a wire, which moves a host's transfers packet by packet.
+pub(super) trait Wired {
+    /// The most bytes of a packet on the bulk pipes.
+    fn packet_len(&self) -> usize;
+
+    /// Handles a packet from the host; `is_first` of its transfer.
+    fn packet_out(
+        &mut self,
+        endpoint: Endpoint,
+        stream: u16,
+        packet: &[u8],
+        is_first: bool,
+        faults: &mut FaultPlan,
+    ) -> PacketOut;
+
+    /// Handles the host's request for a packet.
+    fn packet_in(&mut self, endpoint: Endpoint, stream: u16) -> PacketIn;
+
+    /// Lets the unit work. Returns `true` if there may be news for the host.
+    fn run(&mut self) -> bool {
+        false
+    }
+}
+
+/// Number of times that firmware may have news for the host before the host has to fetch it.
+pub(super) const NEWS_AT_MOST: usize = 64;
+
+/// Moves data from the host.
+pub(super) fn transfer_out(
+    unit: &mut impl Wired,
+    endpoint: Endpoint,
+    stream: u16,
+    data: &[u8],
+    faults: &mut FaultPlan,
+) -> Reply {
+    let most = unit.packet_len();
+    let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
+    loop {
+        let packet = &data[moved..data.len().min(moved + most)];
+        match unit.packet_out(endpoint, stream, packet, moved == 0, faults) {
+            PacketOut::Accepted => {
+                moved += packet.len();
+                news = 0..NEWS_AT_MOST;
+                if moved == data.len() {
+                    return Reply::Done(moved);
+                }
+            }
+            PacketOut::Stall if moved == 0 => return Reply::Stall,
+            // The caller offers the rest again, and meets the halt then.
+            PacketOut::Stall => return Reply::Part(moved),
+            // If firmware keeps having news and does not take this data, the host has to see it.
+            PacketOut::Nak if news.next().is_some() && unit.run() => {}
+            PacketOut::Nak if moved == 0 => return Reply::Silent,
+            PacketOut::Nak => return Reply::Part(moved),
+        }
+    }
+}
+
+/// Moves data to the host.
+pub(super) fn transfer_in(unit: &mut impl Wired, endpoint: Endpoint, stream: u16, buffer: &mut [u8]) -> Reply {
+    let most = unit.packet_len();
+    let (mut moved, mut news) = (0, 0..NEWS_AT_MOST);
+    loop {
+        match unit.packet_in(endpoint, stream) {
+            PacketIn::Packet(packet) => {
+                let Some(place) = buffer.get_mut(moved..moved + packet.len()) else {
+                    let count = buffer.len() - moved;
+                    buffer[moved..].copy_from_slice(&packet[..count]);
+                    return Reply::Babble(buffer.len());
+                };
+                place.copy_from_slice(&packet);
+                moved += packet.len();
+                news = 0..NEWS_AT_MOST;
+                if packet.len() < most || moved == buffer.len() {
+                    return Reply::Done(moved);
+                }
+            }
+            PacketIn::Stall if moved == 0 => return Reply::Stall,
+            PacketIn::Nak if news.next().is_some() && unit.run() => {}
+            PacketIn::Nak if moved == 0 => return Reply::Silent,
+            PacketIn::Stall | PacketIn::Nak => return Reply::Part(moved),
+        }
+    }
+}
 
 /// Protocol on the bulk pipes.
 #[derive(Debug, Default)]
@@ -129,7 +237,7 @@ impl AttachmentWire {
     /// Handles a packet from the host.
     pub(super) fn bulk_out(
         &mut self,
-        chip: &mut ServedChip,
+        target: &mut impl PacketTarget,
         endpoint: Endpoint,
         stream: u16,
         packet: &[u8],
@@ -145,10 +253,10 @@ impl AttachmentWire {
             effect
         };
         let reply = match (&mut self.protocol, endpoint) {
-            (Protocol::BulkOnly(wire), Endpoint::DataOut) => wire.out(chip, packet, &mut self.halts, &mut effect),
-            (Protocol::Uas(wire), Endpoint::Command) => wire.command(chip, packet, &mut effect),
-            (Protocol::Uas(wire), Endpoint::DataOut) => wire.out(chip, stream, packet, &mut self.halts),
-            _ => chip.bulk_out(endpoint.address(), stream, packet),
+            (Protocol::BulkOnly(wire), Endpoint::DataOut) => wire.out(target, packet, &mut self.halts, &mut effect),
+            (Protocol::Uas(wire), Endpoint::Command) => wire.command(target, packet, &mut effect),
+            (Protocol::Uas(wire), Endpoint::DataOut) => wire.out(target, stream, packet, &mut self.halts),
+            _ => target.bulk_out(endpoint.address(), stream, packet),
         };
         if reply == PacketOut::Accepted {
             self.judge.taken();
@@ -157,15 +265,15 @@ impl AttachmentWire {
     }
 
     /// Handles the host's request for a packet.
-    pub(super) fn bulk_in(&mut self, chip: &mut ServedChip, endpoint: Endpoint, stream: u16) -> PacketIn {
+    pub(super) fn bulk_in(&mut self, target: &mut impl PacketTarget, endpoint: Endpoint, stream: u16) -> PacketIn {
         if self.halts.holds(endpoint) {
             return PacketIn::Stall;
         }
         match (&mut self.protocol, endpoint) {
-            (Protocol::BulkOnly(wire), Endpoint::DataIn) => wire.input(chip, &mut self.halts),
-            (Protocol::Uas(wire), Endpoint::DataIn) => wire.input(chip, stream, &mut self.halts),
-            (Protocol::Uas(wire), Endpoint::Status) => wire.status(chip, stream, &mut self.halts),
-            _ => chip.bulk_in(endpoint.address(), stream),
+            (Protocol::BulkOnly(wire), Endpoint::DataIn) => wire.input(target, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::DataIn) => wire.input(target, stream, &mut self.halts),
+            (Protocol::Uas(wire), Endpoint::Status) => wire.status(target, stream, &mut self.halts),
+            _ => target.bulk_in(endpoint.address(), stream),
         }
     }
 }

@@ -12,7 +12,7 @@ use asm2464::scsi::{DataLength, ScsiStatus};
 use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use asm2464_host::bridge::Endpoint;
 
-use super::{Due, ServedChip, WireEffect, first_half, is_ready, packets_in_half};
+use super::{Due, PacketTarget, WireEffect, first_half, is_ready, packets_in_half};
 use crate::virtual_unit::reply::{ABORTED, Halts};
 use crate::virtual_unit::scenario::FaultKind;
 
@@ -57,14 +57,14 @@ impl UasWire {
     /// Handles a unit on 0x04.
     pub(super) fn command(
         &mut self,
-        chip: &mut ServedChip,
+        target: &mut impl PacketTarget,
         packet: &[u8],
         effect: &mut dyn FnMut(u8) -> WireEffect,
     ) -> PacketOut {
         let command = match HostIu::parse(packet) {
             Ok(HostIu::Command(command)) => command,
             other => {
-                let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
+                let reply = target.bulk_out(COMMAND_OUT, 0, packet);
                 if let (Ok(HostIu::Task(task)), PacketOut::Accepted) = (other, reply) {
                     self.tasks.retain(|known| match task.function {
                         ABORT_TASK => known.tag != task.managed,
@@ -76,7 +76,7 @@ impl UasWire {
             }
         };
         let effect = effect(command.cdb.opcode());
-        let most = chip.speed().bulk_packet();
+        let most = target.speed().bulk_packet();
         // A command unit does not say what data it moves. An unknown command counts as a read.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
         let mut task = FollowedTask { tag: command.tag, effect, ..FollowedTask::default() };
@@ -99,7 +99,7 @@ impl UasWire {
                 task.keep(Vec::new(), StatusIu::Response { tag: task.tag, code: RESPONSE_INVALID_IU }.to_bytes());
             }
             _ => {
-                let reply = chip.bulk_out(COMMAND_OUT, 0, packet);
+                let reply = target.bulk_out(COMMAND_OUT, 0, packet);
                 if reply != PacketOut::Accepted {
                     return reply;
                 }
@@ -116,10 +116,16 @@ impl UasWire {
     }
 
     /// Handles data from the host on 0x02.
-    pub(super) fn out(&mut self, chip: &mut ServedChip, stream: u16, packet: &[u8], halts: &mut Halts) -> PacketOut {
+    pub(super) fn out(
+        &mut self,
+        target: &mut impl PacketTarget,
+        stream: u16,
+        packet: &[u8],
+        halts: &mut Halts,
+    ) -> PacketOut {
         let tag = if stream == 0 { self.writing } else { Some(Tag(stream)) };
         let Some(task) = self.tasks.iter_mut().find(|task| task.is_kept && Some(task.tag) == tag) else {
-            return chip.bulk_out(DATA_OUT, stream, packet);
+            return target.bulk_out(DATA_OUT, stream, packet);
         };
         if task.halts_data == Some(Direction::Out) {
             task.halts_data = None;
@@ -133,10 +139,10 @@ impl UasWire {
     }
 
     /// Handles the host's request for a packet on 0x81.
-    pub(super) fn input(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> PacketIn {
+    pub(super) fn input(&mut self, target: &mut impl PacketTarget, stream: u16, halts: &mut Halts) -> PacketIn {
         let tag = if stream == 0 { self.reading } else { Some(Tag(stream)) };
         let is_meant = |task: &FollowedTask| Some(task.tag) == tag && (task.is_kept || task.is_cut());
-        let Some(at) = self.tasks.iter().position(is_meant) else { return chip.bulk_in(DATA_IN, stream) };
+        let Some(at) = self.tasks.iter().position(is_meant) else { return target.bulk_in(DATA_IN, stream) };
         let task = &mut self.tasks[at];
         if task.halts_data == Some(Direction::In) {
             task.halts_data = None;
@@ -154,20 +160,20 @@ impl UasWire {
             if !task.status.is_empty() {
                 return PacketIn::Nak;
             }
-            match chip.bulk_in(DATA_IN, stream) {
+            match target.bulk_in(DATA_IN, stream) {
                 PacketIn::Packet(packet) => {
                     task.has_data = true;
                     task.collected.extend(packet);
                 }
                 PacketIn::Stall => return PacketIn::Stall,
-                PacketIn::Nak if self.fetch(chip, stream) => {}
+                PacketIn::Nak if self.fetch(target, stream) => {}
                 PacketIn::Nak => return PacketIn::Nak,
             }
         }
     }
 
     /// Handles the host's request for a packet on 0x83.
-    pub(super) fn status(&mut self, chip: &mut ServedChip, stream: u16, halts: &mut Halts) -> PacketIn {
+    pub(super) fn status(&mut self, target: &mut impl PacketTarget, stream: u16, halts: &mut Halts) -> PacketIn {
         loop {
             if let Some(at) = self.tasks.iter().position(|task| task.has_status(stream)) {
                 match self.tasks[at].status.pop_front() {
@@ -188,18 +194,18 @@ impl UasWire {
             {
                 return self.pass(unit);
             }
-            match chip.bulk_in(STATUS_IN, stream) {
-                PacketIn::Packet(unit) => self.file(unit, chip.speed().bulk_packet()),
+            match target.bulk_in(STATUS_IN, stream) {
+                PacketIn::Packet(unit) => self.file(unit, target.speed().bulk_packet()),
                 reply => return reply,
             }
         }
     }
 
     /// Fetches a unit for the host from the firmware, if there is one.
-    fn fetch(&mut self, chip: &mut ServedChip, stream: u16) -> bool {
-        match chip.bulk_in(STATUS_IN, stream) {
+    fn fetch(&mut self, target: &mut impl PacketTarget, stream: u16) -> bool {
+        match target.bulk_in(STATUS_IN, stream) {
             PacketIn::Packet(unit) => {
-                self.file(unit, chip.speed().bulk_packet());
+                self.file(unit, target.speed().bulk_packet());
                 true
             }
             PacketIn::Stall | PacketIn::Nak => false,

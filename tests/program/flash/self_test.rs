@@ -1,0 +1,65 @@
+//! The self-test after `asmpatch flash`: when it is offered, and its JSON.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use asm2464_chip::practice;
+use serde_json::Value;
+
+use crate::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::schemas;
+
+/// The outcomes of this path's rows in a unit's self-test, or the reason why there is none.
+fn outcomes(unit: &Value, path: &str) -> BTreeSet<String> {
+    let rows = unit["self_test"]["rows"].as_array().unwrap_or_else(|| panic!("no self-test: {unit:#}"));
+    let of_path = rows.iter().filter(|row| row["path"] == path);
+    of_path.map(|row| row["reason"].as_str().or(row["outcome"].as_str()).unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn the_json_of_a_flash_has_read16_against_e4_or_why_it_could_not_be_measured() {
+    let ssd = "behind = { ssd = { bytes = 1048576 } }\n";
+    for (scenario, image, read, expected) in [
+        ("", "patched.bin", "read16", "no-completer"),
+        (ssd, "patched.bin", "read16", "measured"),
+        ("cpu-reset = 'loads-code'\n", "open.bin", "f2-in", "no-completer"),
+    ] {
+        let rig = Rig::new(scenario);
+        let home = rig.home.path();
+        write_image(home, &patched());
+        fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
+        let output = asmpatch(home, &["flash", image, "--device", "virtual:unit", "--bench"]);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{scenario} {image}: {told}");
+        let unit = &schemas::parse(&["flash"], &output.stdout)[0];
+        assert_eq!(unit["result"], "written", "{scenario} {image}: {unit:#}");
+        assert_eq!(outcomes(unit, "e4-255"), ["measured".to_owned()].into(), "{scenario} {image}");
+        assert_eq!(outcomes(unit, read), [expected.to_owned()].into(), "{scenario} {image}");
+        assert!(unit.get("self_test_error").is_none(), "{scenario} {image}: {unit:#}");
+    }
+}
+
+#[test]
+fn the_json_of_a_flash_has_no_self_test_unless_it_is_asked_for() {
+    let rig = Rig::new("");
+    write_image(rig.home.path(), &patched());
+    let output = asmpatch(rig.home.path(), &["flash", "patched.bin", "--device", "virtual:unit"]);
+    let unit = &schemas::parse(&["flash"], &output.stdout)[0];
+    assert!(unit.get("self_test").is_none() && unit.get("self_test_error").is_none(), "{unit:#}");
+}
+
+#[test]
+#[cfg(unix)]
+fn a_terminal_offers_a_self_test_of_a_unit_that_is_back_and_of_no_other() {
+    for (scenario, options, is_back) in [("", "", true), ("factory = 'erased'\n", " --no-backup", false)] {
+        let rig = Rig::new(scenario);
+        let home = rig.home.path();
+        write_image(home, &patched());
+        let line = format!("asmpatch flash patched.bin --device virtual:unit{options}");
+        let (status, screen) = crate::terminal::run(home, &line);
+        assert_eq!(status, Some(0), "{screen}");
+        assert_eq!(screen.contains("once it is back, read it back"), !is_back, "{screen}");
+        assert_eq!(screen.contains("Run a self-test"), is_back, "{screen}");
+        assert_eq!(screen.contains("READ(16) against E4: not measured"), is_back, "{screen}");
+    }
+}

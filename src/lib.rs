@@ -93,5 +93,4 @@ pub mod shell;
 pub mod suggest;
 #[cfg(test)]
 mod tests;
-pub mod udev_rules;
 pub mod unit;

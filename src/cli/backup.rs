@@ -2,15 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup::BackedUpUnit;
 use crate::flash::backup_folder;
 use crate::flash::open_image::OpenImage;
 use crate::flash::progress::FlashStep;
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::ImageError;
 use serde::Serialize;
-use thiserror::Error;
 
 use super::backup_place::BackupPlace;
 use super::context::Context;
@@ -41,15 +40,6 @@ pub struct Args {
     #[arg(long)]
     json: bool,
 }
-
-/// The firmware in a backup fails the chip's checks.
-#[derive(Debug, Error)]
-#[error("the firmware in the unit's flash would not start: {source}")]
-struct NotRestorable {
-    source: ImageError,
-}
-
-asm2464::coded!(NotRestorable => CheckFailed "asmpatch::backup::unusable");
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -113,6 +103,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),
-        Err(source) => Err(NotRestorable { source }.into()),
+        Err(error) => {
+            let message = format!("the firmware in the unit's flash would not start: {error}");
+            Err(Failure::new(Kind::CheckFailed.code("asmpatch::backup::unusable"), message).into())
+        }
     }
 }

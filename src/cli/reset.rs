@@ -5,17 +5,17 @@ use std::iter;
 use std::time::Duration;
 
 use crate::advice::Hands;
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 use crate::restart::{
     Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{BusSpeed, Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use thiserror::Error;
 
 use super::advice;
 use super::context::Context;
@@ -58,37 +58,11 @@ fn level() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::ALL.map(|level| level.to_string())).try_map(named)
 }
 
-/// Reasons a unit was not restarted.
-#[derive(Debug, Error)]
-enum ResetError {
-    /// It runs no firmware that can be restarted.
-    #[error("{device}: the unit runs its {state}, which has no CPU reset")]
-    NoFirmware { device: String, state: BridgeState },
-    /// What it runs does not know the level.
-    #[error("{device}: the unit runs its {state}, which has no level `{level}`")]
-    NoSuchLevel { device: String, state: BridgeState, level: Level },
-    /// The level that was asked for could not be carried out.
-    #[error("{device}: {}: {}", .tried.level, .tried.result)]
-    NotDone { device: String, tried: Tried },
-    /// It did not come back in time.
-    #[error("{device}: the unit has not come back within {deadline:?}")]
-    NotBack { device: String, deadline: Duration },
-    /// It is still faulty after all levels.
-    #[error("{device}: the restart didn't help: {}", words(.faults))]
-    NotHelped { device: String, faults: Vec<Fault> },
-    /// Its flash holds no firmware.
-    #[error("{device}: the unit came back in its boot loader: its flash has no firmware that passes the chip's checks")]
-    BootLoader { device: String },
+/// The failure of a unit that runs no firmware that can be restarted.
+fn no_firmware(device: &str, state: BridgeState) -> Failure {
+    let message = format!("{device}: the unit runs its {state}, which has no CPU reset");
+    Failure::new(Kind::Refused.code("asmpatch::reset::no_firmware"), message)
 }
-
-asm2464::coded!(ResetError {
-    NoFirmware => Refused "asmpatch::reset::no_firmware",
-    NoSuchLevel => Refused "asmpatch::reset::no_such_level",
-    NotDone => Device "asmpatch::reset::not_done",
-    NotBack => Device "asmpatch::reset::not_back",
-    NotHelped => Device "asmpatch::reset::not_helped",
-    BootLoader => Device "asmpatch::reset::boot_loader",
-});
 
 fn words(faults: &[Fault]) -> String {
     faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
@@ -161,8 +135,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let only = args.level;
     let state = port.attached()?.state;
     match only {
-        None if state == BridgeState::BootLoader => return Err(ResetError::NoFirmware { device, state }.into()),
-        Some(level) if !level.fits(Some(state)) => return Err(ResetError::NoSuchLevel { device, state, level }.into()),
+        None if state == BridgeState::BootLoader => return Err(no_firmware(&device, state).into()),
+        Some(level) if !level.fits(Some(state)) => {
+            let message = format!("{device}: the unit runs its {state}, which has no level `{level}`");
+            return Err(Failure::new(Kind::Refused.code("asmpatch::reset::no_such_level"), message).into());
+        }
         None | Some(_) => {}
     }
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
@@ -189,7 +166,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         show(&port.location(), &report);
     }
-    judge(device, &report, only, come_back)?;
+    judge(&device, &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
@@ -227,22 +204,31 @@ fn show(location: &Location, report: &RestartReport) {
 }
 
 /// Returns the error of a restart that has not led to a unit that can be used.
-fn judge(device: String, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), ResetError> {
+fn judge(device: &str, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
     let is_in_boot_loader =
         |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
     if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
-        return Err(ResetError::BootLoader { device });
+        let why = "its flash has no firmware that passes the chip's checks";
+        let message = format!("{device}: the unit came back in its boot loader: {why}");
+        return Err(Failure::new(Kind::Device.code("asmpatch::reset::boot_loader"), message));
     }
     if report.is_success() {
         return Ok(());
     }
-    match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
-        (Some(tried), _) if only.is_some() || report.after.faults.is_empty() => {
-            Err(ResetError::NotDone { device, tried: tried.clone() })
+    let (label, message) = match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
+        (Some(Tried { level, result, .. }), _) if only.is_some() || report.after.faults.is_empty() => {
+            (Kind::Device.code("asmpatch::reset::not_done"), format!("{level}: {result}"))
         }
-        (_, None) => Err(ResetError::NotBack { device, deadline }),
-        (_, Some(_)) => Err(ResetError::NotHelped { device, faults: report.after.faults.clone() }),
-    }
+        (_, None) => {
+            let message = format!("the unit has not come back within {deadline:?}");
+            (Kind::Device.code("asmpatch::reset::not_back"), message)
+        }
+        (_, Some(_)) => {
+            let message = format!("the restart didn't help: {}", words(&report.after.faults));
+            (Kind::Device.code("asmpatch::reset::not_helped"), message)
+        }
+    };
+    Err(Failure::new(label, format!("{device}: {message}")))
 }
 
 /// Resets the CPU and waits until the unit is back.
@@ -250,12 +236,12 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     let (device, come_back) = (port.location().to_string(), Deadlines::of_this_run().come_back);
     let state = port.attached()?.state;
     if !Level::Cpu.fits(Some(state)) {
-        return Err(ResetError::NoFirmware { device, state }.into());
+        return Err(no_firmware(&device, state).into());
     }
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
     let report = restart_unit(port, options, &mut |_| (), interrupt)?;
-    Ok(judge(device, &report, None, come_back)?)
+    Ok(judge(&device, &report, None, come_back)?)
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.
@@ -265,19 +251,5 @@ pub(super) fn tell_ports_left_off() {
             "the hub's port {port} is still without power: unplug the hub from the host and from its own supply, wait \
              five seconds, plug both in again"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::restart::FaultKind;
-
-    #[test]
-    fn no_virtual_unit_is_told_to_try_another_cable() {
-        for fault in [FaultKind::Slow, FaultKind::PcieLink, FaultKind::PcieSilent] {
-            let told = advice::words(&fault.advice().unwrap(), &Location::Virtual("u".into())).unwrap();
-            assert!(!advice::is_for_docks(&told), "{told}");
-        }
     }
 }

@@ -13,8 +13,7 @@ use asm2464_host::pcie::{Link, Survey};
 use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict};
-use super::examine::{Examination, FlashPart, PipeState, Timing};
-use super::problem::Problem;
+use super::examine::{Examination, FlashPart, PipeState, Problem, Timing};
 use super::questions::Exchange;
 use crate::flash::identity::is_nobodys;
 use crate::record::ReportedRecord;

@@ -160,7 +160,8 @@ fn port(image: &Image, scenario: &str) -> Outcome<VirtualPort> {
 fn patched(image: &Image, patch: Option<&str>) -> Outcome<Image> {
     let selection = Selection { no_defaults: false, add: patch.into_iter().map(str::to_owned).collect() };
     let digest = Sha256Digest::of(&image.to_file());
-    Ok(PatchSet::resolve(&asmpatch::embedded::patches()?, &selection, image, digest)?.apply()?.image)
+    let library = asmpatch::embedded::patches().map_err(|failure| failure.coded().to_string())?;
+    Ok(PatchSet::resolve(&library, &selection, image, digest)?.apply()?.image)
 }
 
 /// A unit over UAS with its GPU's address assigned, initialised as by a GPU runtime.

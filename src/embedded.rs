@@ -7,7 +7,7 @@ use asm2464_dock::files::toml_file::TomlError;
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::gpus::Gpus;
-use crate::patch::{Library, LibraryError};
+use crate::patch::Library;
 
 /// Names a data file for messages, and embeds its text.
 macro_rules! data {
@@ -30,7 +30,7 @@ const PATCHES: &[(&str, &str)] = data![
 ///
 /// # Errors
 /// None in a binary that passed its tests.
-pub fn patches() -> Result<Library, LibraryError> {
+pub fn patches() -> Result<Library, AnyFailure> {
     Library::of(PATCHES)
 }
 

@@ -2,6 +2,7 @@
 //! Every error is [`Coded`].
 
 use std::error::Error;
+use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
 
@@ -54,8 +55,8 @@ impl Failure {
 
     /// Adds what to do about it, where that depends on more than the code.
     #[must_use]
-    pub fn helped(self, help: Option<String>) -> Self {
-        Self { help, ..self }
+    pub fn helped(self, help: impl Into<Option<String>>) -> Self {
+        Self { help: help.into(), ..self }
     }
 
     /// Adds the errors that together led to it, such as that of each mirror.
@@ -156,24 +157,24 @@ impl AnyFailure {
         Failure { cause: Cause::Shown(self), ..failure }.into()
     }
 
-    /// Names the file that it is about, before its message.
+    /// Names what it is about, such as a file, before its message.
     #[must_use]
-    pub fn in_file(self, path: &Path) -> Self {
-        let failure = Failure::new(self.0.label(), format!("{}: {self}", path.display()));
+    pub fn about(self, name: impl fmt::Display) -> Self {
+        let failure = Failure::new(self.0.label(), format!("{name}: {self}"));
         Failure { cause: Cause::Told(self), ..failure }.into()
     }
 
     /// Replaces what to do about it.
     #[must_use]
     pub fn helped(self, help: String) -> Self {
-        let failure = Failure::new(self.0.label(), self.to_string()).helped(Some(help));
+        let failure = Failure::new(self.0.label(), self.to_string()).helped(help);
         Failure { cause: Cause::Told(self), ..failure }.into()
     }
 }
 
 /// Returns a function that names the file that an error is about, for `map_err`.
 pub fn in_file<E: Into<AnyFailure>>(path: &Path) -> impl Fn(E) -> AnyFailure {
-    move |error| error.into().in_file(path)
+    move |error| error.into().about(path.display())
 }
 
 impl<E: Coded + Send + Sync + 'static> From<E> for AnyFailure {

@@ -133,7 +133,7 @@ pub(super) fn measure<T: Transport>(
     })
 }
 
-/// Measures READ(16) or the DMA that E5 commands start. The time to set up the read and the GPU counts.
+/// Measures READ(16) that a GPU completes. The time to set up the read and the GPU counts.
 ///
 /// # Errors
 /// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
@@ -143,7 +143,7 @@ pub(super) fn measure_completed<T: Transport>(
     point: Point,
     task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
-    let Point { path, size, .. } = point;
+    let size = point.size;
     let Task { pattern, effort, interrupt, .. } = *task;
     let known = task.window_holds.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
     let mut found = vec![0; size];
@@ -151,10 +151,7 @@ pub(super) fn measure_completed<T: Transport>(
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
             let tell = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
-            match path {
-                Path::Read16 => bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?,
-                _ => bridge.read_sram_by_dma(0, &mut found, effort.timeout, tell)?,
-            }
+            bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?;
             tally.count(size, begun.elapsed());
             if let Some(known) = known {
                 tally.compare(Some(known), found.get(..known.len()));

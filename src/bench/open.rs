@@ -23,7 +23,7 @@ const SLOT: u8 = 0;
 
 impl Subject for OpenBridge {
     const STATE: BridgeState = BridgeState::OpenFirmware;
-    const PATHS: [Path; 8] = Path::OPEN;
+    const PATHS: &'static [Path] = &Path::OPEN;
     const FILLS_SRAM: Path = Path::F2Out;
     const MEMORY_LEN: usize = PATTERN_LEN;
     const MEMORY_PATHS: ([Path; 2], usize) = ([Path::F0Write, Path::F0Read], 0x4000);
@@ -43,7 +43,7 @@ impl Subject for OpenBridge {
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, BenchError> {
         self.set_timeout(plan.effort.timeout);
         let completes = plan.paths.contains(&Path::F2In);
-        if (completes || plan.writes(&Self::PATHS)) && !self.link_state()?.1 {
+        if (completes || plan.writes(Self::PATHS)) && !self.link_state()?.1 {
             self.pcie_power(true)?;
         }
         Ok(Known { looks: true, completes, ..Known::default() })

@@ -24,8 +24,6 @@ pub enum Path {
     Write16,
     /// READ(16): data buffer to host by hardware DMA.
     Read16,
-    /// SRAM to host by a hardware DMA that only E5 commands start, on a stream. A PCIe device completes it.
-    E5Dma,
     /// E4 as every firmware supports it, up to 255 bytes a command.
     #[serde(rename = "e4-255")]
     E4Stock,
@@ -60,14 +58,13 @@ struct PathTraits {
 
 impl Path {
     /// All paths. Those of the vendor's firmware come first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::E4Stock,
         Self::E4Extended,
         Self::ConfigRead,
         Self::TlpRead,
         Self::TlpWrite,
         Self::Write16,
-        Self::E5Dma,
         Self::Read16,
         Self::F0Write,
         Self::F0Read,
@@ -76,7 +73,7 @@ impl Path {
     ];
     /// Paths of the vendor's firmware in the order of measurement. E4 comes first, because it can compare its data with
     /// the pattern that the integrity check left. READ(16) comes last, because it hangs a unit without an SSD.
-    pub const VENDOR: [Self; 8] = *Self::ALL.first_chunk().expect("the first 8 of all");
+    pub const VENDOR: [Self; 7] = *Self::ALL.first_chunk().expect("the first 7 of all");
     /// Those that are SCSI commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
     /// Paths of the open firmware in the order of measurement.
@@ -97,7 +94,6 @@ impl Path {
         let (name, words, step, sizes): (_, _, _, &[usize]) = match self {
             Self::Write16 => ("write16", "WRITE(16)", BLOCK_LEN, &[512, 4096, 16_384, 65_536]),
             Self::Read16 => ("read16", "READ(16)", BLOCK_LEN, &[512, 4096, 16_384, 65_536]),
-            Self::E5Dma => ("e5-dma", "DMA by E5", SECTOR_LEN, &[4096, 65_536, 262_144, 524_288]),
             Self::E4Stock => ("e4-255", "E4 to 255", 1, &[16, 64, 255]),
             Self::E4Extended => ("e4-4096", "E4 to 4096", 1, &[255, 1024, 4096]),
             Self::ConfigRead => ("config-read", "config read", 4, &[4]),
@@ -122,7 +118,6 @@ impl Path {
         match self {
             Self::Write16 | Self::TlpWrite | Self::F0Write | Self::F2Out => true,
             Self::Read16
-            | Self::E5Dma
             | Self::E4Stock
             | Self::E4Extended
             | Self::ConfigRead
@@ -179,7 +174,7 @@ impl Path {
     /// one at a time to measure their latency, and memory writes together.
     pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
         match self {
-            Self::Write16 | Self::E5Dma | Self::ConfigRead | Self::TlpRead => vec![1],
+            Self::Write16 | Self::ConfigRead | Self::TlpRead => vec![1],
             Self::TlpWrite => vec![size / 4],
             _ => plan.to_vec(),
         }

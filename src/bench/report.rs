@@ -121,7 +121,7 @@ impl Integrity {
             Path::F2Out => &self.f2,
             Path::E4Stock | Path::E4Extended => &self.e4,
             Path::TlpRead | Path::TlpWrite | Path::F0Write | Path::F0Read => &self.memory,
-            Path::Read16 | Path::E5Dma | Path::ConfigRead | Path::F2In => return None,
+            Path::Read16 | Path::ConfigRead | Path::F2In => return None,
         };
         outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }
@@ -193,9 +193,6 @@ pub enum Skip {
     /// At high speed the vendor's firmware answers WRITE(16) before it asks for its data.
     #[display("at high speed the vendor's firmware answers it before it asks for its data")]
     HighSpeed,
-    /// The path needs UAS with streams.
-    #[display("it needs UAS with streams")]
-    NoStreams,
     /// No device behind the bridge completes the read.
     #[display("no device that completes")]
     NoCompleter,

@@ -72,7 +72,7 @@ pub(super) fn prepare<S: Subject>(
     let mut known = subject.survey(plan, &unit.device)?;
     interrupt.check()?;
     if known.looks {
-        let assigns = known.completes || plan.writes(&S::PATHS);
+        let assigns = known.completes || plan.writes(S::PATHS);
         let completes = known.completes;
         known.beyond = Some(subject.on_pcie(|engine| beyond::look(engine, assigns, completes, interrupt))?);
     }
@@ -144,7 +144,7 @@ fn measure_all<S: Subject>(
     };
     let (most, usual) = subject.depths();
     let mut points: Vec<Point> = Vec::new();
-    for mut point in plan.points(&S::PATHS, most, &usual) {
+    for mut point in plan.points(S::PATHS, most, &usual) {
         if subject.limit(&mut point, known) && !points.contains(&point) {
             points.push(point);
         }

@@ -22,7 +22,7 @@ pub trait Subject {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
     /// Its paths in the order of measurement.
-    const PATHS: [Path; 8];
+    const PATHS: &'static [Path];
     /// The path that fills the SRAM.
     const FILLS_SRAM: Path;
     /// Bytes of a GPU's memory that the rows change.

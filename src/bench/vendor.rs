@@ -30,7 +30,7 @@ const E4_STEP: usize = 255;
 
 impl<T: Transport> Subject for Bridge<T> {
     const STATE: BridgeState = BridgeState::Vendor;
-    const PATHS: [Path; 8] = Path::VENDOR;
+    const PATHS: &'static [Path] = &Path::VENDOR;
     const FILLS_SRAM: Path = Path::Write16;
     const MEMORY_LEN: usize = tlp::REACH;
     const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
@@ -50,7 +50,7 @@ impl<T: Transport> Subject for Bridge<T> {
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError> {
         let kind = self.transport_mut().kind();
-        let writes = plan.writes(&Self::PATHS);
+        let writes = plan.writes(Self::PATHS);
         let behind = behind(self)?;
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
@@ -63,10 +63,12 @@ impl<T: Transport> Subject for Bridge<T> {
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
+        known.looks = Self::PATHS.iter().any(|path| path.is_tlp() && runs(*path, &known));
         known.completes = has_no_medium
             && kind == TransportKind::UasStreams
-            && (plan.paths.contains(&Path::E5Dma) || runs(Path::Read16, &known));
-        known.looks = known.completes || Self::PATHS.iter().any(|path| path.is_tlp() && runs(*path, &known));
+            && plan.paths.contains(&Path::Read16)
+            && (known.looks || plan.reads_without_ssd);
+        known.looks |= known.completes;
         known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
         Ok(known)
     }
@@ -75,13 +77,11 @@ impl<T: Transport> Subject for Bridge<T> {
         let kind = self.transport_mut().kind();
         let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
         match path {
-            Path::E5Dma | Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
+            Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
             // Executed: refused before the initialisation, and never answered after it.
             Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
             // Executed: without streams the status comes before WRITE READY, so the data never moves.
             Path::Write16 if kind == TransportKind::Uas => Some(Skip::HighSpeed),
-            Path::E5Dma if kind != TransportKind::UasStreams => Some(Skip::NoStreams),
-            Path::E5Dma if known.card().is_none() => Some(Skip::NoCompleter),
             Path::Read16 if !completes => Some(Skip::NoCompleter),
             _ => None,
         }
@@ -153,15 +153,15 @@ impl<T: Transport> Subject for Bridge<T> {
     ) -> Option<(Path, Result<usize, Halt>)> {
         let len = if known.read16_sram { READ16_SRAM_MAX } else { buffer.len() };
         let buffer = &mut buffer[..len];
-        let (path, read) = if known.read16_sram {
+        let read = if known.read16_sram {
             let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-            (Path::Read16, exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout))
+            exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout)
         } else {
             let card = known.card()?;
-            let read = self.read_sram_by_dma(0, buffer, timeout, |bridge, entry| complete(bridge, card, entry));
-            (Path::E5Dma, read.map_err(Halt::from))
+            let read = self.read_sram_by_read16(buffer, timeout, |bridge, entry| complete(bridge, card, entry));
+            read.map_err(Halt::from)
         };
-        Some((path, read.map(|()| len)))
+        Some((Path::Read16, read.map(|()| len)))
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
@@ -173,9 +173,10 @@ impl<T: Transport> Subject for Bridge<T> {
     }
 
     fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError> {
-        let by_dma = point.path == Path::E5Dma || (point.path == Path::Read16 && !task.known.read16_sram);
         match task.known.card() {
-            Some(card) if by_dma => measure_completed(self, card, point, task),
+            Some(card) if point.path == Path::Read16 && !task.known.read16_sram => {
+                measure_completed(self, card, point, task)
+            }
             _ => measure(self, point, task),
         }
     }

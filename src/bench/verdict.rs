@@ -15,14 +15,13 @@ const OPEN_SOURCE_5: &str = "tinygrad pull request 17663: copies to a GPU from a
 /// The published figure of a path in MB/s, and its source; `None` if nobody has published one.
 ///
 /// On the vendor's firmware: about 100 for 64 KiB writes; 1 to 5 for E4 at 255 bytes, of which E4 must reach the lower
-/// end. READ(16), the DMA that E5 commands start and the longer E4 are meant to replace that slow path, so they must
-/// reach its upper end. On the open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop
+/// end. READ(16) and the longer E4 are meant to replace that slow path, so they must reach its upper end. On the open firmware: F2 both ways, by the link's speed; F0 streams, which the firmware's loop
 /// limits at any speed.
 const fn published(path: Path, firmware: BridgeState, speed: BusSpeed) -> Option<(f64, &'static str)> {
     match (firmware, path, speed) {
         (BridgeState::Vendor, Path::Write16, _) => Some((100.0, VENDOR_SOURCE)),
         (BridgeState::Vendor, Path::E4Stock, _) => Some((1.0, VENDOR_SOURCE)),
-        (BridgeState::Vendor, Path::E4Extended | Path::Read16 | Path::E5Dma, _) => Some((5.0, VENDOR_SOURCE)),
+        (BridgeState::Vendor, Path::E4Extended | Path::Read16, _) => Some((5.0, VENDOR_SOURCE)),
         (BridgeState::OpenFirmware, Path::F2Out | Path::F2In, BusSpeed::SuperPlus) => Some((700.0, OPEN_SOURCE)),
         (BridgeState::OpenFirmware, Path::F2Out, BusSpeed::Super) => Some((323.0, OPEN_SOURCE_5)),
         (BridgeState::OpenFirmware, Path::F0Write, _) => Some((3.6, OPEN_SOURCE)),

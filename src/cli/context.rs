@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::advice::CommandLine;
 use super::errors;
-use super::harmless::{Harmless, causes};
+use super::harmless::{Harmless, with_causes};
 use super::{fold, print, terminal};
 
 /// The settings of one run that every subcommand needs.
@@ -71,7 +71,7 @@ impl ErrorJson {
         };
         Self {
             code: shown_code(error),
-            message: causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}")),
+            message: with_causes(error),
             help: Some(errors::help(error, line)),
             device: None,
             tunnelled: tunnels.devices,
@@ -142,7 +142,7 @@ impl Context {
     /// otherwise as text.
     pub fn report_end(&self, failure: &AnyFailure) {
         if !self.json || print::has_json() {
-            if failure.coded().kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
+            if failure.kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
                 // The terminal's echo of Ctrl-C begins the line.
                 err!("\n");
             }

@@ -19,7 +19,7 @@ use tracing::info;
 use super::advice::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
-use super::output::{self, OutputError};
+use super::output;
 use super::{print, terminal};
 use crate::cli::interrupt;
 
@@ -215,7 +215,7 @@ fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
         Ok(there) if there == bytes => return Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         _ if force => {}
-        _ => return Err(OutputError::Exists { path: path.to_owned() }.into()),
+        _ => return Err(output::exists(path).into()),
     }
     Ok(atomic::write(path, bytes)?)
 }

@@ -56,8 +56,13 @@ fn one_line(text: &(impl fmt::Display + ?Sized)) -> String {
 }
 
 /// Lists an error's causes, outermost first.
-pub(super) fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+fn causes(error: &dyn Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     iter::successors(error.source(), |&cause| cause.source())
+}
+
+/// Returns an error's message with those of its causes, as `--json` has it.
+pub(super) fn with_causes(error: &dyn Error) -> String {
+    causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 impl Diagnostic for Harmless<'_> {

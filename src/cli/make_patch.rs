@@ -2,17 +2,17 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure, in_file};
 use crate::fetch::DEFAULT_IMAGE;
-use crate::patch::{ElfError, Hunk, PatchError, hunks_from_elf};
+use crate::patch::{self, Hunk, hunks_from_elf};
+use asm2464::Kind;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464_dock::files::toml_file;
-use thiserror::Error;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, ImageFile, InFile};
+use super::input::{self, ImageFile};
 use super::known::{self, PatchDirs};
 use super::names::code_address;
 
@@ -44,12 +44,6 @@ pub struct Args {
     patches: PatchDirs,
 }
 
-#[derive(Debug, Error)]
-#[error("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache")]
-struct NoImage;
-
-asm2464::coded!(NoImage => Usage "asmpatch::elf::no_image");
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -63,19 +57,25 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             let file = ImageFile::read(path)?;
             if !library.images().contains_key(&file.sha256) {
                 // Say whether the image is patched already or unknown: hunks made for it would fit no other image.
-                let cause = PatchError::not_a_base(&library, &file.image, file.sha256);
-                return Err(InFile { path: path.clone(), cause }.into());
+                let failure = AnyFailure::from(patch::not_a_base(&library, &file.image, file.sha256));
+                return Err(failure.about(path.display()));
             }
             (file.image, file.sha256)
         }
         None => {
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = known::cache()?.load(manifest)?.ok_or(NoImage)?;
+            let bytes = known::cache()?.load(manifest)?.ok_or_else(|| {
+                let label = Kind::Usage.code("asmpatch::elf::no_image");
+                Failure::new(
+                    label,
+                    format!("no image is named, and the default image {DEFAULT_IMAGE} is not in the cache"),
+                )
+            })?;
             (Image::parse(&bytes)?, manifest.sha256)
         }
     };
     let bytes = input::read(elf, MAX_ELF_LEN)?;
-    let hunks = hunks_from_elf(&bytes, *site, &image).map_err(InFile::<ElfError>::named(elf))?;
+    let hunks = hunks_from_elf(&bytes, *site, &image).map_err(in_file(elf))?;
     out!("{}", patch_file(elf, *site, &library.image_name(&sha256), &sha256, &hunks));
     Ok(Exit::Done)
 }

@@ -65,7 +65,7 @@ use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser,
 use self::advice::CommandLine;
 use self::context::Context;
 use self::errors::Exit;
-pub use self::flash::recovery;
+pub use self::flash::commands;
 use self::interrupt::FrontEnd;
 use self::log::LogArgs;
 

@@ -3,14 +3,14 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, in_file};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Bank, CodeAddress, Image, ParseCodeAddressError};
-use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols, SymbolsError};
+use asm2464_chip::symbols::{MAX_SYMBOLS_LEN, Symbols};
 use i8051::Instruction;
 use serde::Serialize;
 
-use super::input::{self, InFile};
+use super::input;
 
 /// Parses a code address. The common area, below 0x8000, needs no `c:`.
 pub(in crate::cli) fn code_address(text: &str) -> Result<CodeAddress, String> {
@@ -65,7 +65,7 @@ impl LoadedSymbols {
         let mut names = Self::default();
         for path in files {
             let bytes = input::read(path, MAX_SYMBOLS_LEN)?;
-            let (form, mut symbols) = Symbols::parse(&bytes).map_err(InFile::<SymbolsError>::named(path))?;
+            let (form, mut symbols) = Symbols::parse(&bytes).map_err(in_file(path))?;
             symbols.keep_inside(image);
             let lines = symbols.lines().count();
             if lines > 0 && names.names.lines().next().is_none() {

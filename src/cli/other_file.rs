@@ -1,14 +1,14 @@
 //! Files that users name in place of an image: what they are, and which command takes them.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::failure::Failure;
 use crate::flash::backup_folder;
 use crate::patch::Receipt;
 use crate::shell;
-use asm2464::{Coded, Kind, Label};
+use asm2464::Kind;
 use asm2464_chip::code::{CodeFormat, TextKind};
 use derive_more::Display;
-use thiserror::Error;
 
 /// What is in the place of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
@@ -50,45 +50,36 @@ impl OtherKind {
     pub fn of_folder(folder: &Path) -> Option<Self> {
         folder.join(backup_folder::MANIFEST).is_file().then_some(Self::Backup)
     }
-}
 
-/// A file that is no image, but something else that asmpatch recognises.
-#[derive(Debug, Error)]
-#[error("{} is {kind}, expected an image", path.display())]
-pub struct OtherFile {
-    /// The file.
-    pub path: PathBuf,
-    /// What it is.
-    pub kind: OtherKind,
-}
-
-impl Coded for OtherFile {
-    fn label(&self) -> Label {
-        match self.kind {
-            OtherKind::Code(_) => Kind::BadInput.code("asmpatch::image::is_code"),
-            OtherKind::Zip | OtherKind::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
-            OtherKind::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
-            OtherKind::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
-            OtherKind::Backup => Kind::BadInput.code("asmpatch::image::is_backup"),
-        }
+    /// The failure of a file that is this, and no image.
+    pub fn refusal(self, path: &Path) -> Failure {
+        let label = match self {
+            Self::Code(_) => Kind::BadInput.code("asmpatch::image::is_code"),
+            Self::Zip | Self::Program => Kind::BadInput.code("asmpatch::image::is_archive"),
+            Self::Receipt => Kind::BadInput.code("asmpatch::image::is_receipt"),
+            Self::Text(_) => Kind::BadInput.code("asmpatch::image::is_text"),
+            Self::Backup => Kind::BadInput.code("asmpatch::image::is_backup"),
+        };
+        Failure::new(label, format!("{} is {self}, expected an image", path.display())).helped(self.help(path))
     }
 
-    fn help(&self) -> Option<String> {
-        let named = shell::path(&self.path);
-        match self.kind {
-            OtherKind::Code(_) => {
-                let image = shell::path(self.path.with_extension("bin"));
-                let image = if image == named { shell::path(self.path.with_extension("image.bin")) } else { image };
+    /// Names the command that takes such a file.
+    fn help(self, path: &Path) -> Option<String> {
+        let named = shell::path(path);
+        match self {
+            Self::Code(_) => {
+                let image = shell::path(path.with_extension("bin"));
+                let image = if image == named { shell::path(path.with_extension("image.bin")) } else { image };
                 Some(format!("make an image of it: `asmpatch wrap {named} -o {image}`"))
             }
-            OtherKind::Zip | OtherKind::Program => Some(format!(
+            Self::Zip | Self::Program => Some(format!(
                 "if the vendor's firmware is in it, this takes it out: `asmpatch download --from {named} -o stock.bin`"
             )),
-            OtherKind::Backup => Some(format!("write it to the unit again: `asmpatch restore {named}`")),
-            OtherKind::Receipt if self.path.extension().is_some_and(|end| end == "toml") => {
-                Some(format!("name the image beside it: {}", shell::path(self.path.with_extension(""))))
+            Self::Backup => Some(format!("write it to the unit again: `asmpatch restore {named}`")),
+            Self::Receipt if path.extension().is_some_and(|end| end == "toml") => {
+                Some(format!("name the image beside it: {}", shell::path(path.with_extension(""))))
             }
-            OtherKind::Receipt | OtherKind::Text(_) => None,
+            Self::Receipt | Self::Text(_) => None,
         }
     }
 }
@@ -112,7 +103,7 @@ mod tests {
 
     #[test]
     fn the_printed_command_takes_any_name_and_never_overwrites_the_file() {
-        let help = |path: &str, kind| OtherFile { path: path.into(), kind }.help().unwrap();
+        let help = |path: &str, kind: OtherKind| kind.help(path.as_ref()).unwrap();
         let code = OtherKind::Code(CodeFormat::Elf);
         assert!(help("a/f.elf", code).contains("wrap a/f.elf -o a/f.bin`"));
         assert!(help("f.bin", code).contains("wrap f.bin -o f.image.bin`"));

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
-use crate::patch::{ConfigEdits, Effect, Library, PatchError, PatchSet, Patched, ReceiptImage, Selection};
+use crate::failure::{AnyFailure, in_file};
+use crate::patch::{ConfigEdits, Effect, Library, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{ImageFile, InFile};
+use super::input::ImageFile;
 use super::known::{self, PatchDirs};
 use super::output;
 use super::plan::{self, PatchJson};
@@ -98,9 +98,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let Some(file) = args.file.as_deref() else { return Ok(Exit::Usage) };
     let input = ImageFile::read(file)?;
     let selection = Selection { no_defaults: args.no_defaults, add: args.add.clone() };
-    let named = || InFile::<PatchError>::named(file);
-    let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(named())?;
-    let mut patched = set.apply().map_err(named())?;
+    let set = PatchSet::resolve(&library, &selection, &input.image, input.sha256).map_err(in_file(file))?;
+    let mut patched = set.apply().map_err(in_file(file))?;
     patched.receipt.name_files(known::own_files(&set.patches)?);
 
     let written = match &args.output {

@@ -12,6 +12,8 @@ use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
+use crate::flash::recovery::Writes;
+use crate::flash::session::WritingJob;
 use crate::shell;
 use asm2464::Coded;
 use asm2464::escape::Escape as _;
@@ -20,11 +22,10 @@ use derive_more::Display;
 
 use super::advice::CommandLine;
 use super::context::Context;
-use super::flash::{Choice, WritingArgs, WritingJob, WritingSession};
+use super::flash::{Choice, WritingArgs, WritingRun};
 use super::known::PatchDirs;
 use super::proof;
 use crate::cli::errors::{self, Exit};
-use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.
 ///
@@ -56,7 +57,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let image =
         backup.firmware().map_err(|source| BackupFolderError::Firmware { path: args.folder.clone(), source })?;
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
-    let session = WritingSession::open(&args.writing, Choice::default(), context)?;
+    let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {
         subject: Subject {
@@ -74,14 +75,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             unit.state.shown(),
             unit.serial.shown()
         ),
-        origin: InvokedCommand {
-            command: WritingCommand::Restore,
-            what: vec![shell::argument(&args.folder)],
-            config_from: None,
-            backup: args.writing.backup_options(),
-        },
+        commands: args.writing.commands(Writes::Backup, vec![shell::argument(&args.folder)], None),
     };
-    session.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
+    run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }
 
 /// The most backups that commands are printed for.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::failure::AnyFailure;
-use crate::patch::{self, Patch, PatchError};
+use crate::failure::{AnyFailure, in_file};
+use crate::patch::{self, Patch};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, ImageFile, InFile};
+use super::input::{self, ImageFile};
 use super::known::PatchDirs;
 use super::output;
 use super::print;
@@ -69,8 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
     let receipt = input::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let undone =
-        patch::unpatch(&library, &input.image, input.sha256).map_err(InFile::<PatchError>::named(&args.file))?;
+    let undone = patch::unpatch(&library, &input.image, input.sha256).map_err(in_file(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;
     atomic::write(&args.output, &undone.original.to_file())?;
 

@@ -2,18 +2,18 @@
 
 use std::path::PathBuf;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, in_file};
 use crate::shell;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Part;
-use asm2464_chip::code::{CodeFileError, CodeFormat, image_of_code};
+use asm2464_chip::code::{CodeFormat, image_of_code};
 use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
-use super::input::{self, InFile};
+use super::input;
 use super::output;
 use super::print;
 
@@ -70,7 +70,7 @@ impl print::Document for WrapJson {
 /// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let bytes = input::read(&args.file, MAX_CODE_FILE)?;
-    let image = image_of_code(&bytes).map_err(InFile::<CodeFileError>::named(&args.file))?;
+    let image = image_of_code(&bytes).map_err(in_file(&args.file))?;
     output::check(&args.output, &args.file, args.force)?;
     let file = image.to_file();
     atomic::write(&args.output, &file)?;

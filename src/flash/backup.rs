@@ -13,8 +13,7 @@ use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::access::{Access, FlashReader};
-use super::blocks::{BlockBytes, is_readable};
+use super::access::{Access, BlockBytes, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};

@@ -11,8 +11,8 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Firmw
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
+use super::access::{BlockBytes, UnitBlocks};
 use super::backup::BackedUpUnit;
-use super::blocks::{BlockBytes, UnitBlocks};
 use super::identity::{UnitIdentity, differing};
 
 /// A backup in a folder of backups, without its firmware.

@@ -6,9 +6,8 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, UnitInfo, survey};
 
-use super::access::{Access, FlashReader as _};
+use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
 use super::backup::{container_len, firmware_file};
-use super::blocks::{UnitBlocks, is_readable};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::identity::differing;

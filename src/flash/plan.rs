@@ -8,8 +8,8 @@ use asm2464::firmware::{
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
+use super::access::{BlockBytes, UnitBlocks, is_readable};
 use super::backup::Backup;
-use super::blocks::{BlockBytes, UnitBlocks, is_readable};
 use super::identity::UnitIdentity;
 use super::open_image::OpenImage;
 

@@ -10,7 +10,7 @@
 use asm2464::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{PAGE_LEN, SECTOR_LEN};
 
-use super::blocks::{BlockBytes, UnitBlocks};
+use super::access::{BlockBytes, UnitBlocks};
 
 /// Bytes of the slot: both 64 KiB blocks that E1 of block 0 erases.
 pub const SLOT_LEN: usize = 0x2_0000;

@@ -1,12 +1,15 @@
 //! Applies patches to images, identifies patched images, and takes patches out.
 
+use asm2464::Kind;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{BodyOffset, Image};
 
 use super::definition::Patch;
+use super::hunk::Hunk;
 use super::library::Library;
 use super::receipt::Receipt;
-use super::set::{PatchError, PatchSet};
+use super::set::PatchSet;
+use crate::failure::Failure;
 
 /// The result of patching.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,22 +38,20 @@ impl PatchSet<'_> {
     /// Checks every expected byte before it changes the first one.
     ///
     /// # Errors
-    /// [`PatchError::Mismatch`] and [`PatchError::PastEnd`] if a hunk does not fit.
-    pub fn apply(&self) -> Result<Patched, PatchError> {
+    /// Fails if the bytes of a hunk's place are not those that it expects, or if it reaches past the image's body.
+    pub fn apply(&self) -> Result<Patched, Failure> {
         for (patch, hunk) in self.hunks() {
-            let found = self.base.body().get(hunk.range()).ok_or_else(|| PatchError::PastEnd {
-                id: patch.id.clone(),
-                at: hunk.at,
-                len: hunk.new.len(),
-                end: BodyOffset(self.base.body().len() as u32),
-            })?;
-            if found != hunk.expect {
-                return Err(PatchError::Mismatch {
-                    id: patch.id.clone(),
-                    at: hunk.at,
-                    expected: to_hex(&hunk.expect, " "),
-                    found: to_hex(found, " "),
-                });
+            let (Patch { id, .. }, Hunk { at, expect, new, .. }) = (patch, hunk);
+            let Some(found) = self.base.body().get(hunk.range()) else {
+                let (len, end) = (new.len(), BodyOffset(self.base.body().len() as u32).file_offset());
+                let label = Kind::BadInput.code("asmpatch::patch::past_end");
+                let message = format!("patch `{id}`: the hunk at {at} has {len} bytes, the image's body ends at {end}");
+                return Err(Failure::new(label, message));
+            };
+            if found != expect {
+                let (expected, found) = (to_hex(expect, " "), to_hex(found, " "));
+                let label = Kind::BadInput.code("asmpatch::patch::mismatch");
+                return Err(Failure::new(label, format!("patch `{id}`: at {at} expected {expected}, found {found}")));
             }
         }
         let mut patched = self.base.clone();
@@ -63,25 +64,29 @@ impl PatchSet<'_> {
     }
 }
 
-impl PatchError {
-    /// Explains why patches can't be applied to an image: it is patched already, or unknown. `digest` is that of the
-    /// image's file.
-    pub fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> Self {
-        Self::patched_already(library, image, digest).unwrap_or_else(|| unknown_image(library, image, digest))
-    }
-
-    /// The error of an image that has patches in it.
-    pub(super) fn patched_already(library: &Library, image: &Image, digest: Sha256Digest) -> Option<Self> {
-        let Identified { base, patches, .. } = identify(library, image, digest).filter(|it| !it.patches.is_empty())?;
-        let patches = patches.iter().map(|patch| format!("`{}`", patch.id)).collect::<Vec<_>>().join(", ");
-        Some(PatchError::AlreadyPatched { base: library.image_words(&base, image.version()), patches })
-    }
+/// Explains why patches can't be applied to an image: it is patched already, or unknown. `digest` is that of the image's
+/// file.
+pub fn not_a_base(library: &Library, image: &Image, digest: Sha256Digest) -> Failure {
+    patched_already(library, image, digest).unwrap_or_else(|| unknown_image(library, image, digest))
 }
 
-fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> PatchError {
+/// The failure of an image that has patches in it.
+pub(super) fn patched_already(library: &Library, image: &Image, digest: Sha256Digest) -> Option<Failure> {
+    let Identified { base, patches, .. } = identify(library, image, digest).filter(|it| !it.patches.is_empty())?;
+    let patches = patches.iter().map(|patch| format!("`{}`", patch.id)).collect::<Vec<_>>().join(", ");
+    let base = library.image_words(&base, image.version());
+    let label = Kind::BadInput.code("asmpatch::patch::already_patched");
+    Some(Failure::new(label, format!("the image is already patched: it is {base} with {patches}")))
+}
+
+fn unknown_image(library: &Library, image: &Image, sha256: Sha256Digest) -> Failure {
     let has_patches = |image: &&Sha256Digest| library.iter().any(|patch| !patch.hunks(image).is_empty());
     let known: Vec<_> = library.images().keys().filter(has_patches).map(|image| library.image_name(image)).collect();
-    PatchError::UnknownImage { sha256, version: image.version(), known: known.join(", ") }
+    let (version, known) = (image.version().words(), known.join(", "));
+    let label = Kind::BadInput.code("asmpatch::patch::unknown_image");
+    let message =
+        format!("no patch is made for this image: {version}, SHA-256 {sha256}; there are patches for {known}");
+    Failure::new(label, message)
 }
 
 /// Identifies what an image was made from: takes out all patches and compares the digest of the rest.
@@ -118,11 +123,13 @@ pub(super) fn patches_in<'a>(library: &'a Library, body: &[u8], base: &Sha256Dig
 /// Takes every patch out of an image. `digest` is that of the image's file.
 ///
 /// # Errors
-/// [`PatchError::NotPatched`] and [`PatchError::UnknownImage`].
-pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Result<Identified<'a>, PatchError> {
+/// Fails if the image is unknown, or not patched.
+pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -> Result<Identified<'a>, Failure> {
     match identify(library, image, digest) {
-        Some(identified) if identified.patches.is_empty() => {
-            Err(PatchError::NotPatched(library.image_name(&identified.base)))
+        Some(Identified { base, patches, .. }) if patches.is_empty() => {
+            let name = library.image_name(&base);
+            let label = Kind::BadInput.code("asmpatch::patch::not_patched");
+            Err(Failure::new(label, format!("the image is {name}, and no patch is in it")))
         }
         Some(identified) => Ok(identified),
         None => Err(unknown_image(library, image, digest)),
@@ -131,6 +138,7 @@ pub fn unpatch<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) ->
 
 #[cfg(test)]
 mod tests {
+    use asm2464::Coded as _;
     use proptest::prelude::*;
 
     use super::super::Selection;
@@ -172,7 +180,7 @@ mod tests {
         Selection { no_defaults: true, add: ids.iter().map(|id| (*id).to_owned()).collect() }
     }
 
-    fn patch_with(library: &Library, selection: &Selection) -> Result<Patched, PatchError> {
+    fn patch_with(library: &Library, selection: &Selection) -> Result<Patched, Failure> {
         let image = image();
         PatchSet::resolve(library, selection, &image, digest(&image))?.apply()
     }
@@ -183,14 +191,15 @@ mod tests {
             patch_text("a", "default = true", &[(0x10, 2)], ""),
             patch_text("b", "default = false", &[(0x20, 2)], ""),
         ]);
-        let ids = |selection: &Selection| -> Result<Vec<String>, PatchError> {
+        let ids = |selection: &Selection| -> Result<Vec<String>, Failure> {
             Ok(patch_with(&library, selection)?.receipt.patches.into_iter().map(|patch| patch.id).collect())
         };
         assert_eq!(ids(&Selection::default()).unwrap(), ["a"]);
         assert_eq!(ids(&Selection { no_defaults: false, add: vec!["b".into(), "a".into()] }).unwrap(), ["a", "b"]);
         assert_eq!(ids(&select(&["b"])).unwrap(), ["b"]);
-        assert_eq!(ids(&select(&[])), Err(PatchError::Nothing));
-        assert!(matches!(ids(&select(&["c"])), Err(PatchError::UnknownId { known, .. }) if known == "a, b"));
+        assert_eq!(ids(&select(&[])).unwrap_err().code(), "asmpatch::patch::none");
+        let error = ids(&select(&["c"])).unwrap_err().to_string();
+        assert!(error.starts_with("unknown patch `c`") && error.ends_with("known patches: a, b"), "{error}");
     }
 
     #[test]
@@ -203,13 +212,18 @@ mod tests {
             patch_text("other-id", "default = false", &[], "[config]\nproduct-id = 2"),
             patch_text("same-id", "default = false", &[], "[config]\nproduct-id = 1"),
         ]);
-        let error = |ids: &[&str]| patch_with(&library, &select(ids)).unwrap_err();
-        assert!(matches!(error(&["needs-a"]), PatchError::Requires { missing, .. } if missing == "a"));
+        for (ids, expected) in [
+            (["needs-a", "needs-a"], "the patch `needs-a` requires `a`, which is not in the set"),
+            (["a", "not-a"], "the patches `not-a` and `a` conflict: `not-a` says so"),
+            (["a", "over-a"], "the patches `a` and `over-a` both change c:0x0013 (file 0x00017)"),
+            (
+                ["a", "other-id"],
+                "the patches `a` and `other-id` set the configuration field `product-id` to different values",
+            ),
+        ] {
+            assert_eq!(patch_with(&library, &select(&ids)).unwrap_err().to_string(), expected);
+        }
         assert!(patch_with(&library, &select(&["needs-a", "a"])).is_ok());
-        assert!(matches!(error(&["a", "not-a"]), PatchError::Conflict { first, .. } if first == "not-a"));
-        let at = "file:0x17".parse().unwrap();
-        assert!(matches!(error(&["a", "over-a"]), PatchError::Overlap { at: found, .. } if found == at));
-        assert!(matches!(error(&["a", "other-id"]), PatchError::ConfigConflict { field: "product-id", .. }));
         assert!(patch_with(&library, &select(&["a", "same-id"])).is_ok());
     }
 
@@ -220,14 +234,15 @@ mod tests {
         let patched = patch_with(&library, &Selection::default()).unwrap().image;
         let mut foreign = original.clone();
         assert!(foreign.replace(BodyOffset(0x800), &[0x12, 0x34]));
-        let try_again =
-            |image: &Image| PatchSet::resolve(&library, &Selection::default(), image, digest(image)).unwrap_err();
-        assert!(matches!(try_again(&patched), PatchError::AlreadyPatched { patches, .. } if patches == "`a`"));
-        assert!(matches!(try_again(&foreign), PatchError::UnknownImage { known, .. } if known == "test"));
+        let try_again = |image: &Image| {
+            PatchSet::resolve(&library, &Selection::default(), image, digest(image)).unwrap_err().to_string()
+        };
+        assert_eq!(try_again(&patched), "the image is already patched: it is test with `a`");
+        assert!(try_again(&foreign).ends_with("there are patches for test"));
         let undo = |image: &Image| unpatch(&library, image, digest(image));
         assert_eq!(undo(&patched).unwrap().original, original);
-        assert!(matches!(undo(&original), Err(PatchError::NotPatched { .. })));
-        assert!(matches!(undo(&foreign), Err(PatchError::UnknownImage { .. })));
+        assert_eq!(undo(&original).unwrap_err().code(), "asmpatch::patch::not_patched");
+        assert_eq!(undo(&foreign).unwrap_err().code(), "asmpatch::patch::unknown_image");
     }
 
     #[test]
@@ -242,10 +257,8 @@ mod tests {
         let resolve = |selection: &Selection| {
             PatchSet::resolve(&library, selection, &other, digest(&other)).and_then(|set| set.apply())
         };
-        let error = resolve(&Selection::default()).unwrap_err();
-        assert!(
-            matches!(error, PatchError::NotForImage { image, made_for, .. } if image == "other" && made_for == "test")
-        );
+        let error = resolve(&Selection::default()).unwrap_err().to_string();
+        assert_eq!(error, "the patch `a` is made for test, not for this image, which is other");
         let patched = resolve(&select(&["id"])).unwrap();
         assert_eq!(patched.image, other);
         assert_eq!(patched.receipt.config.iter().count(), 1);
@@ -263,7 +276,7 @@ mod tests {
     fn a_hunk_past_the_end_is_refused() {
         let text = patch_text("a", "default = true", &[(0xFF0, 2)], "").replace("file:0xff4", "file:0x1003");
         let error = patch_with(&library(&[text]), &Selection::default()).unwrap_err();
-        assert!(matches!(error, PatchError::PastEnd { end: BodyOffset(0x1000), .. }), "{error}");
+        assert!(error.to_string().contains("the image's body ends at"), "{error}");
     }
 
     proptest! {

@@ -1,53 +1,11 @@
 //! Makes hunks from code that an author linked into an ELF file.
 
+use asm2464::Kind;
 use asm2464::firmware::{Bank, CodeAddress, Image};
-use asm2464_chip::code::{ElfFileError, from_elf_address, loaded_pieces};
-use thiserror::Error;
+use asm2464_chip::code::{from_elf_address, loaded_pieces};
 
 use super::hunk::Hunk;
-
-/// Reasons an ELF file yields no hunks.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum ElfError {
-    /// The file can't be read.
-    #[error(transparent)]
-    File(#[from] ElfFileError),
-    /// The code is at an address that no image byte has.
-    #[error("the code at {address:#x}, {len} bytes, is outside the banks")]
-    Outside {
-        /// Its address.
-        address: u64,
-        /// Its length.
-        len: u64,
-    },
-    /// Two pieces of code overlap.
-    #[error("the code at {second} overlaps that at {first}")]
-    Overlap {
-        /// The lower one.
-        first: CodeAddress,
-        /// The higher one.
-        second: CodeAddress,
-    },
-    /// No code begins at the requested site.
-    #[error("no code begins at {site}; it begins at {found}")]
-    Site {
-        /// The requested site.
-        site: CodeAddress,
-        /// Where code begins, separated by commas.
-        found: String,
-    },
-    /// The image already holds the code.
-    #[error("the image has the same bytes at every place")]
-    Same,
-}
-
-asm2464::coded!(ElfError {
-    File(cause) => cause,
-    Outside => BadInput "asmpatch::elf::outside",
-    Overlap => BadInput "asmpatch::elf::overlap",
-    Site => BadInput "asmpatch::elf::site",
-    Same => BadInput "asmpatch::elf::same",
-});
+use crate::failure::{AnyFailure, Failure};
 
 /// Returns the hunks that put an ELF file's code into an unpatched image, in ascending order.
 ///
@@ -56,19 +14,23 @@ asm2464::coded!(ElfError {
 /// expected bytes are the image's.
 ///
 /// # Errors
-/// [`ElfError`].
-pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<Vec<Hunk>, ElfError> {
+/// Fails if the file can't be read, or if its code overlaps, is outside the banks or begins elsewhere, or is in the image
+/// already.
+pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<Vec<Hunk>, AnyFailure> {
     let pieces = loaded_pieces(file)?;
     let banked = pieces.iter().any(|(address, _)| *address > 0xFFFF);
     let bank = if banked { Bank::Bank0 } else { site.bank() };
     let mut placed = Vec::new();
     for (address, bytes) in pieces {
-        let outside = || ElfError::Outside { address, len: bytes.len() as u64 };
+        let outside = || {
+            let label = Kind::BadInput.code("asmpatch::elf::outside");
+            Failure::new(label, format!("the code at {address:#x}, {} bytes, is outside the banks", bytes.len()))
+        };
         let at = from_elf_address(address, bank).ok_or_else(outside)?;
         let last = bytes.len() as u64 - 1;
         let last_at = from_elf_address(address + last, bank).ok_or_else(outside)?;
         if last_at.bank() != at.bank() {
-            return Err(outside());
+            return Err(outside().into());
         }
         let start = at.body_offset().0 as usize;
         let expect = image.body().get(start..start + bytes.len()).ok_or_else(outside)?;
@@ -78,16 +40,19 @@ pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<V
     for pair in placed.windows(2) {
         let ((first, bytes, _), (second, ..)) = (pair[0], pair[1]);
         if first.body_offset().0 + bytes.len() as u32 > second.body_offset().0 {
-            return Err(ElfError::Overlap { first, second });
+            let label = Kind::BadInput.code("asmpatch::elf::overlap");
+            return Err(Failure::new(label, format!("the code at {second} overlaps that at {first}")).into());
         }
     }
     if !placed.iter().any(|(at, ..)| *at == site) {
         let found = placed.iter().map(|(at, ..)| at.to_string()).collect::<Vec<_>>().join(", ");
-        return Err(ElfError::Site { site, found });
+        let label = Kind::BadInput.code("asmpatch::elf::site");
+        return Err(Failure::new(label, format!("no code begins at {site}; it begins at {found}")).into());
     }
     placed.retain(|(_, bytes, expect)| bytes != expect);
     if placed.is_empty() {
-        return Err(ElfError::Same);
+        let label = Kind::BadInput.code("asmpatch::elf::same");
+        return Err(Failure::new(label, "the image has the same bytes at every place").into());
     }
     let hunk = |(at, new, expect): (CodeAddress, &[u8], &[u8])| Hunk {
         at: at.body_offset().into(),
@@ -137,7 +102,7 @@ mod tests {
         file
     }
 
-    fn hunks(file: &[u8]) -> Result<Vec<Hunk>, ElfError> {
+    fn hunks(file: &[u8]) -> Result<Vec<Hunk>, AnyFailure> {
         hunks_from_elf(file, site(), &practice::image())
     }
 
@@ -157,45 +122,38 @@ mod tests {
     fn an_exported_image_reads_back_as_no_change() {
         let image = practice::image();
         for start in ["c:0x0000", "b0:0x8000", "b1:0x8000"] {
-            assert_eq!(
-                hunks_from_elf(&asm2464_chip::code::elf_of_image(&image), start.parse().unwrap(), &image),
-                Err(ElfError::Same),
-                "{start}"
-            );
+            let file = asm2464_chip::code::elf_of_image(&image);
+            let error = hunks_from_elf(&file, start.parse().unwrap(), &image).unwrap_err();
+            assert_eq!(error.code(), "asmpatch::elf::same", "{start}");
         }
     }
 
     #[test]
     fn what_can_not_be_put_into_an_image_is_refused_each_for_its_own_reason() {
         let good = objcopied(&[(0xEF4F, &[1, 2, 3])]);
+        let refusal = |file: &[u8]| hunks(file).unwrap_err().code().rsplit_once(':').unwrap().1;
         let with = |at: usize, byte: u8| {
             let mut file = good.clone();
             file[at] = byte;
-            hunks(&file).unwrap_err()
+            refusal(&file)
         };
-        assert!(matches!(with(18, 62), ElfError::File(ElfFileError::Machine { found: 62, .. })));
-        assert!(matches!(with(5, 2), ElfError::File(ElfFileError::Machine { .. } | ElfFileError::Malformed { .. })));
-        assert!(matches!(with(0, 0), ElfError::File(ElfFileError::Malformed { .. })));
-        assert!(matches!(hunks(b""), Err(ElfError::File(ElfFileError::Malformed { .. }))));
-        assert!(matches!(hunks(&good[..good.len() - 45]), Err(ElfError::File(ElfFileError::Malformed { .. }))));
-        assert!(matches!(hunks(&objcopied(&[])), Err(ElfError::File(ElfFileError::Empty))));
-        assert!(matches!(hunks(&objcopied(&[(0xEF4F, &[])])), Err(ElfError::File(ElfFileError::Empty))));
-        let overlap = objcopied(&[(0xEF4F, &[1, 2, 3]), (0xEF51, &[4])]);
-        assert!(matches!(hunks(&overlap), Err(ElfError::Overlap { .. })));
+        assert_eq!(with(18, 62), "machine");
+        assert!(["machine", "malformed"].contains(&with(5, 2)));
+        assert_eq!(with(0, 0), "malformed");
+        assert_eq!(refusal(b""), "malformed");
+        assert_eq!(refusal(&good[..good.len() - 45]), "malformed");
+        assert_eq!(refusal(&objcopied(&[])), "empty");
+        assert_eq!(refusal(&objcopied(&[(0xEF4F, &[])])), "empty");
+        assert_eq!(refusal(&objcopied(&[(0xEF4F, &[1, 2, 3]), (0xEF51, &[4])])), "overlap");
         for outside in [0xFF69, 0xFFFF, 0x7FFE, 0x1_7FFF, 0x1_FF6A, 0x2_8000, 0xFFFF_FFFF] {
-            let file = objcopied(&[(0xEF4F, &[1]), (outside, &[1, 2, 3])]);
-            assert!(matches!(hunks(&file), Err(ElfError::Outside { .. })), "{outside:#x}");
+            assert_eq!(refusal(&objcopied(&[(0xEF4F, &[1]), (outside, &[1, 2, 3])])), "outside", "{outside:#x}");
         }
-        let elsewhere = objcopied(&[(0xEF50, &[1])]);
-        assert!(matches!(hunks(&elsewhere), Err(ElfError::Site { found, .. }) if found == "b1:0xEF50"));
+        let elsewhere = hunks(&objcopied(&[(0xEF50, &[1])])).unwrap_err().to_string();
+        assert_eq!(elsewhere, "no code begins at b1:0xEF4F; it begins at b1:0xEF50");
         let mut cut = good.clone();
         let header = cut.len() - 80;
         cut[header + 16..header + 20].copy_from_slice(&0x1000u32.to_le_bytes());
-        assert!(
-            matches!(hunks(&cut), Err(ElfError::File(ElfFileError::Truncated { offset: 0x1000, .. }))),
-            "{:?}",
-            hunks(&cut)
-        );
+        assert_eq!(refusal(&cut), "truncated");
     }
 
     /// SDCC's linker for the 8051 has no ELF output of its own.

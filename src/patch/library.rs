@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::FirmwareVersion;
-use thiserror::Error;
 
-use super::definition::{DefinitionError, Patch};
+use super::definition::Patch;
+use crate::failure::{AnyFailure, Failure};
 
 /// Patches, in the order in which they were added, and the known images.
 #[derive(Debug, Clone, Default)]
@@ -18,35 +19,12 @@ pub struct Library {
     versions: BTreeSet<FirmwareVersion>,
 }
 
-/// Reasons a patch can't be added.
-#[derive(Debug, Error)]
-pub enum LibraryError {
-    /// The text is no patch.
-    #[error(transparent)]
-    Definition(#[from] DefinitionError),
-    /// Another patch has its id.
-    #[error("{second}: the id `{id}` is taken by {first}")]
-    DuplicateId {
-        /// The id.
-        id: String,
-        /// The file that has it.
-        first: String,
-        /// The file that repeats it.
-        second: String,
-    },
-}
-
-asm2464::coded!(LibraryError {
-    Definition(cause) => cause,
-    DuplicateId => BadInput "asmpatch::patch::duplicate_id",
-});
-
 impl Library {
     /// Loads patches: the name for messages and the text of each.
     ///
     /// # Errors
-    /// [`LibraryError`].
-    pub fn of(files: &[(&str, &str)]) -> Result<Self, LibraryError> {
+    /// Fails if a text is no patch, or another patch has its id.
+    pub fn of(files: &[(&str, &str)]) -> Result<Self, AnyFailure> {
         let mut library = Self::default();
         for (origin, text) in files {
             library.add(origin, text)?;
@@ -56,7 +34,7 @@ impl Library {
 
     /// Loads the repository's patches.
     #[cfg(test)]
-    pub(crate) fn of_repository() -> Result<Self, LibraryError> {
+    pub(crate) fn of_repository() -> Result<Self, AnyFailure> {
         let mut library = Self::default();
         for (origin, text) in crate::tests::repository("patches") {
             library.add(&origin, &text)?;
@@ -67,8 +45,8 @@ impl Library {
     /// Adds one patch, and the images that it has hunks for as known ones. `origin` names its file in errors.
     ///
     /// # Errors
-    /// [`LibraryError`].
-    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+    /// Fails if a text is no patch, or another patch has its id.
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         for image in self.patches.last().into_iter().flat_map(|patch| &patch.images) {
             self.images.entry(image.sha256).or_insert_with(|| image.name.clone());
@@ -80,8 +58,8 @@ impl Library {
     /// an image that contains it does not [verify](super::verify()).
     ///
     /// # Errors
-    /// [`LibraryError`].
-    pub fn add_unvouched(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+    /// Fails if a text is no patch, or another patch has its id.
+    pub fn add_unvouched(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         self.unvouched.extend(self.patches.last().map(|patch| patch.id.clone()));
         Ok(())
@@ -92,14 +70,11 @@ impl Library {
         !self.unvouched.contains(id)
     }
 
-    fn add_patch(&mut self, origin: &str, text: &str) -> Result<(), LibraryError> {
+    fn add_patch(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         let patch = Patch::parse(origin, text)?;
-        if let Some(first) = self.get(&patch.id) {
-            return Err(LibraryError::DuplicateId {
-                id: patch.id.clone(),
-                first: first.origin.clone(),
-                second: origin.to_owned(),
-            });
+        if let Some(Patch { id, origin: first, .. }) = self.get(&patch.id) {
+            let label = Kind::BadInput.code("asmpatch::patch::duplicate_id");
+            return Err(Failure::new(label, format!("{origin}: the id `{id}` is taken by {first}")).into());
         }
         self.patches.push(patch);
         Ok(())

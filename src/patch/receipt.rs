@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{FirmwareVersion, Image};
-use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file;
 use serde::{Deserialize, Deserializer, de};
-use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::set::PatchSet;
+use crate::failure::{AnyFailure, Failure};
 
 /// The program that writes receipts now.
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
@@ -19,29 +20,6 @@ const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
 const FORMAT: u32 = 1;
 /// The most files of patches. Each is read.
 const MAX_FILES: usize = 64;
-
-/// Reasons a receipt can't be used.
-#[derive(Debug, Error)]
-pub enum ReceiptError {
-    /// The file is not valid TOML, or not a receipt.
-    #[error(transparent)]
-    Toml(#[from] Box<TomlError>),
-    /// Another version of asmpatch wrote the receipt, in another format.
-    #[error("{origin} is a receipt of format {found}, written by {tool:?}; {TOOL} reads format {FORMAT}")]
-    Format {
-        /// The receipt.
-        origin: String,
-        /// Its format.
-        found: i64,
-        /// The program that wrote it, according to the receipt.
-        tool: String,
-    },
-}
-
-asm2464::coded!(ReceiptError {
-    Toml(cause) => cause,
-    Format => BadInput "asmpatch::receipt::format",
-});
 
 /// The keys that receipts of every format have. In another format, the other keys would be unknown.
 #[derive(Deserialize)]
@@ -148,10 +126,14 @@ impl Receipt {
     ///
     /// # Errors
     /// Fails if the receipt has another format, an unknown key, a missing key or a bad value. Errors show the place.
-    pub fn parse(origin: &str, text: &str) -> Result<Self, ReceiptError> {
+    pub fn parse(origin: &str, text: &str) -> Result<Self, AnyFailure> {
         match toml::from_str(text) {
             Ok(ReceiptHead { format, tool }) if format != i64::from(FORMAT) => {
-                Err(ReceiptError::Format { origin: origin.to_owned(), found: format, tool })
+                let label = Kind::BadInput.code("asmpatch::receipt::format");
+                let message = format!(
+                    "{origin} is a receipt of format {format}, written by {tool:?}; {TOOL} reads format {FORMAT}"
+                );
+                Err(Failure::new(label, message).into())
             }
             _ => Ok(toml_file::parse(origin, text)?),
         }
@@ -258,13 +240,12 @@ mod tests {
         // Another format may have other keys.
         let text = sample().to_string().replace("format = 1", "format = 2\nsigned-by = \"me\"");
         let error = Receipt::parse("out.toml", &text).unwrap_err();
-        assert!(matches!(&error, ReceiptError::Format { found: 2, .. }), "{error}");
         let expected =
             format!("out.toml is a receipt of format 2, written by \"asmpatch \\\"x\\\"\"; {TOOL} reads format 1");
         assert_eq!(error.to_string(), expected);
         for format in ["0", "-1", "9223372036854775807"] {
             let text = text.replace("format = 2", &format!("format = {format}"));
-            assert!(matches!(Receipt::parse("r", &text), Err(ReceiptError::Format { .. })), "{format}");
+            assert_eq!(Receipt::parse("r", &text).unwrap_err().code(), "asmpatch::receipt::format", "{format}");
         }
     }
 

@@ -6,13 +6,13 @@ use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::left::Left;
+use asmpatch::flash::progress::Left;
 use asmpatch::flash::proof::Runs;
 
-use crate::history::{Blow, History, Output, Trouble};
-use crate::process::{End, Ended};
-use crate::told::Told;
-use crate::world::{self, SLOT, World};
+use crate::campaign::history::{Blow, History, Output, Trouble};
+use crate::campaign::process::{End, Ended};
+use crate::campaign::told::Told;
+use crate::campaign::world::{self, SLOT, World};
 
 /// Purpose of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

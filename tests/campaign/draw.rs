@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use fastrand::Rng;
 
-use crate::history::{
+use crate::campaign::history::{
     Blow, Build, Class, Companion, Config, Defects, Firmware, History, Job, Kind, Moment, Output, Signal, Start,
     Trouble, WireFault,
 };

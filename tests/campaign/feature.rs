@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::history::{Build, Companion, Firmware, History, Job, Start};
+use crate::campaign::history::{Build, Companion, Firmware, History, Job, Start};
 
 /// A property of the unit that only some histories have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use asmpatch::flash::backup_folder;
 use serde_json::Value;
 
-use crate::check::{self, Around, Goals, Verb};
-use crate::feature::Done;
-use crate::history::{Config, Defects, History, Job, Output, Start, Trouble};
-use crate::process::{self, End, Ended, Place, quoted};
+use crate::campaign::check::{self, Around, Goals, Verb};
+use crate::campaign::feature::Done;
+use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Trouble};
+use crate::campaign::process::{self, End, Ended, Place, quoted};
+use crate::campaign::told::Told;
+use crate::campaign::watchdog::Watchdog;
+use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
 use crate::schemas;
-use crate::told::Told;
-use crate::watchdog::Watchdog;
-use crate::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
 
 /// Number of commands without faults after which the unit must be in a requested state.
 const MOST_CALM: usize = 4;

@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::history::{Blow, Moment, Output, Signal, Trouble};
-use crate::watchdog::Watchdog;
+use crate::campaign::history::{Blow, Moment, Output, Signal, Trouble};
+use crate::campaign::watchdog::Watchdog;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::feature::Features;
-use crate::history::{Class, History};
-use crate::play::{By, Ending, Tale};
+use crate::campaign::feature::Features;
+use crate::campaign::history::{Class, History};
+use crate::campaign::play::{By, Ending, Tale};
 
 /// Counts of one class.
 #[derive(Debug, Default, Clone)]

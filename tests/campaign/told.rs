@@ -1,11 +1,11 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch::flash::left::Left;
+use asmpatch::flash::progress::Left;
 use asmpatch::flash::proof::Runs;
 use serde_json::Value;
 
-use crate::process::Ended;
-use crate::world::COMPANION;
+use crate::campaign::process::Ended;
+use crate::campaign::world::COMPANION;
 
 /// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]

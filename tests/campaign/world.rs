@@ -14,7 +14,7 @@ use asmpatch::flash::backup::{BackedUpUnit, Backup};
 use asmpatch::flash::backup_folder;
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
-use crate::history::{Build, Companion, Config, Firmware, History, Job, Start};
+use crate::campaign::history::{Build, Companion, Config, Firmware, History, Job, Start};
 
 /// Bytes of the flash that a write replaces.
 pub const SLOT: usize = 0x2_0000;
@@ -46,7 +46,7 @@ impl World {
     /// Makes all of it in `folder`.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let practice = practice::image();
-        let library = asmpatch::embedded::patches().map_err(io::Error::other)?;
+        let library = asmpatch::embedded::patches().map_err(|failure| io::Error::other(failure.to_string()))?;
         let digest = Sha256Digest(practice.sha256());
         let set = PatchSet::resolve(&library, &Selection::default(), &practice, digest).map_err(io::Error::other)?;
         let patched = set.apply().map_err(io::Error::other)?;

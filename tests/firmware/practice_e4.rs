@@ -5,7 +5,7 @@ use std::process::Command;
 
 use asm2464_chip::practice;
 
-use crate::e4::Pair;
+use crate::firmware::e4::Pair;
 
 fn pair() -> Pair {
     Pair::new(&practice::image().to_file())

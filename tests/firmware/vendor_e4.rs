@@ -4,7 +4,7 @@ use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asm2464_chip::disasm::{LineKind, listing};
 use asm2464_chip::symbols::Symbols;
 
-use crate::e4::Pair;
+use crate::firmware::e4::Pair;
 
 fn vendor_file() -> Vec<u8> {
     let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE")

@@ -6,14 +6,14 @@ use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{Speed, Work};
 
 use crate::chip_images::vendor;
-use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
+use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, sram};
 use crate::schemas;
 
 /// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
 /// interrupts.
 const MOST: u64 = 36_000;
 fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
-    Unit::new(&if is_extended { crate::e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
+    Unit::new(&if is_extended { crate::firmware::e4::extended(&vendor().to_file()) } else { vendor() }, wire, speed)
 }
 
 fn extended(wire: Wire, speed: Speed) -> Unit {
@@ -203,7 +203,7 @@ fn a_command_that_comes_between_two_packets_waits_for_the_last() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_write16_that_comes_between_two_packets_disturbs_neither() {
-    let mut image = crate::e4::extended(&vendor().to_file());
+    let mut image = crate::firmware::e4::extended(&vendor().to_file());
     assert!(image.replace("c:0x2A0E".parse::<CodeAddress>().unwrap().body_offset(), &[5]), "the status patch");
     for packets in 0..4 {
         let mut unit = Unit::new(&image, Wire::Uas, Speed::Super);
@@ -276,7 +276,7 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
 fn run_counts_the_same_instructions() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("extended.bin");
-    std::fs::write(&path, crate::e4::extended(&vendor().to_file()).to_file()).unwrap();
+    std::fs::write(&path, crate::firmware::e4::extended(&vendor().to_file()).to_file()).unwrap();
     for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
         for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
             let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))

@@ -8,7 +8,7 @@ use asm2464::scsi::uas::{ABORT_TASK, LOGICAL_UNIT_RESET};
 use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, Outcome, STATUS_IN, Speed, Unanswered};
 
 use crate::chip_images::{cdb16, patched, with};
-use crate::chip_wire::{INQUIRY, RECOVERIES, Reply, Unit, Way, Wire, everywhere};
+use crate::firmware::chip_wire::{INQUIRY, RECOVERIES, Reply, Unit, Way, Wire, everywhere};
 
 /// XDATA: which 4 KiB of the SRAM are at 0xF000.
 const WINDOW_PAGE: u16 = 0xC8D9;

@@ -10,7 +10,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::Port as _;
 use asmpatch::flash::access::Access;
 
-use crate::terminal::{self, COLUMNS};
+use crate::program::terminal::{self, COLUMNS};
 
 /// What somebody at a terminal sees of a shell's command: its status, and the lines on the screen.
 struct Seen {

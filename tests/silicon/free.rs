@@ -1,17 +1,17 @@
 //! Free: the firmware boots on the model, the host sends the requests of the recording, and the two sequences of
 //! accesses are aligned.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::Image;
-use asm2464::scsi::bot::CSW_SIGNATURE;
 use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464_chip::chip::{Chip, DATA_IN, DATA_OUT, Driver, Outcome, Speed, Watch};
+use asm2464_chip::chip::{Chip, Driver, Outcome, Speed, Watch};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
 use i8051::Register;
 
+use super::host::Host;
 use super::recording::{Access, Event, Recording, Request, is_emulated};
 use super::table::Found;
 
@@ -129,9 +129,8 @@ fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> Outcom
 /// The unit, and what its CPU did up to each request.
 struct Unit {
     driver: Driver<MemoryFlash>,
+    host: Host,
     logger: Logger,
-    /// The firmware takes no interrupts.
-    polls: bool,
 }
 
 impl Unit {
@@ -144,48 +143,81 @@ impl Unit {
         driver.set_budget(BUDGET);
         let mut observer = logger.clone();
         driver.set_runner(move |chip, budget| run(chip, budget, &mut observer));
-        Self { driver, logger, polls: false }
+        let mut host = Host::default();
+        host.leaves_statuses = true;
+        Self { driver, host, logger }
     }
 
     fn take(&self) -> Vec<Event> {
         std::mem::take(&mut self.logger.log.lock().unwrap().events)
     }
 
-    /// Sends a request, and lets the firmware work until it has taken as many interrupts as it did on silicon until the next.
-    fn request(&mut self, request: &Request, interrupts: usize) {
-        let before = self.logger.log.lock().unwrap().interrupts;
-        self.polls = before == 0;
-        let driver = &mut self.driver;
-        // What is answered, the sequences tell.
-        match request {
-            Request::Setup(setup, data) => {
-                let _ = driver.control(*setup, data);
+    /// Sends requests that the firmware saw together, and lets it work until it has taken as many interrupts as it did on
+    /// silicon until the next. Statuses of UAS commands that it had sent before are taken only now: the next command had come
+    /// by then. `early` is what comes next, as soon as these have their answers.
+    fn requests(&mut self, requests: &[Request], early: Option<&Request>, interrupts: usize) {
+        let before = self.interrupts();
+        for request in requests {
+            if let Request::Setup(..) = request {
+                self.answer();
             }
-            Request::Command { tag, cdb } => {
-                let _ = driver.uas(*tag, cdb, &[]);
-            }
-            Request::Cbw(cbw, data) => {
-                let _ = driver.send(DATA_OUT, 0, cbw).and_then(|()| driver.send(DATA_OUT, 0, data));
-                while driver.receive(DATA_IN, 0).is_ok_and(|packet| !packet.starts_with(&CSW_SIGNATURE)) {}
-            }
+            self.host.acts(&mut self.driver.chip, request);
+        }
+        self.take_statuses();
+        self.answer();
+        if let Some(early) = early {
+            self.host.acts(&mut self.driver.chip, early);
         }
         self.end_interrupts(before + interrupts);
     }
 
-    /// A request ends for the host before the firmware has left its interrupt, and before it knows that its status has gone.
+    /// Lets the firmware answer control requests and CBWs. What is answered, the sequences tell.
+    fn answer(&mut self) {
+        let Self { driver, host, .. } = self;
+        let is_answered = driver.until(|chip| {
+            host.exchanges(chip);
+            (host.requests == 0).then_some(())
+        });
+        if is_answered.is_err() {
+            host.gives_up();
+        }
+    }
+
+    fn take_statuses(&mut self) {
+        self.host.leaves_statuses = false;
+        self.host.exchanges(&mut self.driver.chip);
+        self.host.leaves_statuses = true;
+    }
+
+    fn interrupts(&self) -> usize {
+        self.logger.log.lock().unwrap().interrupts
+    }
+
+    /// A request ends for the host before the firmware has left its interrupt. A status has one more.
     fn end_interrupts(&mut self, interrupts: usize) {
         let mut observer = self.logger.clone();
         for _ in 0..INTERRUPT {
             let log = self.logger.log.lock().unwrap();
-            if log.interrupt == 0 && log.interrupts >= interrupts {
+            let is_outside = log.interrupt == 0;
+            if is_outside && log.interrupts >= interrupts {
                 break;
             }
             drop(log);
+            if is_outside {
+                self.take_statuses();
+            }
             run(&mut self.driver.chip, 1, &mut observer);
+            self.host.exchanges(&mut self.driver.chip);
         }
-        if self.polls {
+        if self.interrupts() == 0 {
             run(&mut self.driver.chip, ROUND, &mut observer);
         }
+    }
+
+    /// Lets the firmware do what is left to do.
+    fn settle(&mut self) {
+        self.take_statuses();
+        self.driver.settle();
     }
 }
 
@@ -313,21 +345,32 @@ pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, St
     let mut sections = Vec::new();
     let mut made = Vec::new();
     let mut from = 0;
-    let acts: Vec<_> = recording.acts().into_iter().map(|act| (recording.begins(&act), act.request)).collect();
-    for (number, (begins, request)) in acts.iter().enumerate() {
-        // Requests that one interrupt tells of are sent together.
-        let begins = *begins;
-        if begins > from {
+    // Requests that one interrupt tells of are sent together.
+    let mut together: BTreeMap<usize, Vec<Request>> = BTreeMap::new();
+    for act in recording.acts() {
+        together.entry(recording.begins(&act)).or_default().push(act.request);
+    }
+    let mut is_sent = false;
+    for (begins, requests) in &together {
+        if *begins > from {
             let model = unit.take();
             made.extend_from_slice(&model);
-            compare(&recording.events[from..begins], model, &mut sections);
-            from = begins;
+            compare(&recording.events[from..*begins], model, &mut sections);
+            from = *begins;
         }
-        let ends = acts.get(number + 1).map_or(recording.events.len(), |(begins, _)| *begins);
-        let work = &recording.events[begins.min(ends)..ends];
-        unit.request(request, work.iter().filter(|event| matches!(event, Event::Interrupt(_))).count());
+        let next = together.range(begins + 1..).next();
+        let ends = next.map_or(recording.events.len(), |(begins, _)| *begins);
+        // What the firmware saw at the end of an interrupt had come before it was over.
+        let is_answered_within = !requests.iter().any(|request| matches!(request, Request::Command { .. }));
+        let early = next.and_then(|(begins, requests)| {
+            requests.first().filter(|request| is_answered_within && recording.comes_before(*begins, request))
+        });
+        let work = &recording.events[*begins..ends];
+        let interrupts = work.iter().filter(|event| matches!(event, Event::Interrupt(_))).count();
+        unit.requests(&requests[usize::from(is_sent)..], early, interrupts);
+        is_sent = early.is_some();
     }
-    unit.driver.settle();
+    unit.settle();
     let model = unit.take();
     made.extend_from_slice(&model);
     compare(&recording.events[from..], model, &mut sections);

@@ -11,20 +11,25 @@ use super::recording::Request;
 pub struct Host {
     /// What waits for the unit to take it: a packet for an endpoint each.
     out: Vec<(u8, Vec<u8>)>,
-    /// The last request has its answer.
-    pub is_answered: bool,
+    /// Control requests and CBWs without an answer.
+    pub requests: usize,
+    /// UAS commands without a status.
+    pub commands: usize,
+    /// The host lets UAS statuses wait in the unit.
+    pub leaves_statuses: bool,
 }
 
 impl Host {
     pub fn acts(&mut self, chip: &mut Chip<MemoryFlash>, request: &Request) {
-        self.is_answered = false;
-        self.out.clear();
         match request {
             Request::Setup(setup, data) => {
+                self.requests += 1;
+                self.out.retain(|(endpoint, _)| *endpoint == COMMAND_OUT);
                 chip.take_control_reply();
                 chip.begin_control(*setup, data);
             }
             Request::Command { tag, cdb } => {
+                self.commands += 1;
                 let mut unit = vec![ID_COMMAND, 0];
                 unit.extend(tag.to_be_bytes());
                 unit.resize(16, 0);
@@ -33,24 +38,40 @@ impl Host {
                 self.out.push((COMMAND_OUT, unit));
             }
             Request::Cbw(cbw, data) => {
-                self.out.push((DATA_OUT, cbw.to_vec()));
+                self.requests += 1;
+                self.out = vec![(DATA_OUT, cbw.to_vec())];
                 self.out.extend(data.chunks(chip.speed().bulk_packet()).map(|packet| (DATA_OUT, packet.to_vec())));
             }
         }
         self.exchanges(chip);
     }
 
+    /// Whether every request has its answer.
+    pub fn is_answered(&self) -> bool {
+        self.requests == 0 && self.commands == 0
+    }
+
+    /// Waits for no answer any more.
+    pub fn gives_up(&mut self) {
+        (self.requests, self.commands) = (0, 0);
+    }
+
     /// Moves what can be moved.
     pub fn exchanges(&mut self, chip: &mut Chip<MemoryFlash>) {
-        self.is_answered |= chip.take_control_reply().is_some();
-        for endpoint in [DATA_IN, STATUS_IN] {
-            while let PacketIn::Packet(packet) = chip.bulk_in(endpoint, 0) {
-                let is_csw = packet.len() == CSW_LEN && packet.starts_with(&CSW_SIGNATURE);
-                let is_ready = matches!(packet.first(), Some(&ID_READ_READY | &ID_WRITE_READY));
-                if is_csw || endpoint == STATUS_IN && !is_ready {
-                    self.is_answered = true;
-                    self.out.clear();
-                }
+        if chip.take_control_reply().is_some() {
+            self.requests = self.requests.saturating_sub(1);
+        }
+        while let PacketIn::Packet(packet) = chip.bulk_in(DATA_IN, 0) {
+            if packet.len() == CSW_LEN && packet.starts_with(&CSW_SIGNATURE) {
+                self.requests = self.requests.saturating_sub(1);
+                self.out.clear();
+            }
+        }
+        while !self.leaves_statuses
+            && let PacketIn::Packet(packet) = chip.bulk_in(STATUS_IN, 0)
+        {
+            if !matches!(packet.first(), Some(&ID_READ_READY | &ID_WRITE_READY)) {
+                self.commands = self.commands.saturating_sub(1);
             }
         }
         while let Some((endpoint, packet)) = self.out.first() {

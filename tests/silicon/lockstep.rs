@@ -7,7 +7,7 @@ use asm2464_chip::chip::{Chip, Outcome, Speed, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
 use super::host::Host;
-use super::recording::{Access, Act, Event, Recording, is_emulated};
+use super::recording::{Access, Event, Recording, is_emulated};
 use super::table::Found;
 
 /// Instructions between two accesses: an access took the rig about 1 ms. TIMER0 with 199 counts of 5 us had expired at
@@ -53,17 +53,16 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
     let mut chip = chip(recording.speed()?);
     let mut found = Found::new(recording, &[]);
     let mut host = Host::default();
-    let acts = recording.acts();
-    let mut next = 0;
+    let mut acts = recording.acts();
     let links = recording.link_events();
     let mut links = links.iter().peekable();
     if chip.speed() == Speed::Super {
         chip.drive_link(0x9300, 0);
     }
     for (at, event) in recording.events.iter().enumerate() {
-        while acts.get(next).is_some_and(|act| act.shows <= at) {
-            host.acts(&mut chip, &acts[next].request);
-            next += 1;
+        while let Some(act) = acts.first().filter(|act| act.shows <= at) {
+            host.acts(&mut chip, &act.request);
+            acts.remove(0);
         }
         while let Some(link) = links.next_if(|link| link.shows <= at) {
             chip.drive_link(link.register, link.bits);
@@ -96,9 +95,8 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
                     pass(&mut chip);
                     model = chip.peek(place);
                 }
-                if let Some(act) = acts.get(next).filter(|act| comes_early(&access, model, at, act)) {
-                    host.acts(&mut chip, &act.request);
-                    next += 1;
+                while let Some(early) = acts.iter().position(|act| recording.tells_of(act, at, model)) {
+                    host.acts(&mut chip, &acts.remove(early).request);
                     pass(&mut chip);
                     model = chip.peek(place);
                 }
@@ -111,16 +109,6 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
         }
     }
     Ok(found)
-}
-
-/// Whether the firmware saw that something had come, before it took the interrupt or in the same one.
-fn comes_early(access: &Access, model: u8, at: usize, act: &Act) -> bool {
-    let news = match access.addr {
-        0xC802 => 0x05,
-        0x9101 => 0x42,
-        _ => 0,
-    };
-    access.value & !model & news != 0 && act.seen <= at + SOON
 }
 
 /// Lets time pass until the model interrupts, where the chip did.

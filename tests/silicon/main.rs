@@ -21,6 +21,7 @@ use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::Speed;
 use asm2464_chip::practice;
 use recording::{Access, Act, CDB_LEN, Recording, Request};
+use rig::Setting;
 
 /// The images that there are.
 fn images() -> Vec<(String, Image)> {
@@ -123,10 +124,13 @@ fn bulk_only(tag: u8, len: u32, is_in: bool, cdb: &[u8]) -> Request {
     Request::cbw(cbw)
 }
 
+fn is_open(name: &str) -> bool {
+    name.to_lowercase().contains("open")
+}
+
 /// What a host asks of a unit with this image: enumeration, UAS and Bulk-Only unless the firmware is open, and the
 /// firmware's own requests.
 fn host(name: &str) -> Vec<Request> {
-    let is_open = name.to_lowercase().contains("open");
     let descriptor = |kind, index, len| control([0x80, 6, index, kind, 0, 0, len, 0]);
     let test_unit_ready = |tag| Request::Command { tag, cdb: [0; CDB_LEN] };
     let mut requests = vec![
@@ -140,7 +144,7 @@ fn host(name: &str) -> Vec<Request> {
         control([0x00, 9, 1, 0, 0, 0, 0, 0]),
         control([0x80, 0, 0, 0, 0, 0, 2, 0]),
     ];
-    requests.extend(if is_open {
+    requests.extend(if is_open(name) {
         vec![
             control([0x40, 0xE5, 0xF0, 0x5F, 0xA7, 0, 0, 0]),
             control([0xC0, 0xE4, 0xF0, 0x5F, 0, 0, 1, 0]),
@@ -153,24 +157,38 @@ fn host(name: &str) -> Vec<Request> {
             control([0x01, 0x0B, 1, 0, 0, 0, 0, 0]),
             test_unit_ready(1),
             test_unit_ready(2),
+            test_unit_ready(3),
+            test_unit_ready(4),
+            test_unit_ready(5),
             control([0x01, 0x0B, 0, 0, 0, 0, 0, 0]),
-            bulk_only(3, 2, true, &[0xE4, 2, 0x50, 0x07, 0xF0, 0]),
-            bulk_only(4, 0, false, &[0xE5, 0xA7, 0x50, 0x5F, 0xF0, 0]),
+            bulk_only(6, 2, true, &[0xE4, 2, 0x50, 0x07, 0xF0, 0]),
+            bulk_only(7, 0, false, &[0xE5, 0xA7, 0x50, 0x5F, 0xF0, 0]),
         ]
     });
     // The practice image waits for the rig's flash, which is always busy.
     if name.contains("VENDOR") {
-        requests.push(bulk_only(5, 128, false, &[0xE1, 0x50, 0, 0, 0, 0]));
+        requests.push(bulk_only(8, 128, false, &[0xE1, 0x50, 0, 0, 0, 0]));
     }
     requests
 }
 
+const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
+
+/// A host that waits for each answer, one whose next UAS command comes before the status is acknowledged, and one that has
+/// three under way. Open firmware has no UAS.
+fn hosts(name: &str, speed: Speed) -> Vec<Setting<'static>> {
+    let patient = Setting::patient(speed);
+    let eager = [Setting { rest: 8, ..patient }, Setting { rest: 0, queue: 3, ..patient }];
+    std::iter::once(patient).chain(eager.into_iter().filter(|_| !is_open(name))).collect()
+}
+
 /// What is wrong with the replay of what the rig records of this image, with the model as its chip.
-fn replayed(name: &str, image: &Image, speed: Speed) -> Vec<String> {
+fn replayed(name: &str, image: &Image, setting: Setting<'_>) -> Vec<String> {
+    let Setting { speed, rest, queue, .. } = setting;
     let host = host(name);
     let folder = tempfile::tempdir().unwrap();
-    let (text, unanswered) = rig::record(image, speed, &[], &host);
-    let what = format!("{name}-{speed:?}.txt");
+    let (text, unanswered) = rig::record(image, setting, &host);
+    let what = format!("{name}-{speed:?}-{rest}-{queue}.txt");
     std::fs::write(folder.path().join(&what), text).unwrap();
     std::fs::write(folder.path().join("notes.md"), "`PC=0x1234 Read` is how a line begins.\n").unwrap();
     std::fs::write(folder.path().join("z.bin"), [0xFF, 0x00, 0xC3]).unwrap();
@@ -211,9 +229,9 @@ fn replayed(name: &str, image: &Image, speed: Speed) -> Vec<String> {
 fn a_recording_of_any_image_at_either_speed_is_replayed() {
     let mut wrong = Vec::new();
     for (name, image) in [("practice", practice::image()), ("practice-open", practice::open_image())] {
-        for speed in [Speed::Super, Speed::High] {
-            wrong.extend(replayed(name, &image, speed));
-        }
+        wrong.extend(
+            SPEEDS.into_iter().flat_map(|speed| hosts(name, speed)).flat_map(|host| replayed(name, &image, host)),
+        );
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -223,10 +241,14 @@ fn a_recording_of_any_image_at_either_speed_is_replayed() {
 fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
     let images = images();
     let wrong: Vec<String> = std::thread::scope(|scope| {
-        let both = [Speed::Super, Speed::High].map(|speed| {
+        let both = SPEEDS.map(|speed| {
             let images = &images;
-            scope
-                .spawn(move || images.iter().flat_map(|(name, image)| replayed(name, image, speed)).collect::<Vec<_>>())
+            scope.spawn(move || {
+                let with = |(name, image): &(String, Image)| {
+                    hosts(name, speed).into_iter().flat_map(|host| replayed(name, image, host)).collect::<Vec<_>>()
+                };
+                images.iter().flat_map(with).collect::<Vec<_>>()
+            })
         });
         both.into_iter().flat_map(|replays| replays.join().unwrap()).collect()
     });
@@ -239,7 +261,8 @@ fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
 fn a_recording_of_another_board_differs_only_where_the_table_says() {
     let mut wrong = Vec::new();
     for (name, image) in images().iter().filter(|(name, _)| name.contains("VENDOR")) {
-        let (text, _) = rig::record(image, Speed::Super, &[(0xC6DB, 0x01)], &host(name)[..9]);
+        let setting = Setting { board: &[(0xC6DB, 0x01)], ..Setting::patient(Speed::Super) };
+        let (text, _) = rig::record(image, setting, &host(name)[..9]);
         let recording = Recording::parse(name, &text).unwrap();
         let found = lockstep::lockstep(&recording).unwrap();
         assert!(found.different() > 0, "{name} reads it");
@@ -451,6 +474,47 @@ fn a_uas_command_has_the_cdb_that_the_recording_shows_or_else_what_the_rig_answe
 }
 
 #[test]
+fn each_of_two_commands_that_wait_together_has_its_slots_tag() {
+    let acts = seen(&[
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x00",
+        "Write 0xC47A = 0xFF",
+        "Read 0xC471 = 0x01",
+        "Write 0xC4ED = 0x00",
+        "Read 0xC4EE = 0x00",
+        "Read 0xC4EF = 0x05",
+        "Read 0xC47A = 0x01",
+        "Write 0xC47A = 0xFF",
+        "Write 0xC4ED = 0x01",
+        "Read 0xC4EE = 0x00",
+        "Read 0xC4EF = 0x06",
+    ]);
+    let command = |tag| Request::Command { tag, cdb: [0; CDB_LEN] };
+    assert_eq!(acts, [Act { shows: 0, seen: 0, request: command(5) }, Act { shows: 3, seen: 3, request: command(6) }]);
+}
+
+/// A status, a command and a SETUP wait together. The firmware takes the SETUP in the next interrupt, after the command.
+#[test]
+fn lockstep_sends_each_request_when_its_own_bit_is_up() {
+    let mut lines = vec![
+        "Write 0x92C2 = 0x07",
+        "Write 0x9000 = 0x01",
+        "Read 0xC802 = 0x05",
+        "Read 0x9101 = 0x02",
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x00",
+        "Write 0xC47A = 0xFF",
+    ];
+    lines.extend(["Read 0xC650 = 0x02"; 80]);
+    lines.extend(["Read 0xC802 = 0x01", "Read 0x9101 = 0x02", "Read 0x9091 = 0x01", "Write 0x9091 = 0x01"]);
+    let lines: String = lines.iter().map(|line| format!("PC=0x0101 {line}\n")).collect();
+    let recording = Recording::parse("a.txt", &lines).unwrap();
+    let found = lockstep::lockstep(&recording).unwrap();
+    assert_eq!(table::judge("lockstep", &found).1, [""; 0]);
+    assert_eq!(found.different(), 0);
+}
+
+#[test]
 fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it() {
     let speed = |lines: &[&str]| {
         let lines: String = lines.iter().map(|line| format!("[1] PC=0x0101 {line}\n")).collect();
@@ -498,4 +562,9 @@ fn a_row_excuses_only_what_its_reason_covers() {
     let early = [interrupt, "PC=0x0101 Read 0xC802 = 0x01", end, interrupt];
     assert_eq!(wrong("free", &early, &[(2, 0x00)]), [""; 0]);
     assert_eq!(wrong("free", &early[..3], &[(2, 0x00)]).len(), 1);
+    // A link of two lanes.
+    let lanes = ["PC=0x0101 Read 0x9206 = 0x17", "PC=0x0101 Read 0x92F8 = 0x3C"];
+    assert_eq!(wrong("free", &lanes, &[(1, 0x07), (2, 0x2C)]), [""; 0]);
+    let lane = ["PC=0x0101 Read 0x9206 = 0x17", "PC=0x0101 Read 0x92F8 = 0x2C"];
+    assert_eq!(wrong("free", &lane, &[(1, 0x07)]).len(), 1);
 }

@@ -109,6 +109,17 @@ impl Request {
         let is_out = cbw[12] & 0x80 == 0;
         Self::Cbw(cbw, vec![0; if is_out { len.min(DATA_LEN) } else { 0 }])
     }
+
+    /// The bit by which one of the registers that sum events up tells of it: 9101 or C802.
+    fn bit(&self, addr: u16) -> u8 {
+        match (addr, self) {
+            (0x9101, Self::Setup(..)) => 0x02,
+            (0x9101, Self::Cbw(..)) => 0x40,
+            (0xC802, Self::Setup(..) | Self::Cbw(..)) => 0x01,
+            (0xC802, Self::Command { .. }) => 0x04,
+            _ => 0,
+        }
+    }
 }
 
 /// Something that the host sent, and where the recording tells of it.
@@ -239,9 +250,39 @@ impl Recording {
         })
     }
 
-    /// The first event of a request's work: its interrupt, or the read that shows it.
+    /// Whether the read at this event tells that the request has come, where the model answers otherwise. The bit then stays
+    /// up until the firmware sees the request, however late: it does other work first.
+    pub fn tells_of(&self, act: &Act, at: usize, model: u8) -> bool {
+        let Some(access) = self.events[at].access() else { return false };
+        let bit = act.request.bit(access.addr) & !model;
+        let reads = self.events[at..act.seen.max(at)].iter().filter_map(Event::access);
+        bit != 0 && reads.filter(|read| read.is_read() && read.addr == access.addr).all(|read| read.value & bit != 0)
+    }
+
+    /// The first event of a request's work: its interrupt, or the read that shows it. A request that had come in the
+    /// interrupt before was left there for the next one.
     pub fn begins(&self, act: &Act) -> usize {
-        self.interrupt_around(act.seen).unwrap_or(act.shows)
+        let Some(begins) = self.interrupt_around(act.seen) else { return act.shows };
+        let before = self.events[..begins].iter().rposition(|event| matches!(event, Event::Interrupt(_)));
+        let is_left = |before: &usize| {
+            let work = self.events[*before..begins].iter().filter_map(Event::access);
+            let [tells, serves] = match act.request {
+                Request::Setup(..) => [0x9101, 0x9091],
+                Request::Cbw(..) => [0x9101, 0x90E2],
+                Request::Command { .. } => [0xC802, 0xC471],
+            };
+            work.clone().any(|access| access.reads(tells, act.request.bit(tells)))
+                && !work.clone().any(|access| access.addr == serves)
+        };
+        before.filter(is_left).unwrap_or(begins)
+    }
+
+    /// Whether the request had come by the end of the interrupt before the one that begins here.
+    pub fn comes_before(&self, begins: usize, request: &Request) -> bool {
+        let before = self.events[..begins].iter().rev().take_while(|event| !matches!(event, Event::Interrupt(_)));
+        let mut accesses = before.filter_map(Event::access);
+        let last = accesses.find(|access| access.addr == 0xC802 && access.interrupt > 0);
+        last.is_some_and(|access| access.reads(0xC802, request.bit(0xC802)))
     }
 
     /// What the host sent, in the order in which the firmware saw it.
@@ -255,7 +296,7 @@ impl Recording {
                 Kind::Command => command(rest),
                 Kind::Cbw => cbw(rest),
             };
-            acts.push(Act { shows: self.shows(seen, last), seen, request });
+            acts.push(Act { shows: self.shows(&request, seen, last), seen, request });
             last = seen + 1;
         }
         acts
@@ -319,17 +360,17 @@ impl Recording {
         seen
     }
 
-    /// The first event, from `from` on, that tells of what the firmware knows at `seen`: its interrupt, or a read of the
-    /// registers that sum events up.
-    fn shows(&self, seen: usize, from: usize) -> usize {
+    /// The first event, from `from` on, that tells of the request that the firmware knows at `seen`: its interrupt, or a read
+    /// of the registers that sum events up.
+    fn shows(&self, request: &Request, seen: usize, from: usize) -> usize {
         let mut shows = seen;
         for at in (from..seen).rev().take(SOON) {
             match &self.events[at] {
                 Event::Interrupt(_) => return at,
                 Event::Return => break,
-                Event::Access(access) if access.reads(0x9101, 0x42) || access.reads(0xC802, 0x05) => shows = at,
-                Event::Access(access) if access.is_read() && matches!(access.addr, 0x9101 | 0xC802) => break,
-                Event::Access(_) => {}
+                Event::Access(access) if request.bit(access.addr) == 0 || !access.is_read() => {}
+                Event::Access(access) if access.reads(access.addr, request.bit(access.addr)) => shows = at,
+                Event::Access(_) => break,
             }
         }
         shows
@@ -406,14 +447,24 @@ fn command(events: &[Event]) -> Request {
     let mut tag = [None; 2];
     let mut cdb = [0; CDB_LEN];
     let mut is_taken = false;
+    // The command's slot, and the one whose tag the firmware asks for.
+    let (mut slot, mut asked) = (None, None);
     for access in events.iter().filter_map(Event::access) {
+        let byte = usize::from(access.addr & 1);
         match (access.addr, access.is_read()) {
             (0xC47A, false) => is_taken = true,
-            (0xC471, true) if is_taken && access.value & 0x01 != 0 => break,
-            (0xCEB2..=0xCEB3 | 0xC4EE..=0xC4EF, true) => {
-                tag[usize::from(access.addr & 1)].get_or_insert(access.value);
+            (0xC471, true) if is_taken && slot.is_none() && access.value & 0x01 != 0 => break,
+            // Another command is in the slot.
+            (0xC47A, true) if is_taken && slot == Some(access.value & 0x1F) => break,
+            (0xC47A, true) if !is_taken => slot = Some(access.value & 0x1F),
+            (0xC4ED, false) => asked = Some(access.value & 0x1F),
+            (0xCEB2..=0xCEB3, true) if !is_taken => tag[byte] = tag[byte].or(Some(access.value)),
+            (0xC4EE..=0xC4EF, true) if asked == slot => tag[byte] = tag[byte].or(Some(access.value)),
+            (0xD000..=0xD3FF, true) if access.addr & 0x10 != 0 => {
+                if slot.is_none_or(|slot| slot == (access.addr >> 5 & 0x1F) as u8) {
+                    cdb[usize::from(access.addr & 0x0F)] = access.value;
+                }
             }
-            (0xD000..=0xD3FF, true) if access.addr & 0x10 != 0 => cdb[usize::from(access.addr & 0x0F)] = access.value,
             _ => {}
         }
     }

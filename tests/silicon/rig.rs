@@ -150,6 +150,26 @@ fn machine_cycles(opcode: u8) -> u64 {
 const LINK_UP: usize = 800;
 /// Ticks between an answer and the next request.
 const REST: usize = 60;
+/// What is around the chip.
+#[derive(Clone, Copy)]
+pub struct Setting<'a> {
+    pub speed: Speed,
+    /// Registers that differ on the board.
+    pub board: &'a [(u16, u8)],
+    /// Ticks between the status of a UAS command and the next request. With 0 it comes before the firmware knows that the
+    /// status has gone.
+    pub rest: usize,
+    /// UAS commands that the host has under way at once, one behind the other.
+    pub queue: usize,
+}
+
+impl Setting<'_> {
+    /// A host that waits for each answer, and a while.
+    pub fn patient(speed: Speed) -> Self {
+        Self { speed, board: &[], rest: REST, queue: 1 }
+    }
+}
+
 /// Most ticks that an answer takes.
 const PATIENCE: usize = 3_000;
 /// Instructions without an access that take the rig as long as one.
@@ -216,19 +236,19 @@ impl Registers for Model {
     }
 }
 
-/// What the rig records of this image, from reset, while the host sends these requests. `board` has registers that differ on
-/// its board. Also returns the requests that were not answered.
-pub fn record(image: &Image, speed: Speed, board: &[(u16, u8)], requests: &[Request]) -> (String, Vec<Request>) {
-    let mut chip = lockstep::chip(speed);
-    for (addr, value) in board {
+/// What the rig records of this image, from reset, while the host sends these requests. Also returns the requests that were
+/// not answered.
+pub fn record(image: &Image, setting: Setting<'_>, requests: &[Request]) -> (String, Vec<Request>) {
+    let mut chip = lockstep::chip(setting.speed);
+    for (addr, value) in setting.board {
         chip.poke(XdataAddress::main(*addr), &[*value]);
     }
     let model = Model { chip, host: Host::default(), events: Vec::new(), ticks: 0, lines: [false; 2], is_reset: false };
     let mut cpu = RigCpu::new(image, model);
     let mut events = Vec::new();
-    let mut requests = requests.iter();
-    let mut unanswered = Vec::new();
-    let (mut next_at, mut asked, mut silence, mut last) = (0, None::<&Request>, 0, 0);
+    let mut requests = requests.iter().peekable();
+    let (mut unanswered, mut asked) = (Vec::new(), Vec::new());
+    let (mut next_at, mut silence, mut last) = (0, 0, 0);
     loop {
         let model = cpu.registers();
         silence = if model.ticks == last { silence + 1 } else { 0 };
@@ -242,14 +262,23 @@ pub fn record(image: &Image, speed: Speed, board: &[(u16, u8)], requests: &[Requ
         if !model.chip.is_on_bus() {
             next_at = model.ticks + LINK_UP;
         }
-        if asked.is_some() && model.host.is_answered {
-            (asked, next_at) = (None, model.ticks + REST);
+        let is_queued = |request: &&Request| matches!(request, Request::Command { .. });
+        if let Some(last) = asked.last()
+            && model.host.is_answered()
+        {
+            next_at = model.ticks + if is_queued(last) { setting.rest } else { REST };
+            asked.clear();
         }
-        if model.ticks >= next_at {
-            unanswered.extend(asked.take().cloned());
+        let has_room = model.host.requests == 0 && (1..setting.queue).contains(&model.host.commands);
+        if model.ticks >= next_at || has_room && requests.peek().is_some_and(is_queued) {
+            if !has_room {
+                unanswered.extend(asked.drain(..).cloned());
+                model.host.gives_up();
+            }
             let Some(request) = requests.next() else { break };
             model.host.acts(&mut model.chip, request);
-            (asked, next_at) = (Some(request), model.ticks + PATIENCE);
+            asked.push(request);
+            next_at = model.ticks + PATIENCE;
         }
         let began = cpu.cycles;
         if let Some(number) = cpu.wanted() {

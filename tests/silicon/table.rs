@@ -86,6 +86,8 @@ struct Row {
     /// Only in interrupts in which the firmware read this register with one of these bits set: "9301 40". One that the
     /// recording's end cuts off may have any cause.
     interrupt: Option<String>,
+    /// Only in recordings in which the firmware's last read of this register showed one of these bits: "92F8 10".
+    last: Option<String>,
     /// Only where silicon's firmware took an interrupt or a command soon after.
     #[serde(default)]
     soon: bool,
@@ -104,7 +106,21 @@ fn hex(text: &str) -> u16 {
     u16::from_str_radix(text, 16).unwrap_or_else(|_| panic!("{TABLE}: {text:?} is no number"))
 }
 
+/// A register and bits of it.
+fn bits(text: &str) -> (u16, u8) {
+    let (addr, bits) = text.split_once(' ').unwrap_or_else(|| panic!("{TABLE}: {text:?} is no register with bits"));
+    (hex(addr), hex(bits) as u8)
+}
+
 impl Row {
+    /// Whether the row's cause is in this recording.
+    fn applies_to(&self, recording: &Recording) -> bool {
+        self.last.as_deref().map(bits).is_none_or(|(addr, bits)| {
+            let reads = recording.accesses().filter(|access| access.is_read() && access.addr == addr);
+            reads.last().is_some_and(|access| access.value & bits != 0)
+        })
+    }
+
     fn registers(&self) -> impl Iterator<Item = RangeInclusive<u16>> {
         self.register.split(' ').map(|word| {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -122,10 +138,10 @@ impl Row {
             Some(_) if list == "any" => true,
             Some(value) => list.split(' ').any(|word| u8::from_str_radix(word, 16) == Ok(value)),
         };
-        let is_there = self.interrupt.as_ref().is_none_or(|interrupt| {
-            let (addr, bits) = interrupt.split_once(' ').unwrap_or_else(|| panic!("{TABLE}: interrupt {interrupt:?}"));
-            found.is_cut || found.shown.get(&hex(addr)).is_some_and(|shown| u16::from(*shown) & hex(bits) != 0)
-        });
+        let is_there =
+            self.interrupt.as_deref().map(bits).is_none_or(|(addr, bits)| {
+                found.is_cut || found.shown.get(&addr).is_some_and(|shown| shown & bits != 0)
+            });
         self.names(found.what.addr)
             && is_value(&self.silicon, found.what.silicon)
             && is_value(&self.model, found.what.model)
@@ -137,7 +153,8 @@ impl Row {
     fn is_wide(&self) -> bool {
         let addresses: usize = self.registers().map(|range| range.len()).sum();
         let any = [&self.silicon, &self.model].into_iter().filter(|list| *list == "any").count();
-        any == 2 || self.interrupt.is_none() && (any > 0 || addresses > MOST_ADDRESSES)
+        let is_bound = self.interrupt.is_some() || self.last.is_some();
+        any == 2 || !is_bound && (any > 0 || addresses > MOST_ADDRESSES)
     }
 }
 
@@ -159,11 +176,12 @@ pub fn judge(test: &str, found: &Found<'_>) -> (String, Vec<String>) {
     let different = found.different();
     let mut report =
         format!("{recording}: {} compared, {} equal, {different} different\n", found.compared, found.equal);
+    let applies: Vec<_> = rows.iter().map(|row| row.applies_to(found.recording)).collect();
     let mut counts = vec![0; rows.len()];
     // Each divergence with the row that explains it: how often, and the first line.
     let mut kinds: BTreeMap<(Divergence, Option<usize>), (usize, usize)> = BTreeMap::new();
     for difference in &found.different {
-        let row = rows.iter().position(|row| row.explains(difference));
+        let row = rows.iter().zip(&applies).position(|(row, applies)| *applies && row.explains(difference));
         if let Some(row) = row {
             counts[row] += 1;
         }

@@ -8,9 +8,9 @@ use asm2464_chip::chip::{
 };
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash, Observer, Step as Instruction};
 
-use super::chip_images;
 use super::judge::Verdict;
 use super::steps::{Data, Kind, Life, Step};
+use crate::chip_images;
 
 /// Number of instructions that a patient host waits.
 const PATIENT: u64 = 2_000_000;

@@ -133,7 +133,7 @@ fn a_read16_is_measured_where_a_gpu_completes_it_and_compared() {
     let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
     let mut bridge = uas(&mut port);
     let (report, initialised) =
-        run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::E5Dma, Path::Read16], vec![31]));
+        run(&mut bridge, &plan(&[Path::E4Stock, Path::ConfigRead, Path::Write16, Path::Read16], vec![31]));
     assert!(initialised && !report.read16_sram);
     let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
     let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));

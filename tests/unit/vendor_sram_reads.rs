@@ -4,14 +4,13 @@
 use std::time::Duration;
 
 use asm2464::firmware::Image;
-use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
 
 const CARD: &str = "behind = \"tiny-gpu\"\n";
@@ -96,15 +95,6 @@ impl Unit {
         Ok(data)
     }
 
-    fn dma(&mut self, slot: u8, sectors: usize) -> Result<Vec<u8>, SramReadError> {
-        let (card, mut data) = (self.card, vec![0; sectors * SECTOR]);
-        self.bridge.read_sram_by_dma(slot, &mut data, SECOND, |bridge, entry| match card {
-            Some(card) => tell(bridge, card, entry),
-            None => Ok(()),
-        })?;
-        Ok(data)
-    }
-
     /// Reads the SRAM's first 4 KiB.
     fn e4(&mut self, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
@@ -138,7 +128,7 @@ impl Unit {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_gpus_result_comes_by_read16_and_by_dma_as_it_comes_by_e4() {
+fn a_gpus_result_comes_by_read16_as_it_comes_by_e4() {
     for len in [SECTOR, 4096] {
         let mut unit = unit(CARD);
         let card = unit.card.unwrap();
@@ -161,10 +151,6 @@ fn a_gpus_result_comes_by_read16_and_by_dma_as_it_comes_by_e4() {
         assert_eq!(by_read16[PRODUCT_AT..][..4], host_product(A, B));
         assert_eq!(unit.e4(len), by_read16);
         assert_eq!(status(&mut unit.bridge, card), RAN | SENT);
-        let mut by_dma = vec![0xEE; len];
-        unit.shared.lock().data_buffer_mut()[..len].fill(0);
-        unit.bridge.read_sram_by_dma(0, &mut by_dma, SECOND, |bridge, entry| run(bridge, Some(entry))).unwrap();
-        assert!(by_dma == by_read16 && unit.e4(len) == by_dma);
         unit.works();
     }
 }
@@ -179,40 +165,18 @@ fn reads_of_every_length_follow_each_other_and_writes_in_any_order() {
             unit.fill(round * 7 + sectors);
             let expected = unit.sram(0, sectors * SECTOR);
             assert!(unit.read16(sectors).unwrap() == expected, "{round}: READ(16), {sectors}");
-            assert!(unit.dma(0, sectors).unwrap() == expected, "{round}: DMA, {sectors}");
         }
         unit.works();
         // A read clears what a WRITE(16) leaves.
         unit.bridge.write16(0, &[round as u8; 1024]).unwrap();
         assert!(unit.read16(2).unwrap() == [round as u8; 1024]);
     }
-    for (slot, sectors) in [(0, 1024), (1, 992), (31, 32), (31, 1), (5, 100)] {
-        let expected = unit.sram(usize::from(slot) * 0x4000, sectors * SECTOR);
-        assert!(unit.dma(slot, sectors).unwrap() == expected, "{slot} {sectors}");
-    }
-}
-
-/// The firmware counts its slot's transfers and completions. Unless they are cleared, every 256th read sends an
-/// unexpected status.
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn reads_by_dma_do_not_add_up_in_the_counters_of_their_queue_slot() {
-    counters_do_not_add_up(unit(CARD), Variables::As240417);
-}
-
-fn counters_do_not_add_up(mut unit: Unit, variables: Variables) {
-    for number in 0..3 {
-        unit.dma(0, 1).unwrap();
-        let counts = variables.slot_counters(0x1F).map(|at| unit.bridge.xdata_byte(XdataAddress::main(at)).unwrap());
-        assert_eq!(counts, [1, 1], "{number}");
-    }
-    unit.works();
 }
 
 /// 231204 keeps one of the counters elsewhere, and its queues where 240417 has them.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
-fn patched_231204_is_read_by_read16_and_by_dma_with_its_own_counters() {
+fn patched_231204_is_read_by_read16_with_its_own_counters() {
     let image = crate::chip_images::patched_231204();
     let mut unit = initialised(port_of(&image, CARD));
     for round in 0..3 {
@@ -220,27 +184,21 @@ fn patched_231204_is_read_by_read16_and_by_dma_with_its_own_counters() {
             unit.fill(round * 7 + sectors);
             let expected = unit.sram(0, sectors * SECTOR);
             assert!(unit.read16(sectors).unwrap() == expected, "{round}: READ(16), {sectors}");
-            assert!(unit.dma(0, sectors).unwrap() == expected, "{round}: DMA, {sectors}");
         }
         unit.works();
     }
-    counters_do_not_add_up(unit, Variables::As231204);
-    counters_do_not_add_up(initialised(port_of(&image, CARD)), Variables::As231204);
 }
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_dma_needs_no_initialisation_and_read16_says_what_it_lacks() {
+fn a_read16_says_what_initialisation_it_lacks() {
     let mut port = port(CARD);
     let shared = port.unit().clone();
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.inquiry().unwrap();
     let card = opened(&mut bridge);
     let mut unit = Unit { bridge, shared, card };
-    unit.fill(3);
-    let expected = unit.sram(0, 4096);
     assert!(matches!(unit.read16(8), Err(SramReadError::NotInitialised { at: 0x054B, found: 0, expected: 0x20 })));
-    assert!(unit.dma(0, 8).unwrap() == expected);
     assert_eq!(survey::behind(&mut unit.bridge).unwrap(), survey::Behind::NoMedium);
 }
 
@@ -258,25 +216,12 @@ fn without_a_device_that_completes_the_unit_is_freed_and_works_once_it_is_initia
         unit.bridge.initialise().unwrap();
         unit.works();
 
-        let mut awaited = None;
-        let mut data = [0; 4096];
-        let ended = unit.bridge.read_sram_by_dma(0, &mut data, SECOND, |_, entry| {
-            awaited = Some(entry);
-            Ok::<_, TinyGpuError>(())
-        });
-        assert!(matches!(ended, Err(SramReadError::NoCompletion { deadline: SECOND, .. })), "{ended:?}");
-        unit.bridge.initialise().unwrap();
-        unit.works();
         if let Some(card) = card {
-            // The DMA has dropped the read, so a late entry sends nothing.
-            tell(&mut unit.bridge, card, awaited.unwrap()).unwrap();
-            assert!(unit.bridge.transport_mut().read_spare_stream(&mut data, SECOND).is_err());
-            unit.bridge.initialise().unwrap();
             // A USB port reset keeps bus numbers and addresses.
             unit.card = Some(card);
             unit.fill(9);
             let expected = unit.sram(0, 4096);
-            assert!(unit.read16(8).unwrap() == expected && unit.dma(0, 8).unwrap() == expected);
+            assert!(unit.read16(8).unwrap() == expected);
         }
     }
 }
@@ -296,14 +241,7 @@ fn a_failed_request_to_the_device_leaves_a_working_unit() {
         "{ended:?}"
     );
     unit.works();
-    let ended = unit.bridge.read_sram_by_dma(0, &mut data, SECOND, refuse);
-    assert!(
-        matches!(&ended, Err(SramReadError::Device(fault)) if fault.to_string().contains("no device accepts")),
-        "{ended:?}"
-    );
-    unit.bridge.initialise().unwrap();
-    unit.works();
-    assert!(unit.dma(0, 1).is_ok() && unit.read16(1).is_ok());
+    assert!(unit.read16(1).is_ok());
 }
 
 #[test]
@@ -315,11 +253,8 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
-        for ended in
-            [bridge.read_sram_by_read16(&mut data, SECOND, told), bridge.read_sram_by_dma(0, &mut data, SECOND, told)]
-        {
-            assert!(matches!(ended, Err(SramReadError::Transport { .. })), "{ended:?}");
-        }
+        let ended = bridge.read_sram_by_read16(&mut data, SECOND, told);
+        assert!(matches!(ended, Err(SramReadError::Transport { .. })), "{ended:?}");
         assert!(bridge.inquiry().is_ok());
     }
     let mut unit = unit(CARD);
@@ -327,33 +262,21 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
         let ended = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, told);
         assert!(matches!(ended, Err(SramReadError::Length { .. })), "{len}");
     }
-    for (slot, sectors) in [(0, 0), (0, 1025), (31, 33), (32, 1), (255, 1)] {
-        let ended = unit.bridge.read_sram_by_dma(slot, &mut vec![0; sectors * SECTOR], SECOND, told);
-        assert!(matches!(ended, Err(SramReadError::Length { .. })), "{slot} {sectors}");
-    }
 }
 
 /// The figures in docs/performance.md: commands, and instructions, which may differ by a tenth.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn commands_and_instructions_are_those_that_docs_performance_has() {
-    let rows = [
-        (1, (148, 420_320), (131, 369_453)),
-        (8, (148, 420_255), (131, 369_453)),
-        (128, (148, 420_367), (131, 369_453)),
-    ];
+    let rows = [(1, 420_320), (8, 420_255), (128, 420_367)];
     let mut unit = unit(CARD);
     unit.read16(1).unwrap();
     let mut wrong = String::new();
-    for (sectors, read16, dma) in rows {
-        for (name, expected, found) in [
-            ("READ(16)", read16, unit.counted(|unit| unit.read16(sectors).unwrap()).1),
-            ("DMA", dma, unit.counted(|unit| unit.dma(0, sectors).unwrap()).1),
-        ] {
-            let is_near = 10 * found.instructions.abs_diff(expected.1) <= expected.1;
-            if found.commands != expected.0 || !is_near {
-                wrong += &format!("{name}, {sectors}: {found:?}\n");
-            }
+    for (sectors, instructions) in rows {
+        let found = unit.counted(|unit| unit.read16(sectors).unwrap()).1;
+        let is_near = 10 * found.instructions.abs_diff(instructions) <= instructions;
+        if found.commands != 148 || !is_near {
+            wrong += &format!("{sectors}: {found:?}\n");
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

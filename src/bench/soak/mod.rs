@@ -127,7 +127,7 @@ impl Soak<'_> {
     fn prepare<S: Subject>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
-        let plan = BenchPlan::new(S::PATHS, effort, seed);
+        let plan = BenchPlan::new(S::PATHS.iter().copied(), effort, seed);
         run::prepare(subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
     }
 

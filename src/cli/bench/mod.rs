@@ -36,9 +36,9 @@ use crate::cli::interrupt;
 /// path's row says so.
 ///
 /// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that reads
-/// the chip's memory; DMA by E5; and single PCIe requests (TLPs). READ(16) and DMA by E5 need an SSD or a device that
-/// completes them, or, for READ(16), the patch read16-sram or `--path read16`. On the open firmware they are its control
-/// requests: E4, F0 (PCIe requests, singly and as streams) and F2 (DMA).
+/// the chip's memory; and single PCIe requests (TLPs). READ(16) needs an SSD or a device that completes it, the patch
+/// read16-sram, or `--path read16`. On the open firmware they are its control requests: E4, F0 (PCIe requests, singly and
+/// as streams) and F2 (DMA).
 ///
 /// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does, and
 /// restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers and
@@ -50,7 +50,7 @@ asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n  \
 asmpatch bench --soak 10m --max-errors-per-hour 10 --svg soak.svg\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
-    /// e5-dma, read16; on the open firmware f0-write, f0-read, f2-out, f2-in.
+    /// read16; on the open firmware f0-write, f0-read, f2-out, f2-in.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 

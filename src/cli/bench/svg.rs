@@ -144,7 +144,7 @@ const fn colour(path: Path) -> RGBColor {
         Path::Read16 | Path::F2In => RGBColor(0x00, 0x72, 0xB2),
         Path::E4Stock => RGBColor(0x9A, 0x9A, 0x9A),
         Path::E4Extended | Path::F0Read => RGBColor(0x00, 0x9E, 0x73),
-        Path::F0Write | Path::E5Dma => RGBColor(0xE6, 0x9F, 0x00),
+        Path::F0Write => RGBColor(0xE6, 0x9F, 0x00),
         Path::ConfigRead => RGBColor(0xCC, 0x79, 0xA7),
         Path::TlpRead => RGBColor(0x56, 0xB4, 0xE9),
         Path::TlpWrite => RGBColor(0x00, 0x00, 0x00),

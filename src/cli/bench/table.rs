@@ -237,7 +237,6 @@ const fn advice(skip: Skip) -> Option<&'static str> {
     match skip {
         Skip::BulkOnly => Some("over UAS it does: `--transport uas`"),
         Skip::HighSpeed => Some("try a SuperSpeed port"),
-        Skip::NoStreams => Some("try `--transport uas` at a SuperSpeed port"),
         Skip::NoAddress => Some("add a path that writes, such as `--path tlp-write`, and it gets one"),
         Skip::NoBusNumbers => Some("add a path that writes, such as `--path tlp-write`, and they get numbers"),
         _ => None,

@@ -3,10 +3,10 @@
 pub(super) mod get;
 mod set;
 
-use crate::failure::AnyFailure;
-use crate::flash::blocks::UnitBlocks;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigBlockError};
-use thiserror::Error;
+use crate::failure::{AnyFailure, Failure};
+use crate::flash::access::UnitBlocks;
+use asm2464::Kind;
+use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock};
 
 use super::context::Context;
 use crate::cli::errors::Exit;
@@ -35,30 +35,12 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-/// Reasons a unit's configuration can't be read or changed.
-#[derive(Debug, Error)]
-enum ConfigError {
-    /// The unit returns no such block.
-    #[error("{device}: can't read configuration block {}: the unit runs its {state}", index.number())]
-    NoBlock { device: String, index: BlockIndex, state: BridgeState },
-    /// The block is damaged, so the chip ignores it.
-    #[error("{device}: {cause}")]
-    Damaged { device: String, cause: ConfigBlockError },
-    /// The flash holds no valid firmware to write again together with the block.
-    #[error("{device}: the unit's flash has no firmware that passes the chip's checks")]
-    NoFirmware { device: String },
-}
-
-asm2464::coded!(ConfigError {
-    NoBlock => Refused "asmpatch::config::no_block",
-    Damaged { cause, .. } => cause,
-    NoFirmware => Refused "asmpatch::config::no_firmware",
-});
-
 /// Returns a unit's block, after checking its frame.
-fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, ConfigError> {
-    let device = || device.to_owned();
-    let bytes =
-        blocks[usize::from(index.number())].ok_or_else(|| ConfigError::NoBlock { device: device(), index, state })?;
-    ConfigBlock::parse(index, &bytes).map_err(|cause| ConfigError::Damaged { device: device(), cause })
+fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, AnyFailure> {
+    let bytes = blocks[usize::from(index.number())].ok_or_else(|| {
+        let label = Kind::Refused.code("asmpatch::config::no_block");
+        let number = index.number();
+        Failure::new(label, format!("{device}: can't read configuration block {number}: the unit runs its {state}"))
+    })?;
+    ConfigBlock::parse(index, &bytes).map_err(|damage| AnyFailure::from(damage).about(device))
 }

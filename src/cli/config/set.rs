@@ -2,21 +2,23 @@
 
 use std::str::FromStr;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::Subject;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
+use crate::flash::recovery::Writes;
+use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::suggest::{nearest, question};
 use crate::unit::OpenError;
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
 
-use super::{ConfigError, block};
+use super::block;
 use crate::cli::context::Context;
 use crate::cli::errors::Exit;
-use crate::cli::flash::recovery::{InvokedCommand, WritingCommand};
-use crate::cli::flash::{Choice, PreparedUnit, UnitOutcome, WritingArgs, WritingJob, WritingSession};
+use crate::cli::flash::{Choice, WritingArgs, WritingRun};
 use crate::cli::known::PatchDirs;
 use crate::cli::proof;
 
@@ -84,8 +86,8 @@ impl Edit {
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
-    let mut session = WritingSession::open(&args.writing, Choice::default(), context)?;
-    let unit = match session.look(|seen| plan(seen, &args.edits)).pop() {
+    let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
+    let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
         None => return Err(OpenError::none().into()),
@@ -94,6 +96,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some((_, plan)) => Image::parse(&plan.file)?,
         None => return Err(OpenError::none().into()),
     };
+    let what = args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect();
     let job = WritingJob {
         subject: Subject {
             firmware: Firmware::of(&image, &library),
@@ -104,14 +107,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library,
         source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
-        origin: InvokedCommand {
-            command: WritingCommand::Config,
-            what: args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect(),
-            config_from: None,
-            backup: args.writing.backup_options(),
-        },
+        commands: args.writing.commands(Writes::Fields, what, None),
     };
-    session.carry_out(vec![unit], &job)
+    run.carry_out(vec![unit], &job)
 }
 
 /// Plans to write the unit's own firmware and blocks, with the edits applied.
@@ -120,7 +118,10 @@ fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     for index in BlockIndex::ALL {
         block(&device, seen.attached.state, &seen.blocks, index)?;
     }
-    let image = seen.running.image().ok_or_else(|| ConfigError::NoFirmware { device: device.clone() })?;
+    let image = seen.running.image().ok_or_else(|| {
+        let label = Kind::Refused.code("asmpatch::config::no_firmware");
+        Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
+    })?;
     let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
     Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
 }

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, FlashPart, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
+use crate::flash::recovery::Action;
 use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
 use crate::shell;
@@ -24,7 +25,6 @@ use serde::Serialize;
 use self::recovery::Recovery;
 use super::context::Context;
 use super::device::PortArgs;
-use super::flash::recovery::Action;
 use super::known::PatchDirs;
 use super::list::tunnelled_note;
 use super::{advice, output, print};

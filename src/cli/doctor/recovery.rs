@@ -5,6 +5,8 @@ use std::path::Path;
 use crate::doctor::Diagnosis;
 use crate::flash::backup_folder;
 use crate::flash::fitting::fitting;
+use crate::flash::offers::offers;
+use crate::flash::recovery::{Action, Writes};
 use crate::patch::Library;
 use crate::shell;
 use asm2464::escape::Escape as _;
@@ -12,8 +14,7 @@ use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::UnitInfo;
 
 use crate::cli::backup_place::BackupPlace;
-use crate::cli::flash::own_backup::{lines, offers};
-use crate::cli::flash::recovery::{Action, InvokedCommand, WritingCommand, with_options};
+use crate::cli::flash::commands::{InvokedCommand, lines};
 
 /// The backups of a unit in its boot loader, as commands.
 pub(super) struct Recovery {
@@ -42,12 +43,12 @@ impl Recovery {
     }
 
     fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
-        // The image is the user's choice.
         let origin = InvokedCommand {
-            command: WritingCommand::Flash,
+            writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
             config_from: None,
             backup: Vec::new(),
+            suffix: suffix.to_owned(),
         };
         let filed = match backup_folder::filed(folder) {
             Ok(filed) => filed,
@@ -56,12 +57,7 @@ impl Recovery {
                 return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let mut actions = offers(&fitting(unit, &[None, None], None, &filed), &origin, &[], &unit.location, library);
-        // What the unit was comes first: its image needs no choice.
-        let is_restore = |action: &Action| action.command.as_ref().is_some_and(|it| it.starts_with("asmpatch restore"));
-        for pair in actions.chunk_by_mut(|one, other| !is_restore(one) && is_restore(other)) {
-            pair.reverse();
-        }
+        let actions = offers(&fitting(unit, &[None, None], None, &filed), &origin, &[], &unit.location, library);
         let place = folder.shown();
         let otherwise = if actions.is_empty() {
             format!(
@@ -71,7 +67,7 @@ impl Recovery {
         } else {
             format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
         };
-        Self { actions: with_options(actions, suffix), otherwise }
+        Self { actions, otherwise }
     }
 
     /// Puts the commands into the diagnosis, in place of its advice on the firmware.

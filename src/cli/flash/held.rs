@@ -3,12 +3,12 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::flash::left::Left;
-use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep, Left};
+use crate::flash::recovery::{FlashFailure, Standing, Ways};
+use crate::flash::session::UnitOutcome;
 use asm2464::interrupt::Interrupted;
 use asm2464_host::bridge::Location;
 
-use super::recovery::{FlashFailure, Standing, Ways};
 use super::show;
 use crate::cli::print;
 
@@ -33,17 +33,11 @@ fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
 
 impl HeldUnit {
     /// Notes a unit that is going to be written.
-    pub fn new(location: &Location, ways: &Ways) -> Self {
-        let (location, during, left) = (location.clone(), FlashStep::Open, Left::Untouched);
+    pub fn new(location: Location, ways: Ways) -> Self {
+        let (during, left) = (FlashStep::Open, Left::Untouched);
         let mut held = held();
-        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways.clone()))));
+        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways))));
         Self(held.len() - 1)
-    }
-
-    fn set(self, unit: Option<Held>) {
-        if let Some(place) = held().get_mut(self.0) {
-            *place = unit;
-        }
     }
 
     /// Notes how far the run has come. Never returns once the process has said where its units stand.
@@ -60,15 +54,15 @@ impl HeldUnit {
             _ => {}
         }
     }
+}
 
-    /// Notes that the run has stopped, and how.
-    pub fn has_stopped(self, failure: &Arc<FlashFailure>) {
-        self.set(Some(Held::Stopped(Arc::clone(failure))));
-    }
-
-    /// Forgets the unit: nothing has to be done for it.
-    pub fn let_go(self) {
-        self.set(None);
+/// Notes the outcome of the unit with this number. If its run has not stopped, nothing has to be done for it.
+pub fn has_ended(unit: usize, outcome: &UnitOutcome) {
+    if let Some(place) = held().get_mut(unit) {
+        *place = match outcome {
+            UnitOutcome::Stopped(_, failure) => Some(Held::Stopped(Arc::clone(failure))),
+            _ => None,
+        };
     }
 }
 

@@ -1,43 +1,38 @@
 //! The `asmpatch flash` command: writes an image to one or more units.
 
 pub(super) mod ask;
-mod at_once;
+pub mod commands;
 pub(super) mod held;
-mod next;
-pub(super) mod own_backup;
-mod prepared;
-pub mod recovery;
 mod screen;
 mod session;
 pub(super) mod show;
 mod source;
 mod summary;
-mod writing;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::backup_place::BackupPlace;
 use super::context::Context;
 use super::device::UNIT;
 use super::known::{KnownUnits, PatchDirs};
 use super::pcap::PcapArgs;
-use super::proof;
 use crate::cli::errors::Exit;
 
 use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, Subject};
-use crate::flash::firmware_kind::Rewritable;
 use crate::flash::plan::FlashPlan;
+use crate::flash::recovery::Writes;
+use crate::flash::session::WritingJob;
 use crate::shell;
 use crate::unit::Selector;
-use asm2464_chip::chip::boot;
-pub use prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use recovery::{InvokedCommand, WritingCommand};
+use commands::InvokedCommand;
 pub use screen::Screen;
-pub use session::{Choice, WritingSession};
+pub use session::{Choice, WritingRun};
 pub use show::SSD_LOST;
+use source::ImageToWrite;
 
 /// Write an image to a unit, with a backup before and a readback after.
 ///
@@ -148,9 +143,11 @@ pub struct WritingArgs {
 }
 
 impl WritingArgs {
-    /// Returns the options about the backup as given, for printing the command again.
-    pub fn backup_options(&self) -> Vec<OsString> {
-        if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() }
+    /// Returns the command as given, for printing it and others.
+    pub fn commands(&self, writes: Writes, what: Vec<OsString>, config_from: Option<PathBuf>) -> Arc<InvokedCommand> {
+        let backup =
+            if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() };
+        Arc::new(InvokedCommand { writes, what, config_from, backup, suffix: self.ids.suffix() })
     }
 
     fn allowed(&self) -> Allowed {
@@ -170,34 +167,22 @@ impl WritingArgs {
 /// # Errors
 /// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let source = source::ImageToWrite::read(args, context)?;
+    let ImageToWrite { image, subject, library, words, edits } = ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
     // A serial number is one unit's.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
-    let report = boot::check_within(&source.image, &proof::budget(context))?;
-    source.check_kind(&args.file, &report)?;
-    let session = WritingSession::open(&args.writing, choice, context)?;
+    let run = WritingRun::open(&args.writing, choice, context)?;
+    let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let job = WritingJob {
-        subject: Subject {
-            firmware: source.firmware.clone(),
-            rewritable: Rewritable::of_report(&source.image, &report),
-            is_unknown: source.is_unknown,
-            from_virtual: blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual()),
-            serial_given: args.serial.is_some(),
-        },
-        library: source.library.clone(),
-        source: source.words.clone(),
-        origin: InvokedCommand {
-            command: WritingCommand::Flash,
-            what: args.what(),
-            config_from: args.config_from.clone(),
-            backup: args.writing.backup_options(),
-        },
+        subject: Subject { from_virtual, ..subject },
+        library,
+        source: words,
+        commands: args.writing.commands(Writes::Image, args.what(), args.config_from.clone()),
     };
-    session.run(&job, |seen| {
+    run.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(FlashPlan::flash(attached, seen.blocks, from, &source.image, |block| source.edit(block, args))?)
+        Ok(FlashPlan::flash(attached, seen.blocks, from, &image, |block| args.edit(&edits, block))?)
     })
 }
 

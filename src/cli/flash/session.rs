@@ -1,36 +1,30 @@
-//! One run of a command that writes units: look at each, decide, show, ask, write all at once, report.
+//! One run of a command that writes units: finds them, shows what is decided, asks, and reports each.
 
 use std::collections::HashSet;
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::devices::Devices;
-use crate::failure::{AnyFailure, fenced};
-use crate::flash::backup_folder;
-use crate::flash::blocks::is_readable;
-use crate::flash::decide::{Candidate, Carried, Decision, Neighbours, Permission, Refusal, Terms, carried, decide};
-use crate::flash::fitting::fitting;
+use crate::failure::AnyFailure;
+use crate::flash::decide::Refusal;
 use crate::flash::observe::Observation;
-use crate::flash::plan::{BlockSource, FlashPlan};
-use crate::flash::run::FlashOptions;
-use crate::shell;
+use crate::flash::plan::FlashPlan;
+use crate::flash::progress::FlashProgress;
+use crate::flash::recovery::{Ways, Writes};
+use crate::flash::run::{FlashOptions, FlashReport};
+use crate::flash::session::{
+    Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
+};
 use crate::unit;
 use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{Location, Port, UnitInfo};
+use asm2464_host::bridge::{Location, Port};
 
-use super::at_once::at_once;
 use super::held::{self, HeldUnit};
-use super::next::next;
-use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{Action, Ways, WritingCommand, again};
 use super::screen::Screen;
-use super::writing::{UnitEnd, UnitWork, Writing};
-use super::{WritingArgs, ask, own_backup, recovery, show, summary};
+use super::{WritingArgs, ask, commands, show, summary};
 use crate::cli::backup_place;
 use crate::cli::bench::self_test;
 use crate::cli::context::Context;
@@ -53,23 +47,18 @@ pub struct Choice {
     pub bench: bool,
 }
 
-/// A unit as the user named it, and its port if it was found.
-type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
-
 /// The units of one run.
-pub struct WritingSession<'a> {
+pub struct WritingRun<'a> {
     args: &'a WritingArgs,
     context: &'a Context,
-    interrupt: Interrupt<'static>,
-    /// The capture, which ends with the session.
+    /// The capture, which ends with the run.
     recording: Recording<'a>,
-    backup_into: Option<PathBuf>,
     choice: Choice,
-    devices: Arc<Devices>,
-    ports: Vec<NamedPort>,
+    session: WritingSession,
+    terminal: Terminal<'a>,
 }
 
-impl<'a> WritingSession<'a> {
+impl<'a> WritingRun<'a> {
     /// Finds the units: those that are named, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
     ///
     /// # Errors
@@ -98,7 +87,28 @@ impl<'a> WritingSession<'a> {
         // A unit that is named twice, by its port and by its serial number, counts once.
         let mut known = HashSet::new();
         ports.retain(|(device, _)| known.insert(device.clone()));
-        Ok(Self { args, context, interrupt, recording, backup_into, choice, devices, ports })
+        let Deadlines { come_back, replug } = Deadlines::of_this_run();
+        let is_attended = !args.yes && std::io::stderr().is_terminal();
+        let session = WritingSession {
+            ports,
+            devices,
+            allowed: args.allowed(),
+            all_or_none: choice.all_or_none,
+            // Without a place for backups there are none.
+            earlier_backups: args.backup_place.folder().ok(),
+            options: FlashOptions {
+                backup_into,
+                backup_elsewhere: backup_place::elsewhere(),
+                return_deadline: come_back,
+                // Nobody who sees no messages will plug in a unit again.
+                replug_deadline: if is_attended { replug } else { Duration::ZERO },
+                rewrite: args.force,
+                budget: BUDGET,
+            },
+            interrupt,
+        };
+        let terminal = Terminal { context, interrupt, says_steps: !args.json, screen: Mutex::new(None) };
+        Ok(Self { args, context, recording, choice, session, terminal })
     }
 
     /// Examines all units, decides, shows, asks, writes the accepted units all at once, and reports each.
@@ -110,58 +120,52 @@ impl<'a> WritingSession<'a> {
         job: &WritingJob,
         make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
     ) -> Result<Exit, AnyFailure> {
-        let units = self.look(make);
+        let units = self.examine(make);
         self.carry_out(units, job)
     }
 
-    /// Does the rest of [`WritingSession::run`] with units that were examined already, for a job that depends on what
-    /// they hold.
+    /// Examines all units at once and makes their plans.
+    pub fn examine(
+        &mut self,
+        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
+    ) -> Vec<PreparedUnit> {
+        self.session.examine(&self.terminal, make)
+    }
+
+    /// Does the rest of [`WritingRun::run`] with units that were examined already, for a job that depends on what they
+    /// hold.
     ///
     /// # Errors
-    /// As for [`WritingSession::run`].
-    pub fn carry_out(self, mut units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
-        self.find_backups(&mut units, job)?;
-        self.decide(&mut units, job);
-        // Nobody who says --quiet and --yes is going to read it.
-        let is_read = !(self.context.is_quiet && self.args.yes && !self.args.dry_run);
+    /// As for [`WritingRun::run`].
+    pub fn carry_out(self, units: Vec<PreparedUnit>, job: &WritingJob) -> Result<Exit, AnyFailure> {
+        let mut decided = self.session.decide(units, job)?;
         if !self.args.json {
-            if is_read {
-                self.show_plans(&units, job);
-            }
-            units.iter().for_each(|unit| self.show(unit, job));
+            self.show(&decided.units, job);
         }
-        let answer = if self.args.dry_run { Ok(()) } else { self.ask(&units) };
+        let answer = if self.args.dry_run { Ok(()) } else { self.write(&mut decided) };
+        let Decided { mut units, .. } = decided;
         if self.args.dry_run && !self.args.json {
             outln!("dry run: nothing was written");
         }
-        if answer.is_ok() && !self.args.dry_run {
-            self.write(&mut units, job);
-            if self.choice.bench {
-                self.test(&mut units, job);
-            }
+        if self.choice.bench && answer.is_ok() {
+            self.test(&mut units, job);
         }
         if self.args.json {
-            show::json(
-                &units,
-                job,
-                self.args.dry_run,
-                &self.args.ids.suffix(),
-                &self.context.command_line,
-                answer.as_ref().err(),
-            );
+            show::json(&units, job, self.args.dry_run, &self.context.command_line, answer.as_ref().err());
         }
         let several = units.len() > 1;
         let mut exit = units.iter().map(|unit| self.report(unit, job, several)).max().unwrap_or(Exit::Done);
         held::let_all_go();
         if several && answer.is_ok() && !self.args.json {
-            summary::print(&units, job, &self.args.ids.suffix());
+            summary::print(&units, job);
         }
         // Everything is written: whatever ends the question is a no.
-        let wants_test = || ask::is_yes("Run a self-test now, READ(16) against E4?", self.interrupt).unwrap_or(false);
+        let wants_test =
+            || ask::is_yes("Run a self-test now, READ(16) against E4?", self.session.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
             self.test(&mut units, job);
         }
-        exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);
+        exit = units.iter().map(|unit| self.report_test(unit, job, several)).fold(exit, Exit::max);
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.coded().kind()))),
@@ -170,147 +174,38 @@ impl<'a> WritingSession<'a> {
         }
     }
 
-    /// Examines all units at once and makes their plans.
-    pub fn look(&mut self, make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync) -> Vec<PreparedUnit> {
-        let interrupt = self.interrupt;
-        let look_at = |port: &mut dyn Port| {
-            let seen = Observation::of(port, interrupt)?;
-            let plan = make(&seen)?;
-            Ok((seen, plan))
-        };
-        let several = self.ports.len() > 1;
-        at_once(std::mem::take(&mut self.ports), &|(device, found)| {
-            log::about(several.then_some(device.as_str()));
-            let (terms, carried) = (Terms::default(), Carried::default());
-            let (backups, instead) = (Vec::new(), Vec::new());
-            let outcome = UnitOutcome::Nothing;
-            let mut unit = PreparedUnit {
-                device,
-                port: None,
-                seen: None,
-                terms,
-                outcome,
-                carried,
-                backups,
-                instead,
-                self_test: None,
-            };
-            let seen = found.and_then(|port| {
-                let port = unit.port.insert(port);
-                fenced(|| look_at(&mut **port))?
-            });
-            match seen {
-                Ok(seen) => unit.seen = Some(seen),
-                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
-            }
-            unit
-        })
+    fn write(&self, decided: &mut Decided<'_>) -> Result<(), AnyFailure> {
+        let answer = decided.write(&self.terminal);
+        self.terminal.finish();
+        answer
     }
 
-    /// Finds the earlier backups of units that can't be backed up, that tell no version, or would get the known blocks.
-    fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
-        let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
-            self.args.no_backup
-                || !is_readable(seen.attached.state)
-                || seen.running.version.is_none()
-                || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
-        };
-        let at_stake: Vec<&mut PreparedUnit> =
-            units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
-        // Without a place for backups there are none.
-        let folder = self.args.backup_place.folder().ok();
-        let Some(folder) = folder.filter(|_| !at_stake.is_empty()) else { return Ok(()) };
-        let filed = backup_folder::filed(&folder)?;
-        for unit in at_stake {
-            let Some((seen, plan)) = &unit.seen else { continue };
-            let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
-            unit.backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
+    /// Prints what will be written to each unit, and why the others won't be. Units with equal plans share one.
+    fn show(&self, units: &[PreparedUnit], job: &WritingJob) {
+        // Nobody who says --quiet and --yes is going to read the plans.
+        if !(self.context.is_quiet && self.args.yes && !self.args.dry_run) {
+            self.show_plans(units, job);
         }
-        Ok(())
-    }
-
-    /// Returns the commands to run instead of the one that is refused or asked about. `is_at_stake` says whether that
-    /// would give the unit's own identity away.
-    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
-        let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
-        // A change of the version's line that nobody has agreed to is asked about when the command runs.
-        let mut permissions = unit.carried.again.clone();
-        permissions.retain(|permission| *permission != Permission::OtherLine || self.args.other_line);
-        let (origin, permissions) = (&job.origin, &permissions);
-        let has_blocks = origin.config_from.is_some() || origin.command == WritingCommand::Restore;
-        let actions = if has_blocks && !is_at_stake {
-            let command = again(origin, permissions, location, None, true);
-            vec![Action {
-                purpose: "write it without a backup".into(),
-                question: None,
-                command: Some(command),
-                backup: None,
-            }]
-        } else {
-            own_backup::offers(&unit.backups, origin, permissions, location, &job.library)
-        };
-        recovery::with_options(actions, &self.args.ids.suffix())
-    }
-
-    fn decide(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let allowed = self.args.allowed();
-        let connected = self.neighbours(units);
-        let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
-        let candidates: Vec<Candidate<'_>> =
-            seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
-        let carried: Vec<Carried> =
-            (0..candidates.len()).map(|at| carried(&candidates, at, allowed, &connected, &job.library)).collect();
-        let decisions = decide(&candidates, &job.subject, allowed, &connected);
-        let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
-        for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
-            unit.carried = carried;
-            unit.instead = match &decision {
-                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
-                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
-                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
-                _ => Vec::new(),
-            };
-            let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
-            let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
-            unit.outcome = match (decision, unlisted) {
-                (Decision::Write(_), Some(id)) => {
-                    UnitOutcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
+        for unit in units {
+            match (&unit.outcome, &unit.seen) {
+                (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
+                // Show refusals before the question, so that the user knows about them when answering.
+                (UnitOutcome::Refused(failure), _) => {
+                    self.context.report(failure.coded());
+                    commands::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
                 }
-                (Decision::Write(terms), None) => {
-                    unit.terms = terms;
-                    UnitOutcome::Write
-                }
-                (Decision::Nothing, _) => UnitOutcome::Nothing,
-                (Decision::Refused(refusal), _) => UnitOutcome::Refused(refusal.into()),
-            };
-        }
-        let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
-        let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
-        if self.choice.all_or_none && !because.is_empty() {
-            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
-                let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
-                unit.outcome = UnitOutcome::Refused(refusal.into());
+                _ => {}
             }
         }
     }
 
-    /// The units on this machine's buses that are not among `units`.
-    fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
-        let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
-        match unit::list(&self.devices) {
-            Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
-            Err(error) => Neighbours::Unknown(error.to_string()),
-        }
-    }
-
-    /// Prints what will be written to each unit. Units with equal plans share one.
     fn show_plans(&self, units: &[PreparedUnit], job: &WritingJob) {
         let mut plans: Vec<(Vec<String>, Vec<String>)> = Vec::new();
         for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
             let Some((seen, plan)) = &unit.seen else { continue };
             let heading = show::heading(seen, plan, job);
-            let mut lines = show::plan(seen, plan, job, &unit.terms, self.backup_into.as_deref());
-            lines.extend(own_backup::lines(&unit.instead).iter().map(|line| format!("            {line}")));
+            let mut lines = show::plan(seen, plan, job, &unit.terms, self.session.options.backup_into.as_deref());
+            lines.extend(commands::lines(&unit.instead).iter().map(|line| format!("            {line}")));
             match plans.iter_mut().find(|(_, plan)| *plan == lines) {
                 Some((headings, _)) => headings.push(heading),
                 None => plans.push((vec![heading], lines)),
@@ -321,108 +216,18 @@ impl<'a> WritingSession<'a> {
         }
     }
 
-    /// Prints why a unit won't be written.
-    fn show(&self, unit: &PreparedUnit, job: &WritingJob) {
-        match (&unit.outcome, &unit.seen) {
-            (UnitOutcome::Nothing, Some((seen, _))) => show::nothing(seen, job),
-            // Show refusals before the question, so that the user knows about them when answering.
-            (UnitOutcome::Refused(failure), _) => {
-                self.context.report(failure.coded());
-                own_backup::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
-            }
-            _ => {}
-        }
-    }
-
-    fn ask(&self, units: &[PreparedUnit]) -> Result<(), AnyFailure> {
-        let units: Vec<&PreparedUnit> = units.iter().filter(|unit| unit.is_to_be_written()).collect();
-        if units.is_empty() || self.args.yes {
-            return Ok(());
-        }
-        let which = if units.len() == 1 { "this unit".to_owned() } else { format!("these {} units", units.len()) };
-        ask::confirm(&format!("Write {which}?"), self.interrupt)?;
-        for unit in units {
-            if let Some(backup) = unit.terms.own_backups.first() {
-                let folder = backup.folder.shown();
-                let question =
-                    format!("{}: give it the known identity, though {folder} may have its own?", unit.device.shown());
-                ask::confirm(&question, self.interrupt)?;
-            }
-            if let Some(why) = unit.terms.unknown_neighbours.as_ref().filter(|_| !self.args.clone_identity) {
-                let unknown = "asmpatch couldn't check whether another unit has the same serial number";
-                ask::confirm(&format!("{}: {unknown} ({why}): go on?", unit.device), self.interrupt)?;
-            }
-            if let Some((from, to)) = unit.terms.other_line.filter(|_| !self.args.other_line) {
-                let question = format!("{}: change the version's line from {from} to {to}?", unit.device);
-                ask::confirm(&question, self.interrupt)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the accepted units, all at once.
-    fn write(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let writing: Vec<&mut PreparedUnit> = units.iter_mut().filter(|unit| unit.is_to_be_written()).collect();
-        if writing.is_empty() {
-            return;
-        }
-        let devices: Vec<String> = writing.iter().map(|unit| unit.device.clone()).collect();
-        let names_units = devices.len() > 1;
-        if names_units && !self.args.json && !self.context.is_quiet {
-            outln!("writing {} units", devices.len());
-        }
-        let screen = Screen::start(self.context, !self.args.json, devices);
-        let Deadlines { come_back, replug } = Deadlines::of_this_run();
-        let is_attended = !self.args.yes && std::io::stderr().is_terminal();
-        let options = |location: &Location| FlashOptions {
-            backup_into: self.backup_into.as_deref().map(Path::to_owned),
-            backup_elsewhere: backup_place::elsewhere(),
-            return_deadline: come_back,
-            // Nobody can plug in a virtual unit again, and nobody who sees no messages will plug in a real one.
-            replug_deadline: if is_attended && !location.is_virtual() { replug } else { Duration::ZERO },
-            rewrite: self.args.force,
-            budget: BUDGET,
-        };
-        let work = |(index, unit)| {
-            let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
-            let ((Observation { attached: UnitInfo { location, .. }, .. }, plan), port) =
-                (seen.as_ref()?, port.as_deref_mut()?);
-            let ways = Ways {
-                origin: job.origin.clone(),
-                carried: carried.clone(),
-                offers: own_backup::offers(backups, &job.origin, &carried.again, location, &job.library),
-                suffix: self.args.ids.suffix(),
-            };
-            let held = HeldUnit::new(location, &ways);
-            let work = UnitWork { port, plan, options: options(location), progress: screen.unit(index).of_held(held) };
-            Some((work, UnitEnd { location, ways, held, outcome }))
-        };
-        let units = writing.into_iter().enumerate().filter_map(work).collect();
-        let run = Writing { interrupt: self.interrupt, names_units };
-        if self.choice.all_or_none {
-            run.all_or_none(units)
-        } else {
-            run.each(units)
-        }
-        screen.finish();
-    }
-
     /// Whether to ask for a self-test: on a terminal, after a flash that left a unit to measure.
     fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
-        let is_measurable = |unit: &PreparedUnit| match &unit.outcome {
-            UnitOutcome::Written(report) => report.is_back() && next(report, unit, job, "").is_some(),
-            _ => false,
-        };
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
-        is_asked && job.origin.command == WritingCommand::Flash && units.iter().any(is_measurable)
+        let is_untested = |unit: &PreparedUnit| unit.self_test.is_none() && unit.is_measurable(job);
+        is_asked && job.commands.writes() == Writes::Image && units.iter().any(is_untested)
     }
 
     /// Runs the self-test on each unit that came back with what was written, one after the other.
     fn test(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let firmware = &job.subject.firmware;
+        let (firmware, devices) = (&job.subject.firmware, &self.session.devices);
         for unit in units {
-            let UnitOutcome::Written(report) = &unit.outcome else { continue };
-            if !report.is_back() {
+            if !unit.written().is_some_and(FlashReport::is_back) {
                 continue;
             }
             // A virtual unit starts with the new firmware when its port is opened again.
@@ -430,14 +235,14 @@ impl<'a> WritingSession<'a> {
             let info = port.attached().map_err(AnyFailure::from);
             drop(port);
             let capture = self.recording.capture();
-            unit.self_test = Some(info.and_then(|info| {
-                self_test::run(&info, firmware.answers_writes(), &self.devices, capture, self.context)
-            }));
+            unit.self_test = Some(
+                info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context)),
+            );
         }
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, unit: &PreparedUnit, several: bool) -> Exit {
+    fn report_test(&self, unit: &PreparedUnit, job: &WritingJob, several: bool) -> Exit {
         let shown = match (&unit.self_test, &unit.outcome) {
             (Some(Ok(report)), _) if self.args.json => self_test::check(report),
             (Some(Ok(report)), _) => self_test::show(&unit.device, report, several),
@@ -450,8 +255,7 @@ impl<'a> WritingSession<'a> {
                     "{}: no self-test: the unit is not back with what was written. Once it is:",
                     unit.device.shown()
                 );
-                let device = shell::word(report.location.to_string());
-                errln!("    asmpatch bench --device {device}{}", self.args.ids.suffix());
+                errln!("    {}", job.commands.bench(&report.location));
                 return Exit::Done;
             }
             (None, _) => return Exit::Done,
@@ -471,7 +275,7 @@ impl<'a> WritingSession<'a> {
             UnitOutcome::Write | UnitOutcome::Nothing => Exit::Done,
             UnitOutcome::Written(report) => {
                 if !self.args.json && !several {
-                    show::done(report, unit, job, &self.args.ids.suffix());
+                    show::done(report, unit, job);
                 }
                 Exit::Done
             }
@@ -485,5 +289,67 @@ impl<'a> WritingSession<'a> {
                 Exit::from(failure.coded().kind())
             }
         }
+    }
+}
+
+/// What asks on the terminal, and shows how far the writes are.
+struct Terminal<'a> {
+    context: &'a Context,
+    interrupt: Interrupt<'static>,
+    /// Whether to print the result of each step.
+    says_steps: bool,
+    screen: Mutex<Option<Screen>>,
+}
+
+impl Terminal<'_> {
+    /// Waits until everything is printed.
+    fn finish(&self) {
+        if let Some(screen) = self.screen.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            screen.finish();
+        }
+    }
+}
+
+impl FrontEnd for Terminal<'_> {
+    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure> {
+        let question = match question {
+            Question::Write(1) => "Write this unit?".to_owned(),
+            Question::Write(count) => format!("Write these {count} units?"),
+            Question::KnownIdentity { device, backup } => {
+                let folder = backup.folder.shown();
+                format!("{}: give it the known identity, though {folder} may have its own?", device.shown())
+            }
+            Question::UnknownNeighbours { device, why } => {
+                let unknown = "asmpatch couldn't check whether another unit has the same serial number";
+                format!("{device}: {unknown} ({why}): go on?")
+            }
+            Question::OtherLine { device, from, to } => {
+                format!("{device}: change the version's line from {from} to {to}?")
+            }
+        };
+        ask::confirm(&question, self.interrupt)
+    }
+
+    fn works_on(&self, device: Option<&str>) {
+        log::about(device);
+    }
+
+    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>> {
+        let devices: Vec<String> = units.iter().map(|(location, _)| location.to_string()).collect();
+        if devices.len() > 1 && self.says_steps && !self.context.is_quiet {
+            outln!("writing {} units", devices.len());
+        }
+        let screen = Screen::start(self.context, self.says_steps, devices);
+        let follow = |(unit, (location, ways)): (usize, (Location, Ways))| {
+            let held = HeldUnit::new(location, ways);
+            Box::new(screen.unit(unit).of_held(held)) as Box<FlashProgress<'static>>
+        };
+        let followed = units.into_iter().enumerate().map(follow).collect();
+        *self.screen.lock().unwrap_or_else(PoisonError::into_inner) = Some(screen);
+        followed
+    }
+
+    fn ended(&self, unit: usize, outcome: &UnitOutcome) {
+        held::has_ended(unit, outcome);
     }
 }

@@ -6,27 +6,27 @@ use std::path::Path;
 use crate::bench::BenchReport;
 use crate::failure::AnyFailure;
 use crate::flash::decide::Terms;
+use crate::flash::error::FlashError;
 use crate::flash::firmware_kind::Firmware;
-use crate::flash::left::Left;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
-use crate::flash::progress::StepReport;
+use crate::flash::progress::{Left, StepReport};
 use crate::flash::proof::Runs;
+use crate::flash::recovery::{Action, FlashFailure, Writes};
 use crate::flash::run::FlashReport;
-use asm2464::Coded as _;
+use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::{BridgeState, FlashAddress, UsbId};
+use asm2464::flash::RegisterError;
+use asm2464::{Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
 
-use super::next::{next, next_command, way_back};
-use super::own_backup;
-use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
-use super::recovery::{Action, FlashFailure, WritingCommand};
+use super::commands;
 use super::summary::UnitResult;
 use crate::cli::advice::CommandLine;
 use crate::cli::context::{self, ErrorJson};
-use crate::cli::print;
+use crate::cli::{errors, print};
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
@@ -114,10 +114,10 @@ pub fn plan(
 /// Hints about what the user may want to do differently.
 fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
-    let (serial, from_backup) = match job.origin.command {
-        WritingCommand::Config => ("serial=TEXT", ""),
-        WritingCommand::Flash => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
-        WritingCommand::Restore => ("asmpatch config set serial=TEXT", ""),
+    let (serial, from_backup) = match job.commands.writes() {
+        Writes::Fields => ("serial=TEXT", ""),
+        Writes::Image | Writes::AnyImage => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
+        Writes::Backup => ("asmpatch config set serial=TEXT", ""),
     };
     if !plan.has_own_serial() {
         notes.push(format!(
@@ -129,13 +129,13 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
-    if plan.open.is_some() && job.origin.command == WritingCommand::Config {
+    if plan.open.is_some() && job.commands.writes() == Writes::Fields {
         notes.push(OPEN_CONFIG_NOTE.to_owned());
     }
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
-    let is_flash = job.origin.command == WritingCommand::Flash;
+    let is_flash = job.commands.writes() == Writes::Image;
     if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
@@ -193,8 +193,8 @@ pub fn nothing(seen: &Observation, job: &WritingJob) {
     );
 }
 
-/// Prints a successful outcome and what comes next. `suffix` is appended to each command that is printed.
-pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix: &str) {
+/// Prints a successful outcome and what comes next.
+pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
     let firmware = &job.subject.firmware;
     match report.after.as_ref().filter(|_| report.runs != Some(Runs::Before)) {
         Some(after) => outln!("{}: done: {firmware} under {}", report.location.to_string().shown(), after.id),
@@ -209,18 +209,52 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob, suffix:
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let Some(command) = way_back(report, unit, suffix) {
+    if let Some(command) = unit.way_back(job) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
-    if let Some((purpose, command)) = next(report, unit, job, suffix) {
+    if let Some(Action { purpose, command: Some(command), .. }) = unit.next(job) {
         outln!("  next, {purpose}:\n    {command}");
     }
 }
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure) {
-    context::report(failure, &CommandLine::on(&failure.location));
-    own_backup::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
+    context::report(failure, &CommandLine::on(&failure.standing.location));
+    commands::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
+}
+
+/// Returns what an error in the middle of a write calls for, in addition to what the state calls for.
+const fn advice(error: &FlashError) -> Option<&'static str> {
+    let FlashError::Registers(error) = error else { return None };
+    match error {
+        RegisterError::NotErased { at: FlashAddress(0), .. } => Some(
+            "the flash may be worn out where the configuration blocks and the image's header are, which every firmware \
+             needs: if it never erases there, only another flash chip helps",
+        ),
+        RegisterError::NotErased { .. } => Some(
+            "the flash may be worn out there. That sector is unchanged, and going back to the old firmware doesn't \
+             touch it: do that while the unit still has power",
+        ),
+        RegisterError::OutOfTime(_) | RegisterError::NoProgress(_) => Some(
+            "the unit answers, but too slowly: stop whatever keeps this host or its bus busy. Don't move it to \
+             another cable or port: that cuts its power",
+        ),
+        _ => None,
+    }
+}
+
+impl Coded for FlashFailure {
+    fn label(&self) -> Label {
+        self.error.label()
+    }
+
+    fn help(&self) -> Option<String> {
+        let is_unchanged = matches!(self.standing.left, Left::Untouched | Left::Unprotected);
+        let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.standing.location)));
+        let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
+        let state = self.standing.left;
+        Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))
+    }
 }
 
 /// Returns why the unit has to be unplugged; `None` if it need not be.
@@ -356,11 +390,10 @@ pub fn json(
     units: &[PreparedUnit],
     job: &WritingJob,
     dry_run: bool,
-    suffix: &str,
     line: &CommandLine,
     declined: Option<&AnyFailure>,
 ) {
-    let of_unit = |unit| unit_json(unit, job, dry_run, suffix, line, declined);
+    let of_unit = |unit| unit_json(unit, job, dry_run, line, declined);
     print::json_each(&units.iter().map(of_unit).collect::<Vec<_>>());
 }
 
@@ -368,7 +401,6 @@ fn unit_json<'a>(
     unit: &'a PreparedUnit,
     job: &'a WritingJob,
     dry_run: bool,
-    suffix: &str,
     line: &CommandLine,
     declined: Option<&AnyFailure>,
 ) -> UnitJson<'a> {
@@ -385,7 +417,7 @@ fn unit_json<'a>(
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error, line).at(&unit.device).helped(failure.help());
-            (Some(report), Some(UnitErrorJson { error, left: failure.left, recovery: &failure.actions }))
+            (Some(report), Some(UnitErrorJson { error, left: failure.standing.left, recovery: &failure.actions }))
         }
     };
     let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
@@ -399,7 +431,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: next_command(unit, job, suffix),
+        next: unit.next_command(job),
         changed: report.is_some() && left != Some(Left::Untouched),
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),

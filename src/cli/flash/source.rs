@@ -3,36 +3,35 @@
 use std::path::Path;
 
 use crate::failure::AnyFailure;
-use crate::flash::decide::Refusal;
-use crate::flash::firmware_kind::Firmware;
+use crate::flash::decide::{Refusal, Subject};
+use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::patch::{self, ConfigEdits, Expectations, Library};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
-use asm2464_chip::chip::boot::BootReport;
+use asm2464_chip::chip::boot::{self, BootReport};
 
 use super::Args;
 use crate::cli::context::Context;
 use crate::cli::input::{self, ImageFile};
+use crate::cli::proof;
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
     /// The image.
     pub image: Image,
-    /// What kind of firmware it is.
-    pub firmware: Firmware,
+    /// What is known of it, before a backup adds its blocks.
+    pub subject: Subject,
     /// The known patches and images.
     pub library: Library,
     /// The file, what it was made of, and its digest.
     pub words: String,
-    /// Whether the image is neither known nor open firmware.
-    pub is_unknown: bool,
-    edits: Vec<ConfigEdits>,
+    /// What its patches change in block 0.
+    pub edits: Vec<ConfigEdits>,
 }
 
 impl ImageToWrite {
-    /// Reads and verifies an image: its container, what it was made from, and its receipt if there is one. Open
-    /// firmware is not made from a known image: here it is accepted by what it enumerates as, and it must boot before
-    /// anything is written.
+    /// Reads, verifies and boots an image: its container, what it was made from, and its receipt if there is one. Open
+    /// firmware is not made from a known image: it is accepted by what it enumerates as.
     ///
     /// # Errors
     /// Fails if something can't be read (status 3), or if nothing proves the image good ([`Refusal::Unverified`]).
@@ -72,44 +71,54 @@ impl ImageToWrite {
             None => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", file.shown(), context.digest(&read.sha256));
-        Ok(Self { image: read.image, firmware, library, words, is_unknown, edits })
-    }
-
-    /// Checks what an unknown image is: only one that boots as the vendor's kind is written. `report` is its boot.
-    ///
-    /// # Errors
-    /// [`Refusal::Unverified`], with what the image does instead.
-    pub fn check_kind(&self, file: &Path, report: &BootReport) -> Result<(), Refusal> {
-        let what = match (report.state(), report.failure()) {
-            _ if !self.is_unknown => return Ok(()),
-            (Some(BridgeState::Vendor), _) => return Ok(()),
-            (Some(BridgeState::OpenFirmware), _) => {
-                let (len, most) = (self.image.file_len(), Part::One.max_len());
-                format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
-            }
-            (_, Some((check, fault))) => {
-                format!(
-                    "on the chip model it does not come up as open firmware or the vendor's: it {}: {fault}",
-                    check.what
-                )
-            }
-            (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
+        let report = boot::check_within(&read.image, &proof::budget(context))?;
+        if is_unknown {
+            check_kind(&read.image, file, &report)?;
+        }
+        let subject = Subject {
+            firmware,
+            rewritable: Rewritable::of_report(&read.image, &report),
+            is_unknown,
+            from_virtual: false,
+            serial_given: args.serial.is_some(),
         };
-        Err(Refusal::Unverified { file: file.to_owned(), why: format!("no known image, and {what}") })
+        Ok(Self { image: read.image, subject, library, words, edits })
     }
+}
 
+/// Checks what an unknown image is: only one that boots as the vendor's kind is written. `report` is its boot.
+///
+/// # Errors
+/// [`Refusal::Unverified`], with what the image does instead.
+fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Refusal> {
+    let what = match (report.state(), report.failure()) {
+        (Some(BridgeState::Vendor), _) => return Ok(()),
+        (Some(BridgeState::OpenFirmware), _) => {
+            let (len, most) = (image.file_len(), Part::One.max_len());
+            format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
+        }
+        (_, Some((check, fault))) => {
+            format!(
+                "on the chip model it does not come up as open firmware or the vendor's: it {}: {fault}",
+                check.what
+            )
+        }
+        (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
+    };
+    Err(Refusal::Unverified { file: file.to_owned(), why: format!("no known image, and {what}") })
+}
+
+impl Args {
     /// Makes the image's changes and those of the options in block 0.
     ///
     /// # Errors
     /// Fails if the serial number does not fit.
-    pub fn edit(&self, block: &mut ConfigBlock, args: &Args) -> Result<(), ConfigBlockError> {
-        if args.stock_identity {
+    pub(super) fn edit(&self, edits: &[ConfigEdits], block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        if self.stock_identity {
             block.set_stock_identity()?;
         } else {
-            for edits in &self.edits {
-                edits.apply(block)?;
-            }
+            edits.iter().try_for_each(|edits| edits.apply(block))?;
         }
-        args.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
+        self.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
     }
 }

@@ -2,13 +2,12 @@
 
 use std::iter;
 
-use crate::flash::left::Left;
+use crate::flash::progress::Left;
+use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use asm2464::escape::Escape as _;
 use derive_more::Display;
 use serde::Serialize;
 
-use super::next::{next_command, way_back};
-use super::prepared::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::cli::table;
 
 /// The outcome for one unit, in a word.
@@ -49,23 +48,21 @@ impl UnitResult {
             UnitOutcome::Written(_) => Self::Written,
             UnitOutcome::Refused(_) => Self::Refused,
             UnitOutcome::Spared(..) => Self::NotWritten,
-            UnitOutcome::Stopped(_, failure) if matches!(failure.left, Left::Untouched) => Self::NotWritten,
+            UnitOutcome::Stopped(_, failure) if matches!(failure.standing.left, Left::Untouched) => Self::NotWritten,
             UnitOutcome::Stopped(..) => Self::Failed,
         }
     }
 }
 
 /// Prints a table of several units, then how many ended how.
-pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
-    let back = units.iter().filter_map(|unit| match &unit.outcome {
-        UnitOutcome::Written(report) => way_back(report, unit, suffix),
-        _ => None,
-    });
+pub fn print(units: &[PreparedUnit], job: &WritingJob) {
+    let back = units.iter().filter_map(|unit| unit.way_back(job));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
     }
-    let need_power = |unit: &&PreparedUnit| matches!(&unit.outcome, UnitOutcome::Written(report) if report.needs_power && !report.location.is_virtual());
+    let need_power =
+        |unit: &&PreparedUnit| unit.written().is_some_and(|report| report.needs_power && !report.location.is_virtual());
     let powerless: Vec<String> = units.iter().filter(need_power).map(|unit| unit.device.shown().to_string()).collect();
     if !powerless.is_empty() {
         outln!("unplug these once, to be sure that they start the new firmware: {}", powerless.join(", "));
@@ -76,7 +73,7 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob, suffix: &str) {
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
             UnitResult::of(unit).to_string(),
-            next_command(unit, job, suffix).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
+            unit.next_command(job).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
         ]
     };
     table::print_commands(["unit", "serial", "result", "next"], units.iter().map(row));

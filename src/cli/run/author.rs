@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::firmware::Image;
 use asm2464_chip::mcu::{Observer, Step};
 use asm2464_chip::profile::{Coverage, Profile};
 use asm2464_dock::files::atomic;
-use thiserror::Error;
 
 use crate::cli::names::LoadedSymbols;
 use crate::cli::output;
@@ -33,22 +33,6 @@ pub struct AuthorArgs {
     #[arg(long)]
     force: bool,
 }
-
-/// Reasons coverage is impossible.
-#[derive(Debug, Error)]
-#[error("no file of --symbols has source lines")]
-struct NoLines;
-
-asm2464::coded!(NoLines => BadInput "asmpatch::run::no_lines");
-
-/// Two results would go to the same file.
-#[derive(Debug, Error)]
-#[error("{} is named for two results", path.display())]
-struct SameOutput {
-    path: PathBuf,
-}
-
-asm2464::coded!(SameOutput => Usage "asmpatch::run::same_output");
 
 /// The observers that measure a run; `None` for those that were not requested.
 #[derive(Debug, Default)]
@@ -77,7 +61,8 @@ impl AuthorArgs {
         let outputs: Vec<&PathBuf> = [&self.profile, &self.coverage].into_iter().flatten().collect();
         for (index, path) in outputs.iter().enumerate() {
             if outputs[..index].contains(path) {
-                return Err(SameOutput { path: (*path).clone() }.into());
+                let label = Kind::Usage.code("asmpatch::run::same_output");
+                return Err(Failure::new(label, format!("{} is named for two results", path.display())).into());
             }
             for input in self.symbols.iter().map(PathBuf::as_path).chain([image_path]) {
                 output::check(path, input, self.force)?;
@@ -85,7 +70,8 @@ impl AuthorArgs {
         }
         let names = LoadedSymbols::read(&self.symbols, image)?;
         if self.coverage.is_some() && names.names.lines().next().is_none() {
-            return Err(NoLines.into());
+            let label = Kind::BadInput.code("asmpatch::run::no_lines");
+            return Err(Failure::new(label, "no file of --symbols has source lines").into());
         }
         Ok(names)
     }

@@ -1,15 +1,13 @@
 //! The commands of `run --cdb`: their data, the transport that they go over, and their answers.
 
-use std::path::PathBuf;
-
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::firmware::{BridgeState, UAS_CLASS};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};
 use asm2464_chip::chip::boot::Enumerated;
 use asm2464_chip::chip::{Driver, Ending, Outcome, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
-use thiserror::Error;
 
 use super::report::CommandReport;
 use super::{Args, hex};
@@ -18,33 +16,6 @@ use crate::cli::input;
 
 /// The longest data-out of any command: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
-
-/// Reasons a command can't be sent.
-#[derive(Debug, Error)]
-enum CommandError {
-    #[error("{}: the image is open firmware, which takes no SCSI commands", path.display())]
-    NoScsi { path: PathBuf },
-    #[error("{}: the image does not offer UAS", path.display())]
-    NoUas { path: PathBuf },
-    #[error("--in says what a Bulk-Only host asks for, and --cdb goes over UAS")]
-    InOverUas,
-    #[error("the command takes {expected} bytes of data-out, and there is no --data-out")]
-    NoDataOut { expected: u32 },
-    #[error("{}: {found} bytes of data-out, expected exactly {expected}", path.display())]
-    DataOutLength { path: PathBuf, expected: u32, found: usize },
-    /// More files of data than commands that take some.
-    #[error("{files} --data-out for {taking} commands that take data")]
-    DataOutLeft { files: usize, taking: usize },
-}
-
-asm2464::coded!(CommandError {
-    NoScsi => Usage "asmpatch::run::no_scsi",
-    NoUas => Usage "asmpatch::run::no_uas",
-    InOverUas => Usage "asmpatch::run::in_over_uas",
-    NoDataOut => Usage "asmpatch::run::no_data_out",
-    DataOutLength => BadInput "asmpatch::run::data_out_length",
-    DataOutLeft => Usage "asmpatch::run::data_out_left",
-});
 
 /// One command, ready to be sent.
 pub(super) struct PlannedCommand {
@@ -69,11 +40,17 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
     for cdb in &args.cdb {
         let data = match DataLength::of(cdb) {
             Some(DataLength::Out(expected)) => {
-                let path = files.next().ok_or(CommandError::NoDataOut { expected })?;
+                let path = files.next().ok_or_else(|| {
+                    let label = Kind::Usage.code("asmpatch::run::no_data_out");
+                    let message = format!("the command takes {expected} bytes of data-out, and there is no --data-out");
+                    Failure::new(label, message)
+                })?;
                 let bytes = input::read(path, MAX_DATA_OUT)?;
                 if bytes.len() != expected as usize {
-                    let found = bytes.len();
-                    return Err(CommandError::DataOutLength { path: path.clone(), expected, found }.into());
+                    let (shown, found) = (path.display(), bytes.len());
+                    let label = Kind::BadInput.code("asmpatch::run::data_out_length");
+                    let message = format!("{shown}: {found} bytes of data-out, expected exactly {expected}");
+                    return Err(Failure::new(label, message).into());
                 }
                 Moves::Out(bytes)
             }
@@ -85,8 +62,9 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
     }
     let left = files.count();
     if left > 0 {
-        let files = args.data_out.len();
-        return Err(CommandError::DataOutLeft { files, taking: files - left }.into());
+        let (files, taking) = (args.data_out.len(), args.data_out.len() - left);
+        let label = Kind::Usage.code("asmpatch::run::data_out_left");
+        return Err(Failure::new(label, format!("{files} --data-out for {taking} commands that take data")).into());
     }
     Ok(planned)
 }
@@ -96,17 +74,24 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
 /// # Errors
 /// Fails if the unit takes no SCSI commands, or none as the options want.
 pub(super) fn is_over_uas(args: &Args, unit: &Enumerated) -> Result<bool, AnyFailure> {
-    let path = || args.file.clone();
+    let path = args.file.display();
     if unit.state == BridgeState::OpenFirmware {
-        return Err(CommandError::NoScsi { path: path() }.into());
+        let label = Kind::Usage.code("asmpatch::run::no_scsi");
+        let message = format!("{path}: the image is open firmware, which takes no SCSI commands");
+        return Err(Failure::new(label, message).into());
     }
     let is_uas = match (args.transport, unit.classes.contains(&UAS_CLASS)) {
-        (TransportArg::Uas, false) => return Err(CommandError::NoUas { path: path() }.into()),
+        (TransportArg::Uas, false) => {
+            let label = Kind::Usage.code("asmpatch::run::no_uas");
+            return Err(Failure::new(label, format!("{path}: the image does not offer UAS")).into());
+        }
         (TransportArg::Bot, _) => false,
         (_, offered) => offered,
     };
     if is_uas && args.data_in.is_some() {
-        return Err(CommandError::InOverUas.into());
+        let label = Kind::Usage.code("asmpatch::run::in_over_uas");
+        let message = "--in says what a Bulk-Only host asks for, and --cdb goes over UAS";
+        return Err(Failure::new(label, message).into());
     }
     Ok(is_uas)
 }

@@ -5,16 +5,16 @@ mod unit;
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::{AnyFailure, shown_code};
+use crate::failure::{AnyFailure, Failure, shown_code};
 use crate::fetch::Manifests;
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Difference, Expectations, Library, Verification};
+use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
 use crate::shell;
 use crate::unit::Selector;
-use asm2464::Coded;
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{FileOffset, FirmwareVersion, Image};
+use asm2464::firmware::{FileOffset, FirmwareVersion, Image, ImageError};
 use asm2464_chip::practice;
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ use self::unit::Comparison;
 use super::advice::CommandLine;
 use super::context::Context;
 use super::device::UNIT;
-use super::harmless::causes;
+use super::harmless::with_causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
@@ -174,9 +174,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let (bytes, receipt) = match read_image(path).and_then(|bytes| Ok((bytes, receipt()?))) {
             Ok(read) => read,
             Err(failure) => {
-                exit = exit.max(Exit::from(failure.coded().kind()));
+                exit = exit.max(Exit::from(failure.kind()));
                 if args.json {
-                    reports.push(VerifyJson::unread(path, failure.coded()));
+                    reports.push(VerifyJson::unread(path, &failure));
                 } else {
                     outln!("{}: FAILED: not verified", path.shown());
                     context.report(failure.coded());
@@ -209,7 +209,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             None => {}
         }
         unit.iter().for_each(Comparison::print);
-        if let Some(command) = without_receipt(args, path, &verification) {
+        if let Some(command) = without_receipt(args, path, expect.receipt, &verification) {
             outln!("  next, verify it without that receipt:\n    {command}");
         }
     }
@@ -223,25 +223,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
     let bytes = input::read_image(path)?;
     if bytes.is_empty() {
-        return Err(input::InFile { path: path.to_owned(), cause: asm2464::firmware::ImageError::Empty }.into());
+        return Err(AnyFailure::from(ImageError::Empty).about(path.display()));
     }
     Ok(bytes)
 }
 
-#[derive(Debug, thiserror::Error)]
-#[error("unknown image {name:?}; known images: {known}")]
-struct UnknownImage {
-    name: String,
-    known: String,
-}
-
-asm2464::coded!(UnknownImage => Usage "asmpatch::verify::unknown_image");
-
-fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, UnknownImage> {
+fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
     library.images().iter().find(|(_, known)| *known == name).map(|(sha256, _)| *sha256).ok_or_else(|| {
         let mut known: Vec<&str> = library.images().values().map(String::as_str).collect();
         known.sort_unstable();
-        UnknownImage { name: name.to_owned(), known: known.join(", ") }
+        let label = Kind::Usage.code("asmpatch::verify::unknown_image");
+        Failure::new(label, format!("unknown image {name:?}; known images: {}", known.join(", ")))
     })
 }
 
@@ -289,8 +281,8 @@ fn print(
         }
     }
     for finding in verification.findings.iter().filter(|_| open.is_none()) {
-        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding));
-        outln!("    {}", errors::help(finding, &CommandLine::default()));
+        outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding.coded()));
+        outln!("    {}", errors::help(finding.coded(), &CommandLine::default()));
     }
     let count = verification.differences.len();
     let is_another = |difference: &&Difference| difference.expected.is_some() && difference.found.is_some();
@@ -305,9 +297,14 @@ fn print(
 }
 
 /// Returns the command that verifies a file without the receipt that was named, if that is another file's.
-fn without_receipt(args: &Args, path: &Path, verification: &Verification<'_>) -> Option<String> {
-    let is_of_another = |finding: &patch::Finding| matches!(finding, patch::Finding::ReceiptDigest { .. });
-    let named = args.receipt.as_ref().filter(|_| verification.findings.iter().any(is_of_another))?;
+fn without_receipt(
+    args: &Args,
+    path: &Path,
+    receipt: Option<&Receipt>,
+    verification: &Verification<'_>,
+) -> Option<String> {
+    let named = args.receipt.as_ref()?;
+    receipt.filter(|receipt| !verification.is_of(receipt))?;
     (*named != output::receipt_path(path)).then(|| format!("asmpatch verify {}", shell::path(path)))
 }
 
@@ -337,7 +334,6 @@ fn json<'a>(
     verification: &Verification<'a>,
     open: Option<&OpenImage>,
 ) -> VerifyJson<'a> {
-    let finding = |finding: &patch::Finding| FindingJson { code: shown_code(finding), message: finding.to_string() };
     let difference = |Difference { at, expected, found }: &Difference| DifferenceJson {
         file_offset: at.0,
         flash_address: at.flash_address().0,
@@ -363,16 +359,24 @@ fn json<'a>(
             .map(|base| library.image_name(&base)),
         patches,
         // The only finding on open firmware is that it comes from no known image.
-        findings: verification.findings.iter().filter(|_| open.is_none()).map(finding).collect(),
+        findings: verification.findings.iter().filter(|_| open.is_none()).map(FindingJson::of).collect(),
         differences: verification.differences.iter().map(difference).collect(),
         booted: None,
         unit: None,
     }
 }
 
+impl FindingJson {
+    /// Names a finding, with its causes.
+    fn of(finding: &AnyFailure) -> Self {
+        let finding = finding.coded();
+        Self { code: shown_code(finding), message: with_causes(finding) }
+    }
+}
+
 impl VerifyJson<'_> {
     /// The report on a file that was not verified.
-    fn unread(path: &Path, failure: &dyn Coded) -> Self {
+    fn unread(path: &Path, failure: &AnyFailure) -> Self {
         Self {
             file: path.display().to_string(),
             ok: false,
@@ -381,10 +385,7 @@ impl VerifyJson<'_> {
             image: None,
             open: None,
             patches: Vec::new(),
-            findings: vec![FindingJson {
-                code: shown_code(failure),
-                message: causes(failure).fold(failure.to_string(), |text, cause| format!("{text}: {cause}")),
-            }],
+            findings: vec![FindingJson::of(failure)],
             differences: Vec::new(),
             booted: None,
             unit: None,

@@ -25,8 +25,8 @@ use serde::Deserialize;
 
 pub use self::error::BackupFolderError;
 use self::error::FORMAT;
+use super::access::BlockBytes;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
-use super::blocks::BlockBytes;
 use super::fitting::FiledBackup;
 
 /// The file that lists what is in a backup.

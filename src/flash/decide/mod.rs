@@ -8,7 +8,7 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 use thiserror::Error;
 
-use super::blocks::is_readable;
+use super::access::is_readable;
 use super::firmware_kind::{Firmware, Rewritable};
 use super::fitting::{FittingBackup, versions_run};
 use super::identity::{Cloned, UnitIdentity};
@@ -507,7 +507,7 @@ pub(super) mod samples {
     use asm2464::firmware::known_blocks;
 
     use super::*;
-    use crate::flash::blocks::BlockBytes;
+    use crate::flash::access::BlockBytes;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
         let [mut block, _] = known_blocks();

@@ -11,8 +11,7 @@ use asm2464_host::bridge::{AnyTransport, Bridge};
 use super::{ATTEMPTS, Run, is_final};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::left::Left;
-use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep, Left};
 
 impl Run<'_> {
     /// Writes the slot until it reads back correctly, a few times at most.

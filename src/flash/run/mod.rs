@@ -19,13 +19,11 @@ use tracing::info;
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
-use super::access::{Access, FlashReader};
+use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
-use super::blocks::UnitBlocks;
 use super::error::FlashError;
-use super::left::Left;
 use super::plan::FlashPlan;
-use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport};
+use super::progress::{FlashEvent, FlashProgress, FlashStep, Left, StepReport};
 use super::proof::Runs;
 use super::slot::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
@@ -60,8 +58,6 @@ pub struct FlashOptions {
 pub struct FlashReport {
     /// The unit's port.
     pub location: Location,
-    /// The unit before.
-    pub before: UnitInfo,
     /// The unit after the write, once it is back.
     pub after: Option<UnitInfo>,
     /// The version that the unit now reports.

@@ -13,9 +13,8 @@ use super::{FlashOptions, FlashReport, Run, Stopped};
 use crate::failure::fenced;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::left::Left;
 use crate::flash::plan::FlashPlan;
-use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep, Left};
 use crate::flash::proof::Behaviour;
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
@@ -48,7 +47,6 @@ pub fn prepare<'a>(
 ) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
     let report = FlashReport {
         location: port.location(),
-        before: plan.attached.clone(),
         after: None,
         version: None,
         runs: None,

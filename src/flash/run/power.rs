@@ -10,8 +10,7 @@ use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port,
 use super::Run;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::left::Left;
-use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep, Left};
 use crate::flash::proof::{Behaviour, Runs};
 
 /// Interval between looks at a unit that came back, but not yet as expected.

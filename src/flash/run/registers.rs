@@ -15,8 +15,7 @@ use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::left::Left;
-use crate::flash::progress::{FlashEvent, FlashStep};
+use crate::flash::progress::{FlashEvent, FlashStep, Left};
 use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.

@@ -1,13 +1,13 @@
 //! Patch files: what a patch says, checked as far as possible without an image.
 
+use asm2464::Kind;
 use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::firmware::CodeAddress;
-use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file;
 use serde::{Deserialize, Deserializer, Serialize, de};
-use thiserror::Error;
 
 use super::config_edits::ConfigEdits;
-use super::hunk::{Hunk, HunkAddress};
+use super::hunk::Hunk;
+use crate::failure::{AnyFailure, Failure};
 
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -79,118 +79,65 @@ fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Err
     }
 }
 
-/// Reasons a text is no patch.
-#[derive(Debug, Error)]
-pub enum DefinitionError {
-    /// The TOML has a wrong key or value.
-    #[error(transparent)]
-    Toml(#[from] Box<TomlError>),
-    /// The patch changes nothing.
-    #[error("{origin}: the patch `{id}` has neither hunks nor configuration fields")]
-    Empty {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-    },
-    /// Two sections are for the same image.
-    #[error("{origin}: the patch `{id}` names the image {sha256} twice")]
-    ImageTwice {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// The image.
-        sha256: Sha256Digest,
-    },
-    /// The hunk changes nothing, or changes the length.
-    #[error("{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}")]
-    Hunk {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// The hunk.
-        at: HunkAddress,
-        /// How many bytes it expects.
-        expect: usize,
-        /// How many bytes it writes.
-        new: usize,
-        /// A remark if the bytes are the same.
-        same: &'static str,
-    },
-    /// The hunk does not change the instruction that it names.
-    #[error("{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}")]
-    Instruction {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// The hunk.
-        at: HunkAddress,
-        /// The instruction's stated address.
-        instruction: CodeAddress,
-    },
-    /// Two hunks of the patch change the same byte.
-    #[error("{origin}: patch `{id}`: the hunks at {first} and {second} overlap")]
-    HunksOverlap {
-        /// The file.
-        origin: String,
-        /// The patch.
-        id: String,
-        /// The lower hunk.
-        first: HunkAddress,
-        /// The higher one.
-        second: HunkAddress,
-    },
-}
-
-asm2464::coded!(DefinitionError {
-    Toml(cause) => cause,
-    Empty => BadInput "asmpatch::patch::empty",
-    ImageTwice => BadInput "asmpatch::patch::image_twice",
-    Hunk => BadInput "asmpatch::patch::hunk",
-    Instruction => BadInput "asmpatch::patch::instruction",
-    HunksOverlap => BadInput "asmpatch::patch::hunks_overlap",
-});
-
 impl Patch {
     /// Parses a patch file. `origin` names it in errors.
     ///
     /// # Errors
-    /// [`DefinitionError`].
-    pub fn parse(origin: &str, text: &str) -> Result<Self, DefinitionError> {
+    /// Fails if the TOML has a wrong key or value, or if a hunk can't be applied to any image. Errors show the place.
+    pub fn parse(origin: &str, text: &str) -> Result<Self, AnyFailure> {
         let patch = Self { origin: origin.to_owned(), ..toml_file::parse(origin, text)? };
-        let (origin, id) = (patch.origin.clone(), patch.id.clone());
-        let has_hunks = patch.images.iter().any(|image| !image.hunks.is_empty());
-        if !has_hunks && patch.config.is_empty() {
-            return Err(DefinitionError::Empty { origin, id });
+        patch.check()?;
+        Ok(patch)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let Self { origin, id, .. } = self;
+        let has_hunks = self.images.iter().any(|image| !image.hunks.is_empty());
+        if !has_hunks && self.config.is_empty() {
+            let label = Kind::BadInput.code("asmpatch::patch::empty");
+            let message = format!("{origin}: the patch `{id}` has neither hunks nor configuration fields");
+            return Err(Failure::new(label, message));
         }
-        for (index, image) in patch.images.iter().enumerate() {
-            if patch.images[..index].iter().any(|other| other.sha256 == image.sha256) {
-                return Err(DefinitionError::ImageTwice { origin, id, sha256: image.sha256 });
+        for (index, image) in self.images.iter().enumerate() {
+            let sha256 = image.sha256;
+            if self.images[..index].iter().any(|other| other.sha256 == sha256) {
+                let label = Kind::BadInput.code("asmpatch::patch::image_twice");
+                let message = format!("{origin}: the patch `{id}` names the image {sha256} twice");
+                return Err(Failure::new(label, message));
             }
             for Hunk { at, expect, new, instruction, .. } in &image.hunks {
                 if let Some(instruction) = *instruction
                     && !(0..=2).contains(&(i64::from(at.body_offset().0) - i64::from(instruction.body_offset().0)))
                 {
-                    return Err(DefinitionError::Instruction { origin, id, at: *at, instruction });
+                    let label = Kind::BadInput.code("asmpatch::patch::instruction");
+                    let message = format!(
+                        "{origin}: patch `{id}`: the instruction at {instruction} does not reach into the hunk at {at}"
+                    );
+                    return Err(Failure::new(label, message));
                 }
                 if expect.is_empty() || expect.len() != new.len() || expect == new {
                     let same = if expect == new && !expect.is_empty() { ", which are the same" } else { "" };
                     let (expect, new) = (expect.len(), new.len());
-                    return Err(DefinitionError::Hunk { origin, id, at: *at, expect, new, same });
+                    let label = Kind::BadInput.code("asmpatch::patch::hunk");
+                    let message = format!(
+                        "{origin}: patch `{id}`, hunk at {at}: expects {expect} bytes and has {new} new ones{same}"
+                    );
+                    return Err(Failure::new(label, message));
                 }
             }
             let mut hunks: Vec<&Hunk> = image.hunks.iter().collect();
             hunks.sort_by_key(|hunk| hunk.range().start);
             for pair in hunks.windows(2) {
-                if pair[0].range().end > pair[1].range().start {
-                    return Err(DefinitionError::HunksOverlap { origin, id, first: pair[0].at, second: pair[1].at });
+                let (first, second) = (pair[0], pair[1]);
+                if first.range().end > second.range().start {
+                    let (first, second) = (first.at, second.at);
+                    let label = Kind::BadInput.code("asmpatch::patch::hunks_overlap");
+                    let message = format!("{origin}: patch `{id}`: the hunks at {first} and {second} overlap");
+                    return Err(Failure::new(label, message));
                 }
             }
         }
-        Ok(patch)
+        Ok(())
     }
 
     /// Its changes to one image; empty if it changes only the configuration, or is not made for that image.

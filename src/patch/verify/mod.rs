@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image, ImageError};
-use thiserror::Error;
+use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image};
+use asm2464::{Kind, Label};
 
 use super::apply::{Identified, identify, patches_in};
 use super::definition::{Effect, Patch};
-use super::hunk::{Hunk, HunkAddress};
+use super::hunk::Hunk;
 use super::library::Library;
-use super::receipt::Receipt;
-use super::set::{PatchError, PatchSet};
+use super::receipt::{Receipt, ReceiptPatch};
+use super::set::PatchSet;
+use crate::failure::{AnyFailure, Failure};
 
 /// What to compare a file with, in addition to checking its container.
 #[derive(Default)]
@@ -42,15 +43,24 @@ pub struct Verification<'a> {
     /// The patches in it.
     pub patches: Vec<&'a Patch>,
     /// What is wrong with the file; empty if nothing is.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<AnyFailure>,
     /// Bytes that differ from what they should be, ascending.
     pub differences: Vec<Difference>,
 }
 
 impl Verification<'_> {
+    fn find(&mut self, label: Label, message: impl Into<String>) {
+        self.findings.push(Failure::new(label, message).into());
+    }
+
     /// Whether nothing is wrong.
     pub fn is_valid(&self) -> bool {
         self.findings.is_empty() && self.differences.is_empty()
+    }
+
+    /// Whether a receipt is this file's: its digests are those of the file and, if it is known, of the base image.
+    pub fn is_of(&self, receipt: &Receipt) -> bool {
+        receipt.output.sha256 == self.sha256 && self.base.is_none_or(|base| base == receipt.input.sha256)
     }
 
     /// What the patches in it make it do.
@@ -60,7 +70,8 @@ impl Verification<'_> {
 
     /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
-        self.differences.is_empty() && self.findings == [Finding::UnknownBase]
+        let is_unknown = self.image.is_some() && self.base.is_none();
+        self.differences.is_empty() && is_unknown && self.findings.len() == 1
     }
 }
 
@@ -74,86 +85,6 @@ pub struct Difference {
     /// The byte that is there; `None` past the end of the file.
     pub found: Option<u8>,
 }
-
-/// Something that is wrong with a file.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Finding {
-    /// The container is invalid.
-    #[error(transparent)]
-    Container(#[from] ImageError),
-    /// It is no known image, with or without patches.
-    #[error("it is not a known image, with or without the known patches")]
-    UnknownBase,
-    /// It was made from a different image than expected.
-    #[error("the base image is {found}, expected {expected}")]
-    OtherBase {
-        /// The expected image.
-        expected: String,
-        /// The actual image.
-        found: String,
-    },
-    /// The receipt is for other bytes.
-    #[error("the receipt's {which} has the SHA-256 {receipt}, this file's has {found}")]
-    ReceiptDigest {
-        /// `input` or `output`.
-        which: &'static str,
-        /// The receipt's digest.
-        receipt: Sha256Digest,
-        /// The file's, or that of its base image.
-        found: Sha256Digest,
-    },
-    /// The receipt names an unknown patch, with this id.
-    #[error("the receipt names the patch `{0}`, which is not known")]
-    UnknownPatch(String),
-    /// The receipt names a patch, with this id, that is not in the file.
-    #[error("the patch `{0}` is in the receipt, but not in the file")]
-    PatchMissing(String),
-    /// The file has a patch, with this id, that the receipt does not name.
-    #[error("the patch `{0}` is in the file, but not in the receipt")]
-    PatchUnlisted(String),
-    /// A patch in the file or in the receipt, with this id, comes from a file that lay beside the image.
-    #[error("the patch `{0}` is known only from a file that came with the image")]
-    PatchUnvouched(String),
-    /// A patch's definition has changed since the receipt was written.
-    #[error("the patch `{id}` has changed since the receipt was written: digest {found}, was {receipt}")]
-    PatchDigest {
-        /// The patch.
-        id: String,
-        /// The patch's digest in the receipt.
-        receipt: Sha256Digest,
-        /// The digest of the known patch.
-        found: Sha256Digest,
-    },
-    /// The receipt's configuration is not what its patches say.
-    #[error("the receipt's [config] does not match its patches")]
-    ReceiptConfig,
-    /// The patches in the file don't go together.
-    #[error("the patches in the file do not go together: {0}")]
-    PatchSet(PatchError),
-    /// A hunk's place holds neither its expected nor its new bytes.
-    #[error("the bytes at {at} are neither the original's nor those of the patch `{id}`")]
-    Hunk {
-        /// The patch.
-        id: String,
-        /// The place.
-        at: HunkAddress,
-    },
-}
-
-asm2464::coded!(Finding {
-    Container(cause) => cause,
-    UnknownBase => CheckFailed "asmpatch::verify::unknown_base",
-    OtherBase => CheckFailed "asmpatch::verify::other_base",
-    ReceiptDigest => CheckFailed "asmpatch::verify::receipt_digest",
-    UnknownPatch => CheckFailed "asmpatch::verify::unknown_patch",
-    PatchMissing => CheckFailed "asmpatch::verify::patch_missing",
-    PatchUnlisted => CheckFailed "asmpatch::verify::patch_unlisted",
-    PatchUnvouched => CheckFailed "asmpatch::verify::patch_unvouched",
-    PatchDigest => CheckFailed "asmpatch::verify::patch_digest",
-    ReceiptConfig => CheckFailed "asmpatch::verify::receipt_config",
-    PatchSet => CheckFailed "asmpatch::verify::patch_set",
-    Hunk => CheckFailed "asmpatch::verify::hunk",
-});
 
 /// Checks a file against its container, the known images, the known patches and the given expectations.
 ///
@@ -173,15 +104,19 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
             match identify(library, &image, verification.sha256) {
                 Some(Identified { base, original, patches }) => {
                     if !patches.is_empty()
-                        && let Err(error) = PatchSet::of(library, patches.clone(), &original, base)
+                        && let Err(why) = PatchSet::of(library, patches.clone(), &original, base)
                     {
-                        verification.findings.push(Finding::PatchSet(error));
+                        let message = format!("the patches in the file do not go together: {why}");
+                        verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_set"), message);
                     }
                     verification.original = Some(original);
                     verification.base = Some(base);
                     verification.patches = patches;
                 }
-                None => verification.findings.push(Finding::UnknownBase),
+                None => verification.find(
+                    Kind::CheckFailed.code("asmpatch::verify::unknown_base"),
+                    "it is not a known image, with or without the known patches",
+                ),
             }
             verification.image = Some(image);
         }
@@ -191,15 +126,18 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
         && expected != found
     {
         let (expected, found) = (library.image_name(&expected), library.image_name(&found));
-        verification.findings.push(Finding::OtherBase { expected, found });
+        let message = format!("the base image is {found}, expected {expected}");
+        verification.find(Kind::CheckFailed.code("asmpatch::verify::other_base"), message);
     }
     if let Some(receipt) = expect.receipt {
         check_receipt(library, receipt, &mut verification);
     }
     let listed = expect.receipt.iter().flat_map(|receipt| receipt.patches.iter().map(|listed| listed.id.as_str()));
     let ids: BTreeSet<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).chain(listed).collect();
-    let unvouched = ids.into_iter().filter(|id| !library.vouches_for(id));
-    verification.findings.extend(unvouched.map(|id| Finding::PatchUnvouched(id.to_owned())));
+    for id in ids.into_iter().filter(|id| !library.vouches_for(id)) {
+        let message = format!("the patch `{id}` is known only from a file that came with the image");
+        verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_unvouched"), message);
+    }
     // An identified file without a finding is its original with its patches, byte for byte.
     if !verification.findings.is_empty() {
         compare(library, file, expect, &mut verification);
@@ -244,50 +182,53 @@ fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations
 }
 
 fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verification<'_>) {
-    let findings = &mut verification.findings;
-    if receipt.output.sha256 != verification.sha256 {
-        let (receipt, found) = (receipt.output.sha256, verification.sha256);
-        findings.push(Finding::ReceiptDigest { which: "output", receipt, found });
-    }
-    if let Some(found) = verification.base
-        && receipt.input.sha256 != found
-    {
-        findings.push(Finding::ReceiptDigest { which: "input", receipt: receipt.input.sha256, found });
-    }
     let base = receipt.input.sha256;
+    for (which, written, found) in
+        [("output", receipt.output.sha256, Some(verification.sha256)), ("input", base, verification.base)]
+    {
+        if let Some(found) = found.filter(|found| *found != written) {
+            let message = format!("the receipt's {which} has the SHA-256 {written}, this file's has {found}");
+            verification.find(Kind::CheckFailed.code("asmpatch::verify::receipt_digest"), message);
+        }
+    }
     let mut config = super::ConfigEdits::default();
     let mut all_known = true;
-    for listed in &receipt.patches {
-        let id = listed.id.clone();
-        let Some(patch) = library.get(&id) else {
+    for ReceiptPatch { id, digest } in &receipt.patches {
+        let Some(patch) = library.get(id) else {
             all_known = false;
-            findings.push(Finding::UnknownPatch(id));
+            let message = format!("the receipt names the patch `{id}`, which is not known");
+            verification.find(Kind::CheckFailed.code("asmpatch::verify::unknown_patch"), message);
             continue;
         };
         let found = patch.digest(&base);
-        if found != listed.digest {
-            findings.push(Finding::PatchDigest { id, receipt: listed.digest, found });
+        if found != *digest {
+            let message =
+                format!("the patch `{id}` has changed since the receipt was written: digest {found}, was {digest}");
+            verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_digest"), message);
         } else if verification.base.is_some()
             && !patch.hunks(&base).is_empty()
             && !verification.patches.iter().any(|there| there.id == patch.id)
         {
-            findings.push(Finding::PatchMissing(id));
+            let message = format!("the patch `{id}` is in the receipt, but not in the file");
+            verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_missing"), message);
         }
         // Patches that set a field differently can't be in one set, so not in one receipt either.
         all_known &= config.merge(&patch.config).is_ok();
     }
-    for patch in &verification.patches {
-        if !receipt.patches.iter().any(|listed| listed.id == patch.id) {
-            findings.push(Finding::PatchUnlisted(patch.id.clone()));
+    for Patch { id, .. } in verification.patches.clone() {
+        if !receipt.patches.iter().any(|listed| listed.id == *id) {
+            let message = format!("the patch `{id}` is in the file, but not in the receipt");
+            verification.find(Kind::CheckFailed.code("asmpatch::verify::patch_unlisted"), message);
         }
     }
     if all_known && config != receipt.config {
-        findings.push(Finding::ReceiptConfig);
+        let message = "the receipt's [config] does not match its patches";
+        verification.find(Kind::CheckFailed.code("asmpatch::verify::receipt_config"), message);
     }
 }
 
 /// Finds hunks with foreign bytes: without the base's bytes, the patches that know it are the only source.
-fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<Finding> {
+fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<AnyFailure> {
     let hunks = || library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
     // Another patch may have changed the same place, so only bytes that no patch knows are foreign.
     let is_known = |hunk: &Hunk, found: &[u8]| {
@@ -295,7 +236,11 @@ fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<Fin
     };
     hunks()
         .filter(|(_, hunk)| !body.get(hunk.range()).is_some_and(|found| is_known(hunk, found)))
-        .map(|(patch, hunk)| Finding::Hunk { id: patch.id.clone(), at: hunk.at })
+        .map(|(Patch { id, .. }, Hunk { at, .. })| {
+            let label = Kind::CheckFailed.code("asmpatch::verify::hunk");
+            let message = format!("the bytes at {at} are neither the original's nor those of the patch `{id}`");
+            Failure::new(label, message).into()
+        })
         .collect()
 }
 

@@ -1,5 +1,7 @@
 //! Tests of what verification accepts and finds.
 
+use std::slice;
+
 use asm2464_chip::practice;
 
 use super::super::Selection;
@@ -11,6 +13,11 @@ fn patched() -> (Library, Vec<u8>, Receipt) {
     let digest = Sha256Digest(image.sha256());
     let patched = PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap();
     (library, patched.image.to_file(), patched.receipt)
+}
+
+/// The codes of findings, without their first parts.
+fn codes(findings: &[AnyFailure]) -> Vec<&str> {
+    findings.iter().map(|finding| finding.code().rsplit_once(':').unwrap().1).collect()
 }
 
 fn practice_original(sha256: &Sha256Digest) -> Option<Image> {
@@ -38,8 +45,8 @@ fn every_byte_that_differs_is_named_where_the_original_is_to_be_had() {
     let foreign = image.to_file();
     let expect = Expectations { receipt: Some(&receipt), originals: Some(&practice_original), ..Default::default() };
     let verification = verify(&library, &foreign, &expect);
-    assert!(verification.findings.contains(&Finding::UnknownBase));
-    assert!(verification.findings.iter().any(|f| matches!(f, Finding::ReceiptDigest { which: "output", .. })));
+    assert_eq!(codes(&verification.findings), ["unknown_base", "receipt_digest"]);
+    assert!(verification.findings[1].to_string().starts_with("the receipt's output"));
     let body: Vec<_> = verification.differences.iter().filter(|d| d.at.0 < image.trailer_offset().0).collect();
     assert_eq!(body.len(), 2);
     assert_eq!((body[0].at, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
@@ -56,7 +63,7 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_compared_still() {
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
     let verification = verify(&library, &broken, &expect);
-    assert!(matches!(verification.findings[..], [Finding::Container(ImageError::Checksum { .. })]));
+    assert_eq!(codes(&verification.findings), ["checksum"]);
     let only = Difference { at: FileOffset(0x100), expected: Some(file[0x100]), found: Some(broken[0x100]) };
     assert_eq!(verification.differences, [only]);
     let cut = verify(&library, &file[..file.len() - 1], &expect);
@@ -67,21 +74,25 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_compared_still() {
 fn a_receipt_that_belongs_to_other_bytes_is_told_from_one_that_was_edited() {
     let (library, file, receipt) = patched();
     let findings = |file: &[u8], receipt: &Receipt| {
-        verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings
+        let found = verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings;
+        found.iter().map(|finding| format!("{}: {finding}", codes(slice::from_ref(finding))[0])).collect::<Vec<_>>()
     };
     let unpatched = findings(&practice::image().to_file(), &receipt);
-    assert!(unpatched.iter().any(|f| matches!(f, Finding::PatchMissing(id) if id == "status-0x2a12")));
+    let missing = "patch_missing: the patch `status-0x2a12` is in the receipt, but not in the file";
+    assert!(unpatched.iter().any(|finding| finding == missing), "{unpatched:?}");
     let mut edited = receipt.clone();
     edited.config = toml::from_str("vendor-id = 0x1234").unwrap();
-    assert_eq!(findings(&file, &edited), [Finding::ReceiptConfig]);
+    assert_eq!(findings(&file, &edited), ["receipt_config: the receipt's [config] does not match its patches"]);
     edited = receipt.clone();
     edited.patches.retain(|patch| patch.id != "status-0x2a12");
-    assert_eq!(findings(&file, &edited), [Finding::PatchUnlisted("status-0x2a12".to_owned())]);
+    let unlisted = "patch_unlisted: the patch `status-0x2a12` is in the file, but not in the receipt";
+    assert_eq!(findings(&file, &edited), [unlisted]);
     edited = receipt.clone();
     edited.patches[0].digest = Sha256Digest([0; 32]);
-    assert!(matches!(findings(&file, &edited)[..], [Finding::PatchDigest { .. }]));
+    assert!(matches!(&findings(&file, &edited)[..], [only] if only.starts_with("patch_digest: ")));
     edited.patches[0].id = "gone".to_owned();
-    assert!(matches!(&findings(&file, &edited)[..], [Finding::UnknownPatch(id)] if id == "gone"));
+    let unknown = "unknown_patch: the receipt names the patch `gone`, which is not known";
+    assert_eq!(findings(&file, &edited), [unknown]);
 }
 
 #[test]
@@ -92,7 +103,8 @@ fn foreign_bytes_in_place_of_a_patch_are_found_without_the_original() {
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { image: Some(base), ..Default::default() };
     let findings = verify(&library, &image.to_file(), &expect).findings;
-    assert!(matches!(&findings[..], [Finding::UnknownBase, Finding::Hunk { id, .. }] if id == "status-0x2a12"));
+    assert_eq!(codes(&findings), ["unknown_base", "hunk"]);
+    assert!(findings[1].to_string().ends_with("those of the patch `status-0x2a12`"));
 }
 
 proptest::proptest! {
@@ -141,9 +153,9 @@ fn a_patch_that_came_with_an_image_explains_what_was_changed_and_vouches_for_not
     let beside = library(false);
     let found = verify(&beside, &file, &expect);
     // One changes code, the other only the configuration, which the receipt brings.
-    let unvouched = ["mark", "setting"].map(|id| Finding::PatchUnvouched(id.to_owned()));
-    assert_eq!((&found.findings[..], found.base), (&unvouched[..], Some(digest)));
+    assert_eq!((codes(&found.findings), found.base), (vec!["patch_unvouched"; 2], Some(digest)));
+    assert!(found.findings[0].to_string().contains("`mark`") && found.findings[1].to_string().contains("`setting`"));
     assert!(!found.is_valid() && !found.is_unknown_alone());
-    assert_eq!(verify(&beside, &file, &Expectations::default()).findings, unvouched[..1]);
+    assert_eq!(codes(&verify(&beside, &file, &Expectations::default()).findings), ["patch_unvouched"]);
     assert!(verify(&beside, &image.to_file(), &Expectations::default()).is_valid());
 }

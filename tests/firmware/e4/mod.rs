@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use unit::{After, E4, Unit};
 
-use crate::machine::STACK_START;
+use crate::firmware::machine::STACK_START;
 
 /// XDATA that the handler writes besides the data buffer, until "data in".
 const IN_WRITES: [u16; 5] = [0x0215, 0x9007, 0x9008, 0xCC38, 0xCC3A];

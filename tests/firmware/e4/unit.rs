@@ -3,7 +3,7 @@ use asm2464::firmware::{CodeAddress, Image};
 use asm2464::scsi::XdataPage;
 use asm2464_chip::mcu::{AccessKind, XdataMemory};
 
-use crate::machine::{Machine, Outcome, Registers};
+use crate::firmware::machine::{Machine, Outcome, Registers};
 
 /// Bit 1 SuperSpeed, bit 0 high speed.
 const LINK_SPEED: u16 = 0x9100;

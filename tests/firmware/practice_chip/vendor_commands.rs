@@ -15,7 +15,7 @@ fn e5_writes_what_e4_reads_on_both_pages() {
 
 #[test]
 fn the_long_e4_comes_packet_by_packet_over_both_transports() {
-    let image = crate::e4::extended(&stock().to_file());
+    let image = crate::firmware::e4::extended(&stock().to_file());
     for speed in SPEEDS {
         for is_uas in [false, true] {
             let mut unit = on_bulk_only(&image, speed);

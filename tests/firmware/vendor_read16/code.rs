@@ -5,8 +5,8 @@ use asm2464_chip::mcu::AccessKind;
 use asm2464_chip::symbols::Symbols;
 
 use crate::chip_images::{patched, vendor, with};
-use crate::chip_wire::pattern;
-use crate::machine::{Machine, PlainMemory};
+use crate::firmware::chip_wire::pattern;
+use crate::firmware::machine::{Machine, PlainMemory};
 
 /// Runs the routine for the next packet with other commands' replies. Compares all accesses in order, memory, IDATA and
 /// stack.

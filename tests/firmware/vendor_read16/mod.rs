@@ -6,14 +6,14 @@ use asm2464::firmware::Image;
 use asm2464_chip::chip::{Data, DeviceSpec, DriveSpec, Engine, Fabric, Speed};
 
 use crate::chip_images::{cdb16, patched, powered_on, with};
-use crate::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
+use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere};
 
 const SECTOR: usize = 512;
 /// Most sectors of one command.
 const MOST: usize = 64;
 
 fn sram(len: usize) -> Vec<u8> {
-    crate::chip_wire::sram(0, len)
+    crate::firmware::chip_wire::sram(0, len)
 }
 
 fn read16(sectors: u32) -> [u8; 16] {

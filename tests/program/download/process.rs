@@ -3,8 +3,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::download::server::{Server, send, send_file};
-use crate::download::{image, manifest, zip_of};
+use crate::program::download::server::{Server, send, send_file};
+use crate::program::download::{image, manifest, zip_of};
 use crate::{schemas, side_by_side};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
@@ -220,7 +220,7 @@ mod unix {
     use std::sync::mpsc::channel;
 
     use super::*;
-    use crate::download::{files, nothing_is_kept};
+    use crate::program::download::{files, nothing_is_kept};
 
     #[test]
     fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {

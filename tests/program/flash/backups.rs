@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::flash::cases::{Rig, patched, write_image};
+use crate::program::flash::cases::{Rig, patched, write_image};
 use crate::schemas;
 
 /// Runs asmpatch with its data folder in `home`.

@@ -5,7 +5,7 @@ use std::fs;
 use asm2464::firmware::BridgeState;
 use serde_json::Value;
 
-use crate::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::schemas;
 
 /// Unit with a backup in the default folder, whose flash then lost its image, and with `erased` its blocks too.

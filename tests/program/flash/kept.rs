@@ -14,7 +14,7 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::run::{FlashReport, run};
 
-use crate::flash::cases::{Rig, asmpatch};
+use crate::program::flash::cases::{Rig, asmpatch};
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
 
@@ -53,6 +53,8 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
     rig.tell(DEFECT);
     let report = flash(&rig, &practice::image());
     assert_untroubled(&report);
+    let read_back = report.steps.iter().find(|step| step.step == "read back configuration block 0").unwrap();
+    assert!(read_back.result.starts_with("the same from byte 4 on; bytes 0 to 3 came back changed"), "{read_back:?}");
     let cells = rig.cells();
     assert_ne!(cells[0], stock[0], "the defect shows");
     assert!(cells[4..0x80] == stock[4..0x80] && cells[0x84..] == stock[0x84..]);

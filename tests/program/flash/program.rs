@@ -4,40 +4,11 @@ use std::fs;
 
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
-use asm2464_host::bridge::Port as _;
 use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
 use serde_json::json;
 
-use crate::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
+use crate::program::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
 use crate::schemas;
-
-#[test]
-fn the_very_commands_that_a_failure_prints_bring_the_unit_back() {
-    let rig = Rig::new("[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
-    let home = rig.home.path();
-    write_image(home, &patched());
-    let output = asmpatch(home, &["flash", "patched.bin", "--device", "virtual:unit"]);
-    assert_eq!(output.status.code(), Some(4));
-    let units = schemas::parse(&["flash"], &output.stdout);
-    assert_eq!(units[0]["error"]["left"], "incomplete");
-    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
-
-    rig.tell("");
-    let commands: Vec<&str> = units[0]["error"]["recovery"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .filter_map(|action| action["command"].as_str())
-        .collect();
-    assert_eq!(commands.len(), 2, "one to go on, one to go back: {commands:?}");
-    for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
-        assert!(printed.contains(command), "{printed}");
-        let words: Vec<&str> = command.split(' ').skip(1).collect();
-        let output = asmpatch(home, &words);
-        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(rig.port().attached().unwrap().id.to_string(), usb_id, "{command}");
-    }
-}
 
 #[test]
 fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {

@@ -6,7 +6,7 @@ use std::fs;
 use asm2464_chip::practice;
 use serde_json::Value;
 
-use crate::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::schemas;
 
 /// The outcomes of this path's rows in a unit's self-test, or the reason why there is none.
@@ -56,7 +56,7 @@ fn a_terminal_offers_a_self_test_of_a_unit_that_is_back_and_of_no_other() {
         let home = rig.home.path();
         write_image(home, &patched());
         let line = format!("asmpatch flash patched.bin --device virtual:unit{options}");
-        let (status, screen) = crate::terminal::run(home, &line);
+        let (status, screen) = crate::program::terminal::run(home, &line);
         assert_eq!(status, Some(0), "{screen}");
         assert_eq!(screen.contains("once it is back, read it back"), !is_back, "{screen}");
         assert_eq!(screen.contains("Run a self-test"), is_back, "{screen}");

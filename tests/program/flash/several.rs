@@ -6,7 +6,7 @@ use std::path::Path;
 use asm2464_dock::virtual_unit::VirtualPort;
 use serde_json::Value;
 
-use crate::flash::cases::{asmpatch, patched, write_image};
+use crate::program::flash::cases::{asmpatch, patched, write_image};
 use crate::schemas;
 
 /// Makes units with these scenarios in the folders `unit0`, `unit1` and so on.

@@ -90,27 +90,6 @@ fn a_flash_that_takes_its_time_is_waited_for() {
 }
 
 #[test]
-fn block_protection_is_cleared_or_named() {
-    let mut clearable = port("[flash]\nprotection = \"clearable\"\n");
-    let mut flash_ = flash(&mut clearable);
-    assert!(matches!(flash_.program(SECTOR, &page(1)), Err(RegisterError::Differs { at: SECTOR, .. })));
-    flash_.unprotect().unwrap();
-    flash_.program(SECTOR, &page(1)).unwrap();
-
-    let mut held = port("[flash]\nprotection = \"for-good\"\n");
-    assert_eq!(flash(&mut held).unprotect(), Err(RegisterError::Protected { status: 0x1C, tries: 5 }));
-}
-
-#[test]
-fn a_sector_that_does_not_erase_is_named() {
-    let mut port = port("[flash]\nstuck-sector = 0x1F000\n");
-    let mut flash = flash(&mut port);
-    flash.program(SECTOR, &[0x0F; LEN]).unwrap();
-    assert_eq!(flash.erase(SECTOR), Err(RegisterError::NotErased { at: SECTOR, count: LEN }));
-    flash.erase(FlashAddress(0x1_E000)).unwrap();
-}
-
-#[test]
 fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_an_error() {
     let mut sometimes = port("[flash]\nunstable-reads = 3\n");
     let expected = cells(&sometimes, FlashAddress(0x100), SECTOR_LEN);

@@ -41,21 +41,6 @@ pub trait Transport {
     /// [`TransportError`], as for [`Transport::execute`]. Jobs in flight at that time are lost.
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError>;
 
-    /// A stream of 0x81 that belongs to no command; `None` if there is none.
-    fn spare_stream(&self) -> Option<u16> {
-        None
-    }
-
-    /// Reads [`Transport::spare_stream`] while no command is in progress, until `buffer` is full or a short packet
-    /// arrives. Returns the number of bytes.
-    ///
-    /// # Errors
-    /// [`TransportError`]. The device's port has then been reset.
-    fn read_spare_stream(&mut self, _buffer: &mut [u8], _timeout: Duration) -> Result<usize, TransportError> {
-        let what = "there is no stream that belongs to no command".to_owned();
-        Err(TransportErrorKind::Protocol(what).during("reading a stream"))
-    }
-
     /// Recovers the device, so that the next command can be sent.
     ///
     /// # Errors
@@ -90,14 +75,6 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
 
     fn run(&mut self, workload: &mut dyn Workload, depth: usize, timeout: Duration) -> Result<(), TransportError> {
         (**self).run(workload, depth, timeout)
-    }
-
-    fn spare_stream(&self) -> Option<u16> {
-        (**self).spare_stream()
-    }
-
-    fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
-        (**self).read_spare_stream(buffer, timeout)
     }
 
     fn recover(&mut self) -> Result<(), TransportError> {

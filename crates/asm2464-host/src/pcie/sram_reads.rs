@@ -1,8 +1,7 @@
 //! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: with F2 on open firmware, and on
 //! the vendor's with only the status patch.
 //!
-//! READ(16) sets up the SRAM's DMA as the open firmware's F2 does, and so do a few E5. Either way the data goes to the
-//! host once a PCIe device writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip model;
+//! READ(16) sets up the SRAM's DMA as the open firmware's F2 does. Either way the data goes to the host once a PCIe device writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip model;
 //! the open firmware's README and `test_sram_verify.py`, where F2 waits for the same. Neither was ever run on silicon:
 //! expect it to work, but don't rely on it.
 
@@ -38,8 +37,6 @@ const QUEUES: XdataAddress = XdataAddress::main(0x0456);
 const QUEUES_LEN: usize = 0x11;
 /// The SRAM's first free slot, which the next READ(16) uses. Source: c:0x129E.
 const FIRST_FREE: XdataAddress = XdataAddress::main(0xCE60);
-/// The queue slot for our DMA: the last one, which commands reach last.
-const QUEUE_SLOT: u8 = 0x1F;
 
 /// A completion entry: 16 bytes that a device writes after the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,11 +53,9 @@ pub struct Entry {
 /// Reasons a read failed.
 #[derive(Debug, Error)]
 pub enum SramReadError {
-    /// The transport does not support this method.
-    #[error("{way} needs bulk streams; the unit is on {kind} without them")]
+    /// The transport does not support READ(16).
+    #[error("READ(16) needs bulk streams; the unit is on {kind} without them")]
     Transport {
-        /// The method, in words.
-        way: &'static str,
         /// The transport.
         kind: TransportKind,
     },
@@ -91,26 +86,20 @@ pub enum SramReadError {
         what: String,
     },
     /// No device wrote the completion entry.
-    #[error("no device completed {way} within {deadline:?}")]
+    #[error("no device completed READ(16) within {deadline:?}")]
     NoCompletion {
-        /// The method, in words.
-        way: &'static str,
         /// Time waited.
         deadline: Duration,
     },
     /// No device wrote the completion entry, and the unit stays silent.
-    #[error("no device completed {way}, and the unit does not come back: {source}")]
+    #[error("no device completed READ(16), and the unit does not come back: {source}")]
     Power {
-        /// The method, in words.
-        way: &'static str,
         /// The error of the recovery.
         source: CommandError,
     },
     /// The read returned another number of bytes.
-    #[error("{way} brought {found} bytes, expected {expected}")]
+    #[error("READ(16) brought {found} bytes, expected {expected}")]
     Short {
-        /// The method, in words.
-        way: &'static str,
         /// Bytes requested.
         expected: usize,
         /// Bytes received.
@@ -151,7 +140,6 @@ impl From<TransportError> for SramReadError {
 }
 
 const READ16: &str = "READ(16)";
-const DMA: &str = "a DMA started by E5";
 const F2: &str = "F2";
 
 /// The queues' positions in the firmware.
@@ -188,7 +176,10 @@ impl<T: Transport> Bridge<T> {
         tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
-        self.require_streams(READ16)?;
+        let kind = self.transport_mut().kind();
+        if kind != TransportKind::UasStreams {
+            return Err(SramReadError::Transport { kind });
+        }
         // Without them the firmware refuses READ(16).
         let variables = self.variables()?;
         for (at, expected) in variables.initialised() {
@@ -214,71 +205,21 @@ impl<T: Transport> Bridge<T> {
             Ok(ended) if ended.status != ScsiStatus::Good => {
                 Err(CommandError::of_status(&command.cdb(), ended.status, ended.sense).into())
             }
-            Ok(ended) => came(READ16, expected, ended.transferred),
-            Err(error) => Err(self.not_completed(READ16, error)),
-        }
-    }
-
-    /// Makes the SRAM's DMA send from a slot of 16 KiB on, with E5 only, over UAS with streams: 1 to 1,024 sectors, up
-    /// to the SRAM's end. There is no command and no status. E4, E5 and TLPs work meanwhile, so `tell` sets up the
-    /// device once the DMA is armed: it gets the entry that the device has to write at once.
-    ///
-    /// # Errors
-    /// [`SramReadError`]; [`CommandError::UnknownVariables`] for a version of which nobody knows where it keeps its
-    /// counters. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`. After any error of an armed DMA the port is reset, which disarms the DMA and may clear the initialisation.
-    pub fn read_sram_by_dma<E: Into<SramReadError>>(
-        &mut self,
-        first_slot: u8,
-        buffer: &mut [u8],
-        timeout: Duration,
-        tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
-    ) -> Result<(), SramReadError> {
-        let sectors = sectors_from(DMA, first_slot, buffer.len())?;
-        let stream = self.require_streams(DMA)?;
-        // Unless both are 0, every 256th read sends an unexpected status.
-        let counters = self.variables()?.slot_counters(QUEUE_SLOT);
-        let queues = self.queues()?;
-        let ([stream_high, stream_low], [sectors_high, sectors_low]) = (stream.to_be_bytes(), sectors.to_be_bytes());
-        let end = first_slot + buffer.len().div_ceil(SLOT_LEN) as u8;
-        let setup = [
-            (0xC420, stream_high),
-            (0xC421, stream_low),
-            (0xC422, 0x02),
-            (0xC423, 0x00),
-            (0xC413, QUEUE_SLOT),
-            (0xC414, 0x80 | first_slot),
-            (0xC415, end),
-            (0xC426, sectors_high),
-            (0xC427, sectors_low),
-            // Direction to the host, started by 0xC429.
-            (0xC412, 0x02),
-            (0xC429, first_slot),
-        ];
-        self.write_all(counters.map(|at| (at, 0)).into_iter().chain(setup))?;
-        if let Err(error) = tell(self, queues.entry([first_slot, QUEUE_SLOT], None)) {
-            // No device will complete the transfer. Only a port reset disarms the DMA.
-            let _ = self.transport_mut().read_spare_stream(buffer, Duration::ZERO);
-            return Err(error.into());
-        }
-        let expected = buffer.len();
-        match self.transport_mut().read_spare_stream(buffer, timeout) {
-            Ok(found) => came(DMA, expected, found),
-            Err(error) => Err(self.not_completed(DMA, error)),
+            Ok(ended) if ended.transferred != expected => {
+                Err(SramReadError::Short { expected, found: ended.transferred })
+            }
+            Ok(_) => Ok(()),
+            Err(error) => Err(self.not_completed(error)),
         }
     }
 
     /// Finds the error for a time-out that the transport has already recovered from.
-    fn not_completed(&mut self, way: &'static str, error: TransportError) -> SramReadError {
+    fn not_completed(&mut self, error: TransportError) -> SramReadError {
         let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
         match self.is_ready() {
-            Err(source @ CommandError::Transport(_)) => SramReadError::Power { way, source },
-            _ => SramReadError::NoCompletion { way, deadline },
+            Err(source @ CommandError::Transport(_)) => SramReadError::Power { source },
+            _ => SramReadError::NoCompletion { deadline },
         }
-    }
-
-    fn require_streams(&mut self, way: &'static str) -> Result<u16, SramReadError> {
-        let transport = self.transport_mut();
-        transport.spare_stream().ok_or_else(|| SramReadError::Transport { way, kind: transport.kind() })
     }
 
     fn queues(&mut self) -> Result<Queues, SramReadError> {
@@ -337,8 +278,4 @@ fn sectors_from(way: &'static str, first_slot: u8, len: usize) -> Result<u16, Sr
     let most = SRAM_LEN.saturating_sub(SLOT_LEN * usize::from(first_slot));
     whole_sectors(way, "1 to 1,024 sectors of 512 bytes within the SRAM's 512 KiB", len, most)?;
     Ok((len / SECTOR_LEN) as u16)
-}
-
-const fn came(way: &'static str, expected: usize, found: usize) -> Result<(), SramReadError> {
-    if found == expected { Ok(()) } else { Err(SramReadError::Short { way, expected, found }) }
 }

@@ -84,13 +84,6 @@ impl Variables {
         COUNTERS.map(|(at, value)| (self.at(at), value))
     }
 
-    /// Returns the firmware's two counters of a queue slot: its transfers, in the array of [`COUNTERS`], and its
-    /// completions. Source: c:0x2608 of 240417; 231204 has the same code, and its operands name the second array at the
-    /// same address.
-    pub const fn slot_counters(self, slot: u8) -> [u16; 2] {
-        [self.at(0x0517) + slot as u16, 0x00C2 + slot as u16]
-    }
-
     /// Returns the address of the byte that the initialisation sets to 2, and that is 0 before.
     pub const fn device(self) -> u16 {
         self.at(0x05A8)
@@ -125,8 +118,6 @@ mod tests {
         assert_eq!((earlier.counters().map(|(at, _)| at), earlier.device()), ([0x0518, 0x0519, 0x051A], 0x05A5));
         assert_eq!(earlier.initialised(), [(0x054C, 0x20), (0x05A5, 0x02), (0x05F5, 0x04)]);
         assert_eq!((of("240417.85.00.00").unwrap().ssd_started(), earlier.ssd_started()), (0x053E, 0x053F));
-        assert_eq!(of("240417.85.00.00").unwrap().slot_counters(0x1F), [0x0536, 0x00E1]);
-        assert_eq!(earlier.slot_counters(0x1F), [0x0537, 0x00E1]);
         assert_eq!(of("241129.85.00.00"), None);
     }
 }

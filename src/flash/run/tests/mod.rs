@@ -18,8 +18,8 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
+use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
-use super::super::blocks::UnitBlocks;
 use super::*;
 use crate::tests::unit;
 
@@ -30,12 +30,8 @@ enum Quirk {
     Corrupt,
     /// One bit is misread.
     Misread,
-    /// A block's bytes from 1 to 3 pass through the flash's status and ID.
-    StatusInBuffer,
     /// The unit is gone.
     Vanish,
-    /// MEDIUM ERROR.
-    Medium,
     /// ILLEGAL REQUEST.
     Illegal,
     /// The unit does not answer.
@@ -155,11 +151,10 @@ impl Transport for Wire {
         match quirk {
             Some(Quirk::Vanish) => return Err(TransportErrorKind::Disconnected.during(*cdb)),
             Some(Quirk::Silent) => return Err(TransportErrorKind::Timeout { deadline: timeout }.during(*cdb)),
-            Some(Quirk::Medium) => return Ok(refused(Sense::UNRECOVERED_READ_ERROR)),
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt | Quirk::Misread | Quirk::StatusInBuffer) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -180,10 +175,8 @@ impl Transport for Wire {
                     unit.flash.iter_mut().for_each(|part| part.fill(0xFF));
                 }
                 unit.blocks[block].iter_mut().zip(bytes).for_each(|(cell, byte)| *cell &= byte);
-                match quirk {
-                    Some(Quirk::Corrupt) => unit.blocks[block][40] ^= 4,
-                    Some(Quirk::StatusInBuffer) => unit.blocks[block][1..4].copy_from_slice(&[0xEF, 0x60, 0x13]),
-                    _ => {}
+                if quirk == Some(Quirk::Corrupt) {
+                    unit.blocks[block][40] ^= 4;
                 }
                 bytes.len()
             }
@@ -386,30 +379,6 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
     assert_eq!((stopped.left, rig.count(0xE8)), (Left::Complete, 0));
-}
-
-#[test]
-fn what_is_not_compared_of_a_block_is_not_called_the_same() {
-    let mut rig = rig(Some(sample_image(1))).with(&[(0xE1, 2, Quirk::StatusInBuffer)]);
-    let report = rig.run().unwrap();
-    let results = [BlockIndex::Zero, BlockIndex::One].map(|index| {
-        let step = FlashStep::ReadBackBlock(index).to_string();
-        report.steps.iter().find(|done| done.step == step).unwrap().result.as_str()
-    });
-    assert_eq!(results[0], "the same");
-    assert!(results[1].starts_with("the same from byte 4 on; bytes 0 to 3 came back changed"), "{results:?}");
-}
-
-#[test]
-fn a_command_that_times_out_or_fails_in_the_flash_is_tried_again() {
-    for quirk in [Quirk::Silent, Quirk::Medium] {
-        for opcode in [0xE1, 0xE3, 0xE2] {
-            // The first two E2 belong to the backup.
-            let nth = if opcode == 0xE2 { 3 } else { 1 };
-            let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, quirk)]);
-            rig.run().unwrap_or_else(|stopped| panic!("{opcode:02X} {quirk:?}: {stopped:?}"));
-        }
-    }
 }
 
 #[test]

@@ -3,39 +3,6 @@
 use super::*;
 
 #[test]
-fn a_stock_unit_is_backed_up_written_read_back_and_comes_back_as_planned() {
-    let mut rig = rig(Some(sample_image(1)));
-    let report = rig.run().unwrap();
-    assert_eq!(report.after.unwrap().id, UsbId::PATCHED);
-    assert_eq!(report.version, Some(sample_image(2).version()));
-    let backup = backup_folder::load(&report.backup.unwrap()).unwrap();
-    assert_eq!(backup.firmware().unwrap(), sample_image(1));
-    assert_eq!(backup.blocks[0], *own_block(UsbId::STOCK).bytes());
-    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
-    assert_eq!(rig.count(0xE1), 2, "block 1 too: block 0's erase took it");
-    let steps: Vec<_> = report.steps.iter().map(|step| step.step.as_str()).collect();
-    assert_eq!(
-        steps,
-        [
-            "open",
-            "back up",
-            "erase, write configuration block 0",
-            "write configuration block 1",
-            "write firmware part 1",
-            "write firmware part 2",
-            "read back configuration block 0",
-            "read back configuration block 1",
-            "read back firmware part 1",
-            "read back firmware part 2",
-            "restart",
-            "come back",
-            "check what runs",
-        ]
-    );
-    assert_eq!(rig.port.unit.lock().unwrap().restarts, [0x50]);
-}
-
-#[test]
 fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power() {
     let mut rig = rig(None).returning(Some(Returns::AfterReplug));
     rig.options.replug_deadline = Duration::from_secs(1);
@@ -48,15 +15,6 @@ fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power()
     assert_eq!(steps[steps.len() - 5], "check what runs");
     assert_eq!(steps[steps.len() - 1], "read back firmware part 2");
     assert_eq!(rig.count(0xE0), 2, "and so are the configuration blocks");
-}
-
-#[test]
-fn a_unit_in_its_boot_loader_is_done_but_for_its_power_where_nobody_pulls_the_cable() {
-    let mut rig = rig(None);
-    let report = rig.run().unwrap();
-    assert_eq!((report.after, report.runs, report.needs_power), (None, None, true));
-    assert_eq!((rig.port.waits, rig.count(0xE0)), (0, 0), "the run does not wait");
-    assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
 
 #[test]
@@ -171,20 +129,6 @@ fn a_reset_without_a_status_is_judged_by_the_return() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::NotBack { .. }));
     assert_eq!(stopped.left, Left::Restarted);
-}
-
-#[test]
-fn the_hubs_power_follows_only_where_the_old_code_answers() {
-    for (loads_code, has_switch, cycles, runs) in
-        [(true, true, 0, Runs::Written), (false, true, 1, Runs::Written), (false, false, 0, Runs::Before)]
-    {
-        let mut rig = rig(Some(sample_image(1)));
-        rig.port.unit.lock().unwrap().loads_code = loads_code;
-        rig.port.has_switch = has_switch;
-        let report = rig.run().unwrap();
-        assert_eq!((report.runs, rig.port.cycles), (Some(runs), cycles), "{loads_code} {has_switch}");
-        assert_eq!(report.needs_power, runs == Runs::Before, "{loads_code} {has_switch}");
-    }
 }
 
 #[test]

@@ -3,23 +3,6 @@
 use super::*;
 
 #[test]
-fn ctrl_c_after_the_erase_lets_the_write_and_its_readback_finish_and_stops_before_the_restart() {
-    for (opcode, nth) in [(0xE1, 1), (0xE1, 2), (0xE3, 1), (0xE3, 2), (0xE0, 9), (0xE2, 3), (0xE2, 4)] {
-        let mut rig = rig(Some(sample_image(1))).with(&[(opcode, nth, Quirk::Interrupt)]);
-        let stopped = rig.stopped();
-        assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{opcode:02X} {nth}: {stopped:?}");
-        assert_eq!(
-            (stopped.left, stopped.during),
-            (Left::Verified, FlashStep::ReadBack(Part::Two)),
-            "{opcode:02X} {nth}"
-        );
-        assert_eq!((rig.count(0xE3), rig.count(0xE8)), (2, 0), "{opcode:02X} {nth}");
-        let unit = rig.port.unit.lock().unwrap();
-        assert!(unit.flash == flash_of(&sample_image(2)), "{opcode:02X} {nth}");
-    }
-}
-
-#[test]
 fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt), (0xE3, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();

@@ -114,10 +114,15 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         assert_eq!(stopped.left, Left::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
-        let (command, what) = (WritingCommand::Restore, vec!["other".into()]);
-        let origin = InvokedCommand { command, what, config_from: None, backup: Vec::new() };
+        let commands = Arc::new(InvokedCommand {
+            writes: Writes::Backup,
+            what: vec!["other".into()],
+            config_from: None,
+            backup: Vec::new(),
+            suffix: String::new(),
+        });
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let ways = Ways { origin, carried, offers: Vec::new(), suffix: String::new() };
+        let ways = Ways { commands, carried, offers: Vec::new(), backup_first: BackupFirst::AsGiven };
         let standing = Standing::from(&*stopped);
         let failure = FlashFailure::new(stopped.error, standing, &ways);
         let help = failure.help().unwrap().to_string();

@@ -4,6 +4,7 @@
 mod faults;
 mod openpilot;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,21 +19,21 @@ use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
-use asmpatch::flash::left::Left;
 use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep};
+use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, Left};
 use asmpatch::flash::proof::Runs;
+use asmpatch::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways, Writes};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::flash::slot::{SLOT_LEN, Slot};
 use asmpatch::patch::Patched;
 
-use asmpatch::cli::recovery::{FlashFailure, InvokedCommand, Standing, Ways, WritingCommand};
+use asmpatch::cli::commands::InvokedCommand;
 
-use crate::flash::cases::{Rig, patched};
+use crate::program::flash::cases::{Rig, patched};
 use crate::side_by_side;
 
 #[cfg(unix)]
-use crate::flash::cases::{asmpatch, flashing};
+use crate::program::flash::cases::{asmpatch, flashing};
 
 /// An image, and its changes to configuration block 0.
 struct Wanted {
@@ -113,7 +114,8 @@ fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
     }
     let vendor = || Wanted { image: image("ASMPATCH_VENDOR_IMAGE"), edit: Box::new(|_| ()) };
     let patched = || {
-        let Patched { image, receipt } = crate::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
+        let Patched { image, receipt } =
+            crate::program::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
         Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
     };
     every_direction(vendor, patched, || Wanted { image: image("ASMPATCH_OPEN_IMAGE"), edit: Box::new(|_| ()) });
@@ -126,12 +128,13 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
     let steps =
         [(open(), OpenFirmware), (patched(), Vendor), (open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)];
     for (number, (wanted, becomes)) in steps.into_iter().enumerate() {
+        let was = state(&rig);
         let report = flash(&rig, &wanted).unwrap_or_else(|stopped| panic!("{number}: {stopped:?}"));
         let after = rig.cells();
         assert!(after[..SLOT_LEN] == wanted.slot(&before), "{number}: the slot");
         assert!(after[SLOT_LEN..] == before[SLOT_LEN..], "{number}: behind it");
         assert_eq!(report.after.unwrap().state, becomes, "{number}");
-        if report.before.state != becomes {
+        if was != becomes {
             assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false), "{number}");
         }
         assert_eq!(state(&rig), becomes, "{number}");
@@ -141,8 +144,9 @@ fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, ope
     side_by_side([(open(), OpenFirmware), (stock(), Vendor), (patched(), Vendor)], |(wanted, becomes)| {
         let rig = Rig::new("factory = 'no-image'\nport-power = true\n");
         let blocks = rig.cells();
+        assert_eq!(state(&rig), BridgeState::BootLoader);
         let report = flash(&rig, &wanted).unwrap();
-        assert_eq!((report.before.state, report.runs), (BridgeState::BootLoader, Some(Runs::Written)));
+        assert_eq!(report.runs, Some(Runs::Written));
         assert_eq!(report.after.unwrap().state, becomes);
         // The boot loader can't read the unit's blocks, so the known blocks are written.
         let [zero, one] = asm2464::firmware::known_blocks();
@@ -159,10 +163,10 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
     let stock_cells = rig.cells();
     let saved = flash(&rig, &open()).unwrap().backup.unwrap();
     let open_cells = rig.cells();
+    assert_eq!(state(&rig), BridgeState::OpenFirmware);
     // Open firmware is backed up through registers, vendor firmware by commands.
     let report = rig.restore(&saved, true).unwrap();
     assert!(rig.cells() == stock_cells);
-    assert_eq!(report.before.state, BridgeState::OpenFirmware);
     let saved_open = report.backup.unwrap();
     let backup = backup_folder::load(&saved_open).unwrap();
     assert_eq!(backup.firmware().unwrap(), practice::open_image());

@@ -7,7 +7,6 @@
 mod queue;
 mod recovery;
 mod slot;
-mod stream;
 
 use std::time::{Duration, Instant};
 
@@ -44,8 +43,6 @@ pub struct Uas<P> {
     /// Without streams: the one transfer that receives every tag's status.
     shared_status: Option<TransferId>,
     is_shared_status_out: bool,
-    /// Transfer for a stream that belongs to no command.
-    spare: TransferId,
     free: Vec<usize>,
     /// Number of slots with a stream: all of them, until a port reset leaves fewer.
     depth: usize,
@@ -57,7 +54,6 @@ enum Role {
     /// One of the transfers of this slot.
     Own(usize, Part),
     SharedStatus,
-    Spare,
 }
 
 /// Number of commands that can be in flight. 0 streams means that there are no streams.
@@ -98,9 +94,8 @@ impl<P: Pipes> Uas<P> {
             };
             slots.push(UasSlot { transfers: [command, data, status], busy: None });
         }
-        let spare = add(Role::Spare, 0)?;
         let free = Vec::with_capacity(depth);
-        Ok(Self { pipes, slots, roles, shared_status, is_shared_status_out: false, spare, free, depth, in_flight: 0 })
+        Ok(Self { pipes, slots, roles, shared_status, is_shared_status_out: false, free, depth, in_flight: 0 })
     }
 
     const fn has_streams(&self) -> bool {
@@ -169,7 +164,7 @@ impl<P: Pipes> Uas<P> {
         match self.roles.get(reaped.transfer.0) {
             Some(&Role::Own(at, part)) => self.take_own(at, part, reaped),
             Some(Role::SharedStatus) => self.take_shared_status(reaped),
-            Some(Role::Spare) | None => Ok(None),
+            None => Ok(None),
         }
     }
 
@@ -325,16 +320,6 @@ impl<P: Pipes> Transport for Uas<P> {
             debug!("{error}");
             self.failed(error)
         })
-    }
-
-    fn spare_stream(&self) -> Option<u16> {
-        // The last stream, if no tag has its number.
-        let streams = self.pipes.streams();
-        (self.has_streams() && usize::from(streams) > self.depth).then_some(streams)
-    }
-
-    fn read_spare_stream(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<usize, TransportError> {
-        self.read_stream_of_nobody(buffer, timeout)
     }
 
     /// Ends everything and checks the wire with TEST UNIT READY, whose answer does not matter. If that fails, resets

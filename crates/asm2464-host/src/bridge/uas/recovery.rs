@@ -86,7 +86,7 @@ impl<P: Pipes> Uas<P> {
         match self.roles.get(reaped.transfer.0) {
             Some(&Role::Own(at, part)) => drop(self.slots[at].take_back(part)),
             Some(Role::SharedStatus) => self.is_shared_status_out = false,
-            Some(Role::Spare) | None => {}
+            None => {}
         }
     }
 }

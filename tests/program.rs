@@ -2,30 +2,30 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
-#[path = "../chip_images/mod.rs"]
 mod chip_images;
-#[path = "../schemas/mod.rs"]
 mod schemas;
 
-mod baseline;
-mod doctor_images;
-mod download;
-mod firmware_authors;
-mod flash;
-#[cfg(unix)]
-mod hostile;
-#[cfg(unix)]
-mod journey;
-mod open_flash;
-#[cfg(unix)]
-mod readme;
-mod soak;
-#[cfg(unix)]
-mod terminal;
-mod transcripts;
-mod vendor_flash;
-mod vm;
-mod xdata;
+mod program {
+    mod baseline;
+    mod doctor_images;
+    mod download;
+    mod firmware_authors;
+    mod flash;
+    #[cfg(unix)]
+    mod hostile;
+    #[cfg(unix)]
+    mod journey;
+    mod open_flash;
+    #[cfg(unix)]
+    mod readme;
+    mod soak;
+    #[cfg(unix)]
+    mod terminal;
+    mod transcripts;
+    mod vendor_flash;
+    mod vm;
+    mod xdata;
+}
 
 /// Checks each case on a thread of its own, so that their units wait at the same time.
 fn side_by_side<C: Send>(cases: impl IntoIterator<Item = C>, check: impl Fn(C) + Sync) {

@@ -9,12 +9,12 @@ use std::thread;
 use std::time::Instant;
 use std::{env, fs};
 
-use crate::feature::Feature;
-use crate::history::History;
-use crate::play::{Broken, play};
-use crate::tally::Tally;
-use crate::watchdog::Watchdog;
-use crate::world::World;
+use super::feature::Feature;
+use super::history::History;
+use super::play::{Broken, play};
+use super::tally::Tally;
+use super::watchdog::Watchdog;
+use super::world::World;
 
 /// Number of histories in a plain `cargo test`.
 const FEW: u64 = 50;

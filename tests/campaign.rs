@@ -10,35 +10,26 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 #[cfg(target_os = "linux")]
-mod check;
-#[cfg(target_os = "linux")]
-mod draw;
-#[cfg(target_os = "linux")]
-mod feature;
-#[cfg(target_os = "linux")]
-mod history;
-#[cfg(target_os = "linux")]
-mod play;
-#[cfg(target_os = "linux")]
-mod process;
-#[cfg(target_os = "linux")]
-#[path = "../schemas/mod.rs"]
 mod schemas;
-#[cfg(target_os = "linux")]
-mod tally;
-#[cfg(target_os = "linux")]
-mod told;
-#[cfg(target_os = "linux")]
-mod watchdog;
-#[cfg(target_os = "linux")]
-mod world;
 
 #[cfg(target_os = "linux")]
-mod campaign;
+mod campaign {
+    mod check;
+    mod draw;
+    mod feature;
+    mod history;
+    mod play;
+    mod process;
+    pub mod runner;
+    mod tally;
+    mod told;
+    mod watchdog;
+    mod world;
+}
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    campaign::main()
+    campaign::runner::main()
 }
 
 // Signals, terminals and full disks are those of Linux.

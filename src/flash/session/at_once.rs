@@ -3,8 +3,6 @@
 use std::sync::{Mutex, PoisonError};
 use std::{iter, panic, thread};
 
-use crate::cli::log;
-
 /// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order.
 ///
 /// If the system starts fewer threads, those that run do the work of the others after their own.
@@ -30,8 +28,6 @@ fn in_threads<T: Send, O: Send>(
         }
         done
     });
-    // This thread has worked as well, and is about no unit any more.
-    log::about(None);
     done.sort_by_key(|(at, _)| *at);
     done.into_iter().map(|(_, outcome)| outcome).collect()
 }

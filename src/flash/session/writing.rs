@@ -1,29 +1,29 @@
 //! Writes the accepted units: each by itself, or all or none.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::flash::backup_folder::{self, BackupFolderError};
-use crate::flash::decide::Refusal;
-use crate::flash::error::FlashError;
-use crate::flash::plan::FlashPlan;
-use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
 
 use super::at_once::at_once;
-use super::held::HeldUnit;
-use super::prepared::UnitOutcome;
-use super::recovery::{FlashFailure, InvokedCommand, Standing, Ways};
-use super::screen::UnitProgress;
-use crate::cli::{backup_place, log};
+use super::{FrontEnd, UnitOutcome};
+use crate::flash::backup_folder::{self, BackupFolderError};
+use crate::flash::decide::Refusal;
+use crate::flash::error::FlashError;
+use crate::flash::plan::FlashPlan;
+use crate::flash::progress::FlashProgress;
+use crate::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways};
+use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 
 /// What the writes of one run share.
-pub struct Writing {
+pub struct Writing<'a> {
     /// Stops the units at their next safe place.
     pub interrupt: Interrupt<'static>,
-    /// Whether log lines name their unit.
+    /// Whether the run has several units.
     pub names_units: bool,
+    /// Follows the writes.
+    pub front_end: &'a dyn FrontEnd,
 }
 
 /// A unit to write.
@@ -34,68 +34,75 @@ pub struct UnitWork<'a> {
     pub plan: &'a FlashPlan,
     /// How it is written.
     pub options: FlashOptions,
-    /// Shows how far it is.
-    pub progress: UnitProgress,
 }
 
 /// Where a unit's outcome goes.
 pub struct UnitEnd<'a> {
+    /// The unit's number among those that are written.
+    pub number: usize,
     /// The unit's port.
     pub location: &'a Location,
     /// What brings it back, if it stops.
     pub ways: Ways,
-    /// What is said of it if the process ends now.
-    pub held: HeldUnit,
+    /// Folders with room for a backup whose own folder has none.
+    pub elsewhere: &'a [PathBuf],
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
 }
 
+/// A unit, where its outcome goes, and what it reports to.
+type Followed<'a> = ((UnitWork<'a>, UnitEnd<'a>), Box<FlashProgress<'static>>);
+
 impl UnitWork<'_> {
-    fn prepare<'b>(&'b mut self, interrupt: Interrupt<'b>) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
-        run::prepare(self.port, self.plan, &self.options, &mut self.progress, interrupt)
+    fn prepare<'b>(
+        &'b mut self,
+        progress: &'b mut FlashProgress<'static>,
+        interrupt: Interrupt<'b>,
+    ) -> Result<Opened<'b, Prepared>, Box<Stopped>> {
+        run::prepare(self.port, self.plan, &self.options, progress, interrupt)
     }
 }
 
-/// Makes the command to print again name a folder that has room, if the backup could not be saved: with the same folder it
-/// would fail again.
-fn give_room(origin: &mut InvokedCommand, error: &FlashError) {
+/// What going on does about the backup if it could not be saved: with the same folder it would fail again.
+fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
     let FlashError::Folder(BackupFolderError::Save { path, .. } | BackupFolderError::Exists(path)) = error else {
-        return;
+        return BackupFirst::AsGiven;
     };
     let whole = |path: &Path| path.canonicalize().ok();
     let failed = path.parent().and_then(whole);
-    let mut others = backup_place::elsewhere().into_iter().filter(|folder| failed.is_none() || whole(folder) != failed);
-    if let Some(folder) = others.find(|folder| backup_folder::has_room(folder)) {
-        origin.backup = vec![backup_place::option(&folder)];
-    }
+    let mut others = elsewhere.iter().filter(|folder| failed.is_none() || whole(folder) != failed);
+    others
+        .find(|folder| backup_folder::has_room(folder))
+        .map_or(BackupFirst::AsGiven, |it| BackupFirst::Into(it.clone()))
 }
 
-impl Writing {
+impl Writing<'_> {
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
-    pub fn each(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
-        at_once(units, &|(mut work, end): (UnitWork<'_>, UnitEnd<'_>)| {
-            self.log_about(end.location);
-            let prepared = work.prepare(self.interrupt);
+    pub fn each(&self, units: Vec<Followed<'_>>) {
+        at_once(units, &|((mut work, end), mut progress): Followed<'_>| {
+            self.works_on(end.location);
+            let prepared = work.prepare(&mut *progress, self.interrupt);
             self.finish(end, prepared.and_then(Opened::confirm).and_then(Opened::write));
         });
     }
 
     /// Prepares all units, checks all again, then writes all. If one stops before, none is written.
-    pub fn all_or_none(&self, units: Vec<(UnitWork<'_>, UnitEnd<'_>)>) {
-        let (mut works, ends): (Vec<_>, Vec<_>) = units.into_iter().unzip();
+    pub fn all_or_none(&self, units: Vec<Followed<'_>>) {
+        let (mut works, ends): (Vec<_>, Vec<_>) =
+            units.into_iter().map(|((work, end), progress)| ((work, progress), end)).unzip();
         let places = ends.iter().map(|end| end.location);
-        let prepared = at_once(works.iter_mut().zip(places).collect::<Vec<_>>(), &|(work, location)| {
-            self.log_about(location);
-            work.prepare(self.interrupt)
+        let prepared = at_once(works.iter_mut().zip(places).collect::<Vec<_>>(), &|((work, progress), location)| {
+            self.works_on(location);
+            work.prepare(&mut **progress, self.interrupt)
         });
         let Some((prepared, ends)) = self.unless_one_stopped(prepared, ends) else { return };
         let confirmed = at_once(prepared, &|unit| {
-            self.log_about(unit.location());
+            self.works_on(unit.location());
             unit.confirm()
         });
         let Some((confirmed, ends)) = self.unless_one_stopped(confirmed, ends) else { return };
         let written = at_once(confirmed, &|unit| {
-            self.log_about(unit.location());
+            self.works_on(unit.location());
             unit.write()
         });
         ends.into_iter().zip(written).for_each(|(end, written)| self.finish(end, written));
@@ -116,8 +123,7 @@ impl Writing {
             match unit {
                 Ok(unit) => {
                     let refusal = Refusal::AllOrNone { device: end.location.to_string(), because: because.clone() };
-                    end.held.let_go();
-                    *end.outcome = UnitOutcome::Spared(unit.release(), refusal.into());
+                    self.end(end, UnitOutcome::Spared(unit.release(), refusal.into()));
                 }
                 Err(stopped) => self.finish(end, Err(stopped)),
             }
@@ -126,23 +132,24 @@ impl Writing {
     }
 
     fn finish(&self, end: UnitEnd<'_>, written: Result<FlashReport, Box<Stopped>>) {
-        *end.outcome = match written {
-            Ok(report) => {
-                end.held.let_go();
-                UnitOutcome::Written(report)
-            }
+        let outcome = match written {
+            Ok(report) => UnitOutcome::Written(report),
             Err(stopped) => {
-                let mut ways = end.ways;
-                give_room(&mut ways.origin, &stopped.error);
+                let ways = Ways { backup_first: backup_first(&stopped.error, end.elsewhere), ..end.ways.clone() };
                 let standing = Standing::from(&*stopped);
-                let failure = Arc::new(FlashFailure::new(stopped.error, standing, &ways));
-                end.held.has_stopped(&failure);
-                UnitOutcome::Stopped(stopped.report, failure)
+                let failure = FlashFailure::new(stopped.error, standing, &ways);
+                UnitOutcome::Stopped(stopped.report, Arc::new(failure))
             }
         };
+        self.end(end, outcome);
     }
 
-    fn log_about(&self, location: &Location) {
-        log::about(self.names_units.then_some(location.to_string()).as_deref());
+    fn end(&self, end: UnitEnd<'_>, outcome: UnitOutcome) {
+        self.front_end.ended(end.number, &outcome);
+        *end.outcome = outcome;
+    }
+
+    fn works_on(&self, location: &Location) {
+        self.front_end.works_on(self.names_units.then_some(location.to_string()).as_deref());
     }
 }

@@ -1,21 +1,4 @@
-//! A soak test: firmware on the chip model under a host that may do anything at any moment. The host sends commands of
-//! all kinds and gives some up half-way, sends meaningless requests, resets, suspends and unplugs. See
-//! docs/reliability.md, "Random life".
-//!
-//!     cargo test --release --test soak -- --instructions 1000000000 --seed 1
-//!     cargo test --release --test soak -- --image vendor --seed 1 --life 4711
-//!
-//! After each life the host recovers the unit by every means except a power cycle. If the unit stays dead, the soak
-//! prints seed, life and the shortest sequence of steps that leads there.
-
-#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "its output is its result, and a panic is how it fails")]
-
-#[path = "../chip_images/mod.rs"]
-mod chip_images;
-mod host;
-mod judge;
-mod reduce;
-mod steps;
+//! Command line and verdict of the soak.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,9 +8,12 @@ use std::time::Instant;
 use asm2464::firmware::Image;
 use asm2464_chip::practice;
 
-use self::host::Host;
-use self::judge::Verdict;
-use self::steps::{Kind, Life};
+use crate::chip_images;
+
+use super::host::Host;
+use super::judge::Verdict;
+use super::reduce;
+use super::steps::{Kind, Life};
 
 /// An image and its kind of firmware.
 struct Subject {
@@ -88,7 +74,8 @@ fn subjects(wanted: Option<&str>) -> Vec<Subject> {
     all
 }
 
-fn main() -> ExitCode {
+/// Runs the soak as the command line says.
+pub fn main() -> ExitCode {
     let args = match Args::parse() {
         Ok(Some(args)) => args,
         Ok(None) => return ExitCode::SUCCESS,

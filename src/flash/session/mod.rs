@@ -1,0 +1,436 @@
+//! One run of a command that writes units: examine each, decide, ask, write all at once.
+//!
+//! [`WritingSession::examine`] reads and plans, [`WritingSession::decide`] decides, and only what that returns can
+//! [write](Decided::write), which asks first. The [`FrontEnd`] asks, and follows the writes.
+
+mod at_once;
+mod writing;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use asm2464::firmware::FirmwareVersion;
+use asm2464::interrupt::Interrupt;
+use asm2464::scsi::runtime::Variables;
+use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
+
+use self::at_once::at_once;
+use self::writing::{UnitEnd, UnitWork, Writing};
+use super::access::is_readable;
+use super::backup_folder;
+use super::decide::{
+    Allowed, Candidate, Carried, Decision, Neighbours, Permission, Refusal, Subject, Terms, carried, decide,
+};
+use super::fitting::{FittingBackup, fitting};
+use super::observe::Observation;
+use super::offers::offers;
+use super::plan::{BlockSource, FlashPlan};
+use super::progress::FlashProgress;
+use super::recovery::{Action, BackupFirst, Commands, FlashFailure, Ways, Writes};
+use super::run::{FlashOptions, FlashReport};
+use crate::bench::BenchReport;
+use crate::devices::Devices;
+use crate::failure::{AnyFailure, fenced};
+use crate::patch::Library;
+use crate::unit;
+
+/// What a command is going to write.
+pub struct WritingJob {
+    /// The image, and where it comes from.
+    pub subject: Subject,
+    /// The known patches and images.
+    pub library: Library,
+    /// The image or the backup, in words.
+    pub source: String,
+    /// The front end's commands.
+    pub commands: Arc<dyn Commands>,
+}
+
+/// A unit that was examined, and what to do with it.
+pub struct PreparedUnit {
+    /// Its port, as `--device` takes it.
+    pub device: String,
+    /// Its port; `None` if it was not found.
+    pub port: Option<Box<dyn Port>>,
+    /// What was found on it, and what would be written; `None` if it could not be examined.
+    pub seen: Option<(Observation, FlashPlan)>,
+    /// The conditions on which it is written.
+    pub terms: Terms,
+    /// The outcome so far.
+    pub outcome: UnitOutcome,
+    /// What the recovery commands printed later need to repeat.
+    pub carried: Carried,
+    /// The earlier backups that may be its own, if its identity is at stake or it tells no version.
+    backups: Vec<FittingBackup>,
+    /// What to do instead of what was refused or is asked about.
+    pub instead: Vec<Action>,
+    /// The self-test after the write; `None` if there was none.
+    pub self_test: Option<Result<BenchReport, AnyFailure>>,
+}
+
+/// The outcome for one unit.
+pub enum UnitOutcome {
+    /// It will be written.
+    Write,
+    /// It already holds everything in the plan.
+    Nothing,
+    /// It was not written.
+    Refused(AnyFailure),
+    /// It was prepared, and not written because of another unit.
+    Spared(FlashReport, AnyFailure),
+    /// It was written.
+    Written(FlashReport),
+    /// Writing it stopped.
+    Stopped(FlashReport, Arc<FlashFailure>),
+}
+
+impl PreparedUnit {
+    fn new(device: String) -> Self {
+        Self {
+            device,
+            port: None,
+            seen: None,
+            terms: Terms::default(),
+            outcome: UnitOutcome::Nothing,
+            carried: Carried::default(),
+            backups: Vec::new(),
+            instead: Vec::new(),
+            self_test: None,
+        }
+    }
+
+    /// Whether it will be written.
+    pub const fn is_to_be_written(&self) -> bool {
+        matches!(self.outcome, UnitOutcome::Write)
+    }
+
+    /// The report of its write, if that is complete.
+    pub const fn written(&self) -> Option<&FlashReport> {
+        match &self.outcome {
+            UnitOutcome::Written(report) => Some(report),
+            _ => None,
+        }
+    }
+
+    /// Returns the command that brings back what was on the unit before it was written.
+    pub fn way_back(&self, job: &WritingJob) -> Option<String> {
+        let report = self.written()?;
+        let (folder, permissions) = (report.backup.as_ref()?, self.carried.back.as_ref()?);
+        Some(job.commands.restore(&report.location, folder, permissions, true))
+    }
+
+    /// Returns what to do next with the unit, once it is written.
+    pub fn next(&self, job: &WritingJob) -> Option<Action> {
+        let report = self.written().filter(|_| self.self_test.is_none())?;
+        let (location, commands) = (&report.location, &job.commands);
+        // A unit that was read back neither before its restart nor after it. The command finds nothing to do where all is
+        // well.
+        if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
+            let again = commands.again(location, &self.carried.again, None, &BackupFirst::AsGiven);
+            return Some(Action::run("once it is back, read it back", again));
+        }
+        if commands.writes() == Writes::Fields {
+            return Some(Action::run("see its fields", commands.fields(location)));
+        }
+        self.is_measurable(job).then(|| Action::run("measure it", commands.bench(location)))
+    }
+
+    /// Whether the unit is back with what was written, and a bench can measure that.
+    pub fn is_measurable(&self, job: &WritingJob) -> bool {
+        let firmware = &job.subject.firmware;
+        // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
+        let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
+        let is_initialised = |version| Variables::of(version).is_some();
+        let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
+        (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::is_back)
+    }
+
+    /// Returns the command to run next for the unit, whatever its outcome.
+    pub fn next_command(&self, job: &WritingJob) -> Option<String> {
+        let actions = match &self.outcome {
+            UnitOutcome::Written(_) => return self.next(job)?.command,
+            UnitOutcome::Stopped(_, failure) => &failure.actions,
+            _ => &self.instead,
+        };
+        // A command under a question is for the user to decide.
+        actions.iter().find(|action| action.question.is_none() && action.command.is_some())?.command.clone()
+    }
+}
+
+/// A question before a write. An answer other than yes ends the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Question<'a> {
+    /// Write this many units?
+    Write(usize),
+    /// Give this unit the known identity, although this backup may have its own?
+    KnownIdentity {
+        /// The unit's port.
+        device: &'a str,
+        /// The backup.
+        backup: &'a FittingBackup,
+    },
+    /// Go on, although nobody knows whether another unit has the same serial number?
+    UnknownNeighbours {
+        /// The unit's port.
+        device: &'a str,
+        /// Why nobody knows.
+        why: &'a str,
+    },
+    /// Change the line of the version?
+    OtherLine {
+        /// The unit's port.
+        device: &'a str,
+        /// The version before.
+        from: FirmwareVersion,
+        /// The version after.
+        to: FirmwareVersion,
+    },
+}
+
+/// What asks and shows for a session.
+pub trait FrontEnd: Sync {
+    /// Asks the user.
+    ///
+    /// # Errors
+    /// Fails unless the answer is yes.
+    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure>;
+
+    /// Says which of several units this thread works on from here on.
+    fn works_on(&self, device: Option<&str>);
+
+    /// Begins to follow the writes of these units, and returns what each of them reports to.
+    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>>;
+
+    /// Learns the outcome of a unit's write, by its number among those that began.
+    fn ended(&self, unit: usize, outcome: &UnitOutcome);
+}
+
+/// A unit as the user named it, and its port if it was found.
+pub type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
+
+/// The units of one run, and how they are written.
+pub struct WritingSession {
+    /// The units.
+    pub ports: Vec<NamedPort>,
+    /// The IDs that are taken for units.
+    pub devices: Arc<Devices>,
+    /// What the user permits.
+    pub allowed: Allowed,
+    /// Whether to write no unit unless all can be written.
+    pub all_or_none: bool,
+    /// Folder of the earlier backups; `None` if there is none.
+    pub earlier_backups: Option<PathBuf>,
+    /// How each unit is written.
+    pub options: FlashOptions,
+    /// Stops the units at their next safe place.
+    pub interrupt: Interrupt<'static>,
+}
+
+impl WritingSession {
+    /// Examines all units at once and makes their plans.
+    pub fn examine(
+        &mut self,
+        front_end: &dyn FrontEnd,
+        make: impl Fn(&Observation) -> Result<FlashPlan, AnyFailure> + Sync,
+    ) -> Vec<PreparedUnit> {
+        let interrupt = self.interrupt;
+        let look_at = |port: &mut dyn Port| {
+            let seen = Observation::of(port, interrupt)?;
+            let plan = make(&seen)?;
+            Ok((seen, plan))
+        };
+        let several = self.ports.len() > 1;
+        let units = at_once(std::mem::take(&mut self.ports), &|(device, found): NamedPort| {
+            front_end.works_on(several.then_some(device.as_str()));
+            let mut unit = PreparedUnit::new(device);
+            let seen = found.and_then(|port| {
+                let port = unit.port.insert(port);
+                fenced(|| look_at(&mut **port))?
+            });
+            match seen {
+                Ok(seen) => unit.seen = Some(seen),
+                Err(failure) => unit.outcome = UnitOutcome::Refused(failure),
+            }
+            unit
+        });
+        front_end.works_on(None);
+        units
+    }
+
+    /// Decides about the units that were examined.
+    ///
+    /// # Errors
+    /// Fails if the folder of earlier backups can't be read. What refuses one unit is its outcome.
+    pub fn decide<'a>(&'a self, mut units: Vec<PreparedUnit>, job: &'a WritingJob) -> Result<Decided<'a>, AnyFailure> {
+        self.find_backups(&mut units, job)?;
+        self.decide_each(&mut units, job);
+        Ok(Decided { session: self, job, units })
+    }
+
+    /// Finds the earlier backups of units that can't be backed up, that tell no version, or would get the known blocks.
+    fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
+        let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
+            self.allowed.no_backup
+                || !is_readable(seen.attached.state)
+                || seen.running.version.is_none()
+                || plan.blocks.iter().any(|block| block.source == BlockSource::Known)
+        };
+        let at_stake: Vec<&mut PreparedUnit> =
+            units.iter_mut().filter(|unit| unit.seen.as_ref().is_some_and(is_at_stake)).collect();
+        let Some(folder) = self.earlier_backups.as_ref().filter(|_| !at_stake.is_empty()) else { return Ok(()) };
+        let filed = backup_folder::filed(folder)?;
+        for unit in at_stake {
+            let Some((seen, plan)) = &unit.seen else { continue };
+            let given = plan.planned_identity().serial.filter(|_| job.subject.serial_given);
+            unit.backups = fitting(&seen.attached, &seen.blocks, given.as_deref(), &filed);
+        }
+        Ok(())
+    }
+
+    /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether that
+    /// would give the unit's own identity away.
+    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
+        let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
+        // A change of the version's line that nobody has agreed to is asked about when the command runs.
+        let mut permissions = unit.carried.again.clone();
+        permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
+        let commands = &*job.commands;
+        let has_blocks = commands.names_blocks() || commands.writes() == Writes::Backup;
+        if has_blocks && !is_at_stake {
+            let command = commands.again(location, &permissions, None, &BackupFirst::No);
+            return vec![Action::run("write it without a backup", command)];
+        }
+        offers(&unit.backups, commands, &permissions, location, &job.library)
+    }
+
+    fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
+        let connected = self.neighbours(units);
+        let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
+        let candidates: Vec<Candidate<'_>> =
+            seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
+        let carried: Vec<Carried> =
+            (0..candidates.len()).map(|at| carried(&candidates, at, self.allowed, &connected, &job.library)).collect();
+        let decisions = decide(&candidates, &job.subject, self.allowed, &connected);
+        let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
+        for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
+            unit.carried = carried;
+            unit.instead = match &decision {
+                Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
+                Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
+                Decision::Write(terms) if !terms.own_backups.is_empty() => self.instead(unit, job, true),
+                _ => Vec::new(),
+            };
+            let usb_id = unit.seen.as_ref().and_then(|(_, plan)| plan.usb_id);
+            let unlisted = usb_id.filter(|id| !self.devices.contains(*id));
+            unit.outcome = match (decision, unlisted) {
+                (Decision::Write(_), Some(id)) => {
+                    UnitOutcome::Refused(Refusal::UnlistedId { device: unit.device.clone(), id }.into())
+                }
+                (Decision::Write(terms), None) => {
+                    unit.terms = terms;
+                    UnitOutcome::Write
+                }
+                (Decision::Nothing, _) => UnitOutcome::Nothing,
+                (Decision::Refused(refusal), _) => UnitOutcome::Refused(refusal.into()),
+            };
+        }
+        let refused = units.iter().filter(|unit| matches!(unit.outcome, UnitOutcome::Refused(_)));
+        let because = refused.map(|unit| unit.device.clone()).collect::<Vec<_>>().join(", ");
+        if self.all_or_none && !because.is_empty() {
+            for unit in units.iter_mut().filter(|unit| unit.is_to_be_written()) {
+                let refusal = Refusal::AllOrNone { device: unit.device.clone(), because: because.clone() };
+                unit.outcome = UnitOutcome::Refused(refusal.into());
+            }
+        }
+    }
+
+    /// The units on this machine's buses that are not among `units`.
+    fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
+        let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
+        match unit::list(&self.devices) {
+            Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
+            Err(error) => Neighbours::Unknown(error.to_string()),
+        }
+    }
+}
+
+/// Units about which is decided.
+pub struct Decided<'a> {
+    session: &'a WritingSession,
+    job: &'a WritingJob,
+    /// The units.
+    pub units: Vec<PreparedUnit>,
+}
+
+impl Decided<'_> {
+    /// Asks, then writes the accepted units, all at once. Where [nobody is to be asked](Allowed::unasked), whatever needs a
+    /// question of its own is refused already.
+    ///
+    /// # Errors
+    /// Fails unless every answer is yes: then nothing was written. What stops one unit is its outcome.
+    pub fn write(&mut self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+        if !self.units.iter().any(PreparedUnit::is_to_be_written) {
+            return Ok(());
+        }
+        if !self.session.allowed.unasked {
+            self.ask(front_end)?;
+        }
+        self.write_all(front_end);
+        Ok(())
+    }
+
+    fn ask(&self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
+        let allowed = self.session.allowed;
+        let units: Vec<&PreparedUnit> = self.units.iter().filter(|unit| unit.is_to_be_written()).collect();
+        front_end.confirm(Question::Write(units.len()))?;
+        for PreparedUnit { device, terms, .. } in units {
+            if let Some(backup) = terms.own_backups.first() {
+                front_end.confirm(Question::KnownIdentity { device, backup })?;
+            }
+            if let Some(why) = terms.unknown_neighbours.as_ref().filter(|_| !allowed.clone_identity) {
+                front_end.confirm(Question::UnknownNeighbours { device, why })?;
+            }
+            if let Some((from, to)) = terms.other_line.filter(|_| !allowed.other_line) {
+                front_end.confirm(Question::OtherLine { device, from, to })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self, front_end: &dyn FrontEnd) {
+        let Self { session, job, units } = self;
+        let options = &session.options;
+        let mut numbers = 0..;
+        let work = |unit| {
+            let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let (seen, plan) = seen.as_ref()?;
+            let (location, port) = (&seen.attached.location, port.as_deref_mut()?);
+            let ways = Ways {
+                commands: Arc::clone(&job.commands),
+                carried: carried.clone(),
+                offers: offers(backups, &*job.commands, &carried.again, location, &job.library),
+                backup_first: BackupFirst::AsGiven,
+            };
+            // Nobody can plug in a virtual unit again.
+            let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };
+            let options = FlashOptions { replug_deadline, ..options.clone() };
+            let number = numbers.next()?;
+            Some((
+                UnitWork { port, plan, options },
+                UnitEnd { number, location, ways, elsewhere: &session.options.backup_elsewhere, outcome },
+            ))
+        };
+        let units: Vec<_> = units.iter_mut().filter(|unit| unit.is_to_be_written()).filter_map(work).collect();
+        let followed = units.iter().map(|(_, end)| (end.location.clone(), end.ways.clone())).collect();
+        let progress = front_end.begin(followed);
+        let writing = Writing { interrupt: session.interrupt, names_units: units.len() > 1, front_end };
+        let units = units.into_iter().zip(progress).collect();
+        if session.all_or_none {
+            writing.all_or_none(units);
+        } else {
+            writing.each(units);
+        }
+        front_end.works_on(None);
+    }
+}

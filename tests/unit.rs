@@ -1,0 +1,21 @@
+//! Units in software, reached through the library as a real one is.
+
+#![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
+
+mod chip_images;
+
+mod unit {
+    mod busy_flash;
+    mod no_allocation;
+    mod open_control;
+    mod open_runtime;
+    #[cfg(unix)]
+    mod pcap;
+    mod pcie_chip;
+    mod soak;
+    mod tiny_gpu_chip;
+    mod vendor_bench;
+    mod vendor_sram_reads;
+    mod vendor_unit;
+    mod vendor_whole;
+}

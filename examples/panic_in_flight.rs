@@ -13,6 +13,7 @@ use std::time::Duration;
 use asm2464::TransportKind;
 use asm2464::scsi::{Command, XdataAddress};
 use asm2464_host::bridge::{CommandEnd, Job, JobData, Transport, Workload};
+use asmpatch::devices::Devices;
 use asmpatch::unit::{self, Selector};
 
 const LEN: u8 = 255;
@@ -51,8 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         other => return Err(format!("{other:?} is no transport").into()),
     };
     let selector: Selector = port.parse()?;
-    let mut bridge =
-        unit::choose(&asmpatch::devices::Devices::shipped()?.into(), Some(&selector), None)?.open(Some(choice))?;
+    let known = Devices::shipped().map_err(|failure| failure.to_string())?.into();
+    let mut bridge = unit::choose(&known, Some(&selector), None)?.open(Some(choice))?;
     let transport = bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

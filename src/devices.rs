@@ -7,16 +7,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use asm2464::Kind;
 use asm2464::firmware::UsbId;
-use asm2464_dock::files::toml_file::{self, TomlError};
+use asm2464_dock::files::toml_file;
 use asm2464_host::usb::{DOCKS, KnownUnits};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
+
+use crate::failure::{AnyFailure, Failure};
 
 /// The longest product or maker name, in characters: it is shown on one line.
 const MAX_NAME: usize = 48;
 /// The longest notes or source, in characters.
 const MAX_TEXT: usize = 500;
+
+/// Path of the udev rules file on a Linux system.
+pub const RULES_PATH: &str = "/etc/udev/rules.d/70-asmpatch.rules";
 
 /// An entry for one USB ID.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
@@ -54,52 +59,12 @@ pub struct Devices {
     vouched_for: BTreeSet<String>,
 }
 
-/// Reasons a device file can't be used.
-#[derive(Debug, Error)]
-pub enum DevicesError {
-    /// The TOML is no device file.
-    #[error(transparent)]
-    Toml(#[from] Box<TomlError>),
-    /// Two entries have the same ID.
-    #[error("{second}: the USB ID {id} is in {first} already")]
-    Duplicate {
-        /// The ID.
-        id: UsbId,
-        /// The file that has it.
-        first: String,
-        /// The file that repeats it.
-        second: String,
-    },
-    /// A text is empty or too long for its line.
-    #[error("{origin}: {id}: `{key}` has {found} characters, expected {min} to {max}")]
-    Length {
-        /// The file.
-        origin: String,
-        /// The entry.
-        id: UsbId,
-        /// Which key.
-        key: &'static str,
-        /// Its length in characters.
-        found: usize,
-        /// The fewest characters that are allowed.
-        min: usize,
-        /// The most characters that are allowed.
-        max: usize,
-    },
-}
-
-asm2464::coded!(DevicesError {
-    Toml(cause) => cause,
-    Duplicate => BadInput "asmpatch::devices::duplicate",
-    Length => BadInput "asmpatch::devices::length",
-});
-
 impl Devices {
     /// Loads device files: the name for messages and the text of each.
     ///
     /// # Errors
-    /// [`DevicesError`].
-    pub fn of(files: &[(&str, &str)]) -> Result<Self, DevicesError> {
+    /// As for [`Devices::add`].
+    pub fn of(files: &[(&str, &str)]) -> Result<Self, AnyFailure> {
         let mut devices = Self::default();
         for (origin, text) in files {
             devices.add(origin, text)?;
@@ -111,21 +76,21 @@ impl Devices {
     ///
     /// # Errors
     /// None in a program that passed its tests.
-    pub fn shipped() -> Result<Self, DevicesError> {
+    pub fn shipped() -> Result<Self, AnyFailure> {
         Self::of(DOCKS)
     }
 
     /// Adds the entries of one device file. `origin` names it in errors.
     ///
     /// # Errors
-    /// [`DevicesError`].
-    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), DevicesError> {
+    /// If it is no device file, an ID is known already, or a text is empty or too long for its line.
+    pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         let DeviceFile { device } = toml_file::parse(origin, text)?;
         for device in device {
             check(origin, &device)?;
             if let Some((first, _)) = self.known.get(&device.id) {
-                let (first, second) = (first.clone(), origin.to_owned());
-                return Err(DevicesError::Duplicate { id: device.id, first, second });
+                let message = format!("{origin}: the USB ID {} is in {first} already", device.id);
+                return Err(Failure::new(Kind::BadInput.code("asmpatch::devices::duplicate"), message).into());
             }
             self.known.insert(device.id, (origin.to_owned(), device));
         }
@@ -177,9 +142,28 @@ impl Devices {
     pub fn iter(&self) -> impl Iterator<Item = &KnownDevice> {
         self.known.values().map(|(_, device)| device)
     }
+
+    /// Returns a udev rules file that lets the user at the machine open every known unit, and forbids its runtime suspend.
+    ///
+    /// The kernel suspends no hub above a unit that is awake.
+    ///
+    /// The number in its name is below 73, because systemd's `73-seat-late.rules` acts on the `uaccess` tag.
+    pub fn udev_rules(&self) -> String {
+        let rule = |id: UsbId| {
+            format!(
+                "SUBSYSTEM==\"usb\", ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\", MODE=\"0660\", TAG+=\"uaccess\", ATTR{{power/control}}=\"on\"\n",
+                id.vendor, id.product
+            )
+        };
+        let rules: String = self.ids().map(rule).collect();
+        format!(
+            "# Lets whoever sits at this machine open an ASM2464PD dock with asmpatch, without being root, and keeps it awake.\n\
+             {rules}"
+        )
+    }
 }
 
-fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
+fn check(origin: &str, device: &KnownDevice) -> Result<(), Failure> {
     let texts = [
         ("product", &device.product, 1, MAX_NAME),
         ("maker", &device.maker, 1, MAX_NAME),
@@ -191,7 +175,9 @@ fn check(origin: &str, device: &KnownDevice) -> Result<(), DevicesError> {
         // Blanks alone count as nothing.
         let found = if len <= max && text.trim().is_empty() { 0 } else { len };
         if !(min..=max).contains(&found) {
-            return Err(DevicesError::Length { origin: origin.to_owned(), id: device.id, key, found, min, max });
+            let id = device.id;
+            let message = format!("{origin}: {id}: `{key}` has {found} characters, expected {min} to {max}");
+            return Err(Failure::new(Kind::BadInput.code("asmpatch::devices::length"), message));
         }
     }
     Ok(())
@@ -204,7 +190,7 @@ mod tests {
     const DOCK: &str =
         "[[device]]\nid = \"1234:abcd\"\nproduct = \"Dock\"\nmaker = \"Maker\"\nsource = \"its label\"\n";
 
-    fn add(text: &str) -> Result<Devices, DevicesError> {
+    fn add(text: &str) -> Result<Devices, AnyFailure> {
         let mut devices = Devices::shipped()?;
         devices.add("mine.toml", text).map(|()| devices)
     }
@@ -276,6 +262,20 @@ mod tests {
             let message = add(&text).unwrap_err().to_string();
             assert!(message.contains(expected), "{message} lacks {expected}");
         }
+    }
+
+    #[test]
+    fn there_is_a_rule_for_each_identity_in_the_kernels_spelling() {
+        let mut devices = Devices::shipped().unwrap();
+        devices.name("1234:ABCD".parse().unwrap());
+        let rules = devices.udev_rules();
+        for id in devices.ids() {
+            let spelled = format!("ATTR{{idVendor}}==\"{:04x}\", ATTR{{idProduct}}==\"{:04x}\"", id.vendor, id.product);
+            assert_eq!(rules.matches(&spelled).count(), 1);
+            let rule = rules.lines().find(|line| line.contains(&spelled)).unwrap();
+            assert!(rule.contains("TAG+=\"uaccess\"") && rule.ends_with(", ATTR{power/control}=\"on\""), "{rule}");
+        }
+        assert_eq!(rules.lines().count(), 1 + devices.ids().count());
     }
 
     proptest::proptest! {

@@ -72,6 +72,7 @@
 //! # Ok::<(), asmpatch::failure::AnyFailure>(())
 //! ```
 
+pub mod advice;
 pub mod bench;
 #[cfg(feature = "cli")]
 #[doc(hidden)]
@@ -92,5 +93,4 @@ pub mod shell;
 pub mod suggest;
 #[cfg(test)]
 mod tests;
-pub mod udev_rules;
 pub mod unit;

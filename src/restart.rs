@@ -17,8 +17,10 @@ use derive_more::Display;
 use serde::Serialize;
 use tracing::info;
 
+use crate::advice::Advice;
 use crate::doctor::{PipeState, answers};
 use crate::failure::AnyFailure;
+use crate::unit::Live;
 
 /// Ways to restart a unit, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize)]
@@ -87,6 +89,16 @@ impl FaultKind {
             Self::PcieLink | Self::PcieSilent => [Level::PciePower, Level::Cpu],
             // A port or a cable without SuperSpeed stays slow.
             Self::Slow => [Level::Cpu, Level::Cpu],
+        }
+    }
+
+    /// What helps against a fault with which the unit can be used, but which no restart has ended.
+    pub const fn advice(self) -> Option<Advice> {
+        match self {
+            Self::Slow => Some(Advice::RetrainLink { restarts: false }),
+            Self::PcieLink => Some(Advice::CheckCard { may_be_off: false }),
+            Self::PcieSilent => Some(Advice::CheckSeat),
+            Self::Away | Self::Silent | Self::Bulk => None,
         }
     }
 
@@ -383,20 +395,14 @@ impl Step<'_, '_> {
 
     fn cycle_port(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
         // Keeps others off the disk behind a unit whose power goes.
-        let taken = match now.state() {
-            Some(BridgeState::OpenFirmware) => self.port.open_control().map(held),
-            Some(BridgeState::Vendor) => self.port.open().map(|mut bridge| {
-                self.met = fault_of(&mut bridge);
-                held(bridge)
-            }),
-            Some(BridgeState::BootLoader) => self.port.open().map(held),
-            None => Ok(held(())),
-        };
-        let held = match taken {
-            Ok(held) => Some(held),
+        let mut held = match now.state().map(|state| Live::at(&mut *self.port, state)).transpose() {
+            Ok(held) => held,
             // A unit that can't be opened at all is a reason to cycle its power, not against it.
             Err(error) => usable(error).map(|_| None)?,
         };
+        if let (Some(Live::Vendor(bridge)), Some(BridgeState::Vendor)) = (&mut held, now.state()) {
+            self.met = fault_of(bridge);
+        }
         let cycled = self.port.power_cycle();
         drop(held);
         match cycled {
@@ -411,11 +417,6 @@ impl Step<'_, '_> {
         self.interrupt.check()?;
         Ok(if back.is_some() { Outcome::Done(done.to_owned()) } else { Outcome::NotBack })
     }
-}
-
-/// Keeps an open unit, whatever its kind.
-fn held(unit: impl Sized + 'static) -> Box<dyn std::any::Any> {
-    Box::new(unit)
 }
 
 /// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
@@ -479,20 +480,17 @@ fn examine(
     }
     let state = attached.state;
     found.attached = Some(attached);
-    match state {
-        BridgeState::OpenFirmware => match port.open_control() {
-            Ok(mut unit) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
-            Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
-        },
-        BridgeState::Vendor if asks => match port.open() {
-            Ok(mut unit) => found.faults.extend(fault_of(&mut unit)),
-            // Something uses the unit's disk, so the unit answers.
-            Err(error) if error.kind() == Kind::DiskInUse => {}
-            Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
-        },
-        // They are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether
-        // it works.
-        BridgeState::Vendor | BridgeState::BootLoader => {}
+    // Others are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether it
+    // works.
+    if !(state == BridgeState::OpenFirmware || (state == BridgeState::Vendor && asks)) {
+        return Ok(found);
+    }
+    match Live::at(port, state) {
+        Ok(Live::Open(mut unit)) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
+        Ok(Live::Vendor(mut bridge)) => found.faults.extend(fault_of(&mut bridge)),
+        // Something uses the unit's disk, so the unit answers.
+        Err(error) if state == BridgeState::Vendor && error.kind() == Kind::DiskInUse => {}
+        Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
     }
     Ok(found)
 }

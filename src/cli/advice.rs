@@ -2,79 +2,137 @@
 
 use std::ffi::OsString;
 
+use crate::advice::{Advice, Hands};
+use crate::doctor::{OPEN_RUNTIME, PATCHED_RUNTIME};
 use crate::shell;
 use crate::unit::Selector;
 use asm2464_host::bridge::Location;
 use clap::ArgMatches;
 
-/// What you do with your hands about a unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
-    /// Unplug the unit and plug it in again.
-    Replug,
-    /// The same, where the sentence has named the unit.
-    ReplugIt,
-    /// Plug the unit in again.
-    PlugIn,
-    /// Take the power of cable and supply. The chip runs from the cable, so the supply alone restarts nothing. Source:
-    /// jacobrosenthal/tinygrad, `extra/usbgpu`, August 2026, for the order and the times.
-    ReplugWithSupply,
-    /// What helps a slow link, a step a line, in the order in which to try. Source: the same; jagoff2/sunnypilot,
-    /// September 2026.
-    SlowLink,
-    /// Look at the cable and the power.
-    CheckCable,
-    /// Try another cable and port.
-    OtherCable,
-    /// The same, without a hub.
-    OtherCableNoHub,
-    /// The same, for a link that is slow.
-    OtherPort,
-    /// Try another supply.
-    OtherSupply,
-    /// Connect the supply.
-    ConnectSupply,
-    /// Check the supply.
-    CheckSupply,
+use super::{errors, pcie};
+
+/// Words what the owner of a dock does by hand, or of a virtual unit: its power and its faults are in software.
+const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
+    match hands {
+        Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
+            "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
+        }
+        _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
+        Hands::Replug => "unplug the unit, wait five seconds, plug it in again",
+        Hands::ReplugIt => "unplug it, wait five seconds, plug it in again",
+        Hands::PlugIn => "plug the unit in again",
+        Hands::ReplugWithSupply => {
+            "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last"
+        }
+        Hands::SlowLink => {
+            "is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone \
+             restarts nothing\n\
+             then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in \
+             last\n\
+             then try another cable, another port, no hub\n\
+             on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where nothing \
+             else did"
+        }
+        Hands::CheckCable => "check its cable and its power",
+        Hands::OtherCable => "try another cable and port",
+        Hands::OtherCableNoHub => "try another cable and port, without a hub",
+        Hands::OtherPort => "try another cable, another port, no hub",
+        Hands::OtherSupply => "try another supply, and the unit without its card",
+        Hands::ConnectSupply => "connect the unit's supply",
+        Hands::CheckSupply => "check the unit's supply",
+    }
 }
 
-impl Advice {
-    /// Words the advice for the owner of a dock, or of a virtual unit: its power and its faults are in software.
-    pub const fn words(self, is_virtual: bool) -> &'static str {
-        match self {
-            Self::Replug | Self::ReplugIt | Self::PlugIn | Self::ReplugWithSupply if is_virtual => {
-                "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
-            }
-            _ if is_virtual => "look for the fault in the virtual unit's bridge.toml",
-            Self::Replug => "unplug the unit, wait five seconds, plug it in again",
-            Self::ReplugIt => "unplug it, wait five seconds, plug it in again",
-            Self::PlugIn => "plug the unit in again",
-            Self::ReplugWithSupply => {
-                "take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in last"
-            }
-            Self::SlowLink => {
-                "is the dock's supply on? Without it the chip runs from the cable and comes up at USB 2; its switch alone \
-                 restarts nothing\n\
-                 then take the cable out, switch the supply off for ten seconds and on, wait five seconds, put the cable in \
-                 last\n\
-                 then try another cable, another port, no hub\n\
-                 on a Thunderbolt port, let the computer sleep: `sudo rtcwake -m mem -s 15` helped one owner where nothing \
-                 else did"
-            }
-            Self::CheckCable => "check its cable and its power",
-            Self::OtherCable => "try another cable and port",
-            Self::OtherCableNoHub => "try another cable and port, without a hub",
-            Self::OtherPort => "try another cable, another port, no hub",
-            Self::OtherSupply => "try another supply, and the unit without its card",
-            Self::ConnectSupply => "connect the unit's supply",
-            Self::CheckSupply => "check the unit's supply",
-        }
-    }
+/// Words what the owner of this unit does by hand. A record may be a dock's.
+pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
+    by_hand(hands, matches!(location, Location::Virtual(_)))
+}
 
-    /// Words the advice for the owner of this unit. A record may be a dock's.
-    pub const fn on(self, location: &Location) -> &'static str {
-        self.words(matches!(location, Location::Virtual(_)))
-    }
+/// Words what helps this unit, where anything is known.
+pub fn words(advice: &Advice, location: &Location) -> Option<String> {
+    let hands = |hands| by_hand_on(location, hands);
+    let device = device(location);
+    let flash = |image: &str| format!("`asmpatch flash {image} --device {device}`");
+    let (open, patched) = (|| flash("OPEN.bin"), || flash("PATCHED.bin"));
+    let restart = || {
+        let power_cycle = hands(Hands::ReplugWithSupply);
+        format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}")
+    };
+    Some(match advice {
+        Advice::AgainstError(code) => return errors::help_by_code(code, &CommandLine::on(location)),
+        Advice::AgainstNote(note) => return pcie::help(note).map(str::to_owned),
+        Advice::RetrainLink { restarts: false } => hands(Hands::SlowLink).to_owned(),
+        Advice::RetrainLink { restarts: true } => {
+            let by_hand = hands(Hands::SlowLink);
+            format!("{by_hand}\n`asmpatch reset --device {device}` retrains the link without your hands")
+        }
+        Advice::KeepAwake => format!(
+            "install the rules of `asmpatch udev` and plug the unit in again; until then: \
+             `echo on | sudo tee /sys/bus/usb/devices/{location}/power/control`"
+        ),
+        Advice::OtherGovernor => "while you use the dock: `sudo cpupower frequency-set -g performance`".to_owned(),
+        Advice::EndLockHolder => "if that is no runtime at work, end the process; the lock ends with it".to_owned(),
+        Advice::NewerBuild(lacks) => (*lacks).to_owned(),
+        Advice::FlashCustom => format!("tinygrad takes a product string that starts with `custom`: {}", open()),
+        Advice::FlashInitialised => {
+            format!("{} for {OPEN_RUNTIME}, or {} with 240417, patched, for {PATCHED_RUNTIME}", open(), patched())
+        }
+        Advice::FlashForLater => format!("for later releases: {} with an image of the open firmware", open()),
+        Advice::PatchIdentity => format!("patch the image with its identity, and {}", patched()),
+        Advice::FlashForRuntime => format!(
+            "{OPEN_RUNTIME} needs the open firmware: {}\n{PATCHED_RUNTIME} needs the patched vendor firmware: {}\n\
+             README.md says how. A USB4 or Thunderbolt host needs neither",
+            open(),
+            patched()
+        ),
+        Advice::StartFlashed => format!("{}: then it runs what is in its flash", hands(Hands::Replug)),
+        Advice::FlashClearsProtection => {
+            "`asmpatch flash` clears the protection, and sets it again if it writes nothing".to_owned()
+        }
+        Advice::AskFlash => {
+            "`--write` asks it for its JEDEC ID and its protection, through its controller's registers".to_owned()
+        }
+        Advice::CheckPipes => "`--write` sends 512 bytes to the bridge's SRAM".to_owned(),
+        Advice::Restart => restart(),
+        Advice::EndRuntimeOrRestart => format!("end the runtime; if there is none, {}", restart()),
+        Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset --device {device}`"),
+        // Source: owners' reports.
+        Advice::Power => format!("power: {}. Nothing else helps", hands(Hands::ReplugWithSupply)),
+        Advice::CheckCard { may_be_off } => {
+            let switched_off = if *may_be_off {
+                "some builds of mid-2026 switch PCIe on only when a runtime asks for it, and `asmpatch pcie reset` asks, \
+                 too. Otherwise "
+            } else {
+                ""
+            };
+            format!(
+                "{switched_off}check that the card sits in its slot, and that card and dock have their 12 V: without it \
+                 PCIe never leaves reset"
+            )
+        }
+        Advice::CheckSupplyUnderLoad => format!("if the link drops under load, {}", hands(Hands::CheckSupply)),
+        Advice::ConnectSupply => {
+            format!("{}: PCIe needs it, and no dock works below 5 V", hands(Hands::ConnectSupply))
+        }
+        Advice::ReplaceSupply => {
+            format!("{}; if it stays, {}", hands(Hands::ReplugWithSupply), hands(Hands::OtherSupply))
+        }
+        Advice::CheckSupplyWithoutCard => format!(
+            "if the card is not found, {}; a board without the sensor may leave the line open",
+            hands(Hands::CheckSupply)
+        ),
+        Advice::ReplaceSsd => "put a GPU in its place".to_owned(),
+        Advice::CheckSeat => {
+            format!("check the card's seat and its power; `asmpatch pcie --device {device}` shows the tree")
+        }
+        Advice::Expect { id, source } => {
+            let source = source.as_ref().map(|source| format!(". Source: {source}")).unwrap_or_default();
+            format!("`--expect {id}` if a runtime of yours drives it{source}")
+        }
+        Advice::OtherCableThenVerify => {
+            format!("{}; then `asmpatch verify --device` and a flash", hands(Hands::OtherCable))
+        }
+    })
 }
 
 /// The command line, as far as advice depends on it.
@@ -105,9 +163,9 @@ impl CommandLine {
         Self { is_virtual: matches!(location, Location::Virtual(_)), words: Vec::new() }
     }
 
-    /// Words advice for the owner of the units that the command line names.
-    pub const fn words(&self, advice: Advice) -> &'static str {
-        advice.words(self.is_virtual)
+    /// Words what the owner of the units that the command line names does by hand.
+    pub const fn by_hand(&self, hands: Hands) -> &'static str {
+        by_hand(hands, self.is_virtual)
     }
 
     /// Returns the command with these options added.
@@ -165,9 +223,9 @@ mod tests {
     fn the_owner_of_a_recorded_dock_can_do_what_the_owner_of_a_dock_can() {
         let dock = Location::Port("3-1".parse().unwrap());
         for location in [dock, Location::Replay("report.json".into())] {
-            assert_eq!(Advice::Replug.on(&location), Advice::Replug.words(false));
+            assert_eq!(by_hand_on(&location, Hands::Replug), by_hand(Hands::Replug, false));
         }
-        assert_eq!(Advice::Replug.on(&Location::Virtual("u".into())), Advice::Replug.words(true));
+        assert_eq!(by_hand_on(&Location::Virtual("u".into()), Hands::Replug), by_hand(Hands::Replug, true));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::env;
 use std::sync::Arc;
 
+use crate::advice::Hands;
 use crate::devices::{Devices, KnownDevice};
 use crate::failure::AnyFailure;
 use crate::flash::access::Access;
@@ -19,7 +20,7 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::advice::{self, Advice, CommandLine};
+use super::advice::{self, CommandLine};
 use super::context::Context;
 use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
@@ -222,7 +223,7 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
-    let otherwise = format!("{}; 5 Gbit/s and more are usual", Advice::OtherPort.on(&unit.location));
+    let otherwise = format!("{}; 5 Gbit/s and more are usual", advice::by_hand_on(&unit.location, Hands::OtherPort));
     speed.is_slow().then(|| match unit.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => {
             format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")

@@ -4,19 +4,20 @@ use std::io::IsTerminal as _;
 use std::iter;
 use std::time::Duration;
 
-use crate::failure::AnyFailure;
+use crate::advice::Hands;
+use crate::failure::{AnyFailure, Failure};
 use crate::restart::{
-    Condition, Fault, FaultKind, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
+    Condition, Fault, Level, RestartEvent, RestartOptions, RestartReport, Tried, restart as restart_unit,
 };
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{BusSpeed, Port};
-use clap::ValueEnum;
+use asm2464_host::bridge::{BusSpeed, Location, Port};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
-use thiserror::Error;
 
-use super::advice::{Advice, CommandLine};
+use super::advice;
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -40,8 +41,8 @@ Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\
 What each level keeps, and where it comes from: docs/recovery.md, \"Without the cable\".")]
 pub struct Args {
     /// Do only this level.
-    #[arg(long, value_enum, value_name = "LEVEL")]
-    level: Option<LevelArg>,
+    #[arg(long, value_parser = level(), value_name = "LEVEL")]
+    level: Option<Level>,
 
     /// Print JSON.
     #[arg(long)]
@@ -51,60 +52,17 @@ pub struct Args {
     port: PortArgs,
 }
 
-/// The value of `--level`.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-#[value(rename_all = "kebab-case")]
-enum LevelArg {
-    Engines,
-    PciePower,
-    Cpu,
-    PortPower,
-    Cable,
+/// Parses a level by its name.
+fn level() -> impl TypedValueParser<Value = Level> {
+    let named = |name: String| Level::ALL.into_iter().find(|level| level.to_string() == name).ok_or("no such level");
+    PossibleValuesParser::new(Level::ALL.map(|level| level.to_string())).try_map(named)
 }
 
-impl From<LevelArg> for Level {
-    fn from(level: LevelArg) -> Self {
-        match level {
-            LevelArg::Engines => Self::Engines,
-            LevelArg::PciePower => Self::PciePower,
-            LevelArg::Cpu => Self::Cpu,
-            LevelArg::PortPower => Self::PortPower,
-            LevelArg::Cable => Self::Cable,
-        }
-    }
+/// The failure of a unit that runs no firmware that can be restarted.
+fn no_firmware(device: &str, state: BridgeState) -> Failure {
+    let message = format!("{device}: the unit runs its {state}, which has no CPU reset");
+    Failure::new(Kind::Refused.code("asmpatch::reset::no_firmware"), message)
 }
-
-/// Reasons a unit was not restarted.
-#[derive(Debug, Error)]
-enum ResetError {
-    /// It runs no firmware that can be restarted.
-    #[error("{device}: the unit runs its {state}, which has no CPU reset")]
-    NoFirmware { device: String, state: BridgeState },
-    /// What it runs does not know the level.
-    #[error("{device}: the unit runs its {state}, which has no level `{level}`")]
-    NoSuchLevel { device: String, state: BridgeState, level: Level },
-    /// The level that was asked for could not be carried out.
-    #[error("{device}: {}: {}", .tried.level, .tried.result)]
-    NotDone { device: String, tried: Tried },
-    /// It did not come back in time.
-    #[error("{device}: the unit has not come back within {deadline:?}")]
-    NotBack { device: String, deadline: Duration },
-    /// It is still faulty after all levels.
-    #[error("{device}: the restart didn't help: {}", words(.faults))]
-    NotHelped { device: String, faults: Vec<Fault> },
-    /// Its flash holds no firmware.
-    #[error("{device}: the unit came back in its boot loader: its flash has no firmware that passes the chip's checks")]
-    BootLoader { device: String },
-}
-
-asm2464::coded!(ResetError {
-    NoFirmware => Refused "asmpatch::reset::no_firmware",
-    NoSuchLevel => Refused "asmpatch::reset::no_such_level",
-    NotDone => Device "asmpatch::reset::not_done",
-    NotBack => Device "asmpatch::reset::not_back",
-    NotHelped => Device "asmpatch::reset::not_helped",
-    BootLoader => Device "asmpatch::reset::boot_loader",
-});
 
 fn words(faults: &[Fault]) -> String {
     faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
@@ -170,24 +128,28 @@ impl print::Document for ResetJson<'_> {
 ///
 /// # Errors
 /// Fails if no unit is found, its disk is in use, or it stays faulty.
-pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
-    let only = args.level.map(Level::from);
+    let only = args.level;
     let state = port.attached()?.state;
     match only {
-        None if state == BridgeState::BootLoader => return Err(ResetError::NoFirmware { device, state }.into()),
-        Some(level) if !level.fits(Some(state)) => return Err(ResetError::NoSuchLevel { device, state, level }.into()),
+        None if state == BridgeState::BootLoader => return Err(no_firmware(&device, state).into()),
+        Some(level) if !level.fits(Some(state)) => {
+            let message = format!("{device}: the unit runs its {state}, which has no level `{level}`");
+            return Err(Failure::new(Kind::Refused.code("asmpatch::reset::no_such_level"), message).into());
+        }
         None | Some(_) => {}
     }
     let Deadlines { come_back, replug } = Deadlines::of_this_run();
     let is_attended =
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
+    let location = port.location();
     let mut told = |event| {
         if let RestartEvent::Replug = event {
-            errln!("{device}: {}", Advice::ReplugWithSupply.words(false));
+            errln!("{device}: {}", advice::by_hand_on(&location, Hands::ReplugWithSupply));
         }
     };
     let report = restart_unit(&mut *port, options, &mut told, interrupt)?;
@@ -202,13 +164,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             helped: report.helped(),
         });
     } else {
-        show(&device, &report, &context.command_line);
+        show(&port.location(), &report);
     }
-    judge(device, &report, only, come_back)?;
+    judge(&device, &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-fn show(device: &str, report: &RestartReport, line: &CommandLine) {
+fn show(location: &Location, report: &RestartReport) {
+    let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
         outln!("{}: {}", device.shown(), fault.found.shown());
@@ -231,7 +194,8 @@ fn show(device: &str, report: &RestartReport, line: &CommandLine) {
         let before = before.attached.as_ref().map(|before| before.speed).filter(|before| *before != now.speed);
         let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
-        for advice in after.faults.iter().filter_map(|fault| advice(fault.kind, line)) {
+        let advice = after.faults.iter().filter_map(|fault| fault.kind.advice());
+        for advice in advice.filter_map(|advice| advice::words(&advice, location)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");
             });
@@ -239,35 +203,32 @@ fn show(device: &str, report: &RestartReport, line: &CommandLine) {
     }
 }
 
-/// What to do about a fault with which the unit can be used, but which no restart has ended.
-const fn advice(fault: FaultKind, line: &CommandLine) -> Option<&'static str> {
-    match fault {
-        FaultKind::Slow => Some(line.words(Advice::SlowLink)),
-        FaultKind::PcieLink => Some(
-            "check that the card sits in its slot, and that card and dock have their 12 V; `asmpatch doctor` shows more",
-        ),
-        FaultKind::PcieSilent => Some("`asmpatch pcie` shows which devices answer"),
-        FaultKind::Away | FaultKind::Silent | FaultKind::Bulk => None,
-    }
-}
-
 /// Returns the error of a restart that has not led to a unit that can be used.
-fn judge(device: String, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), ResetError> {
+fn judge(device: &str, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
     let is_in_boot_loader =
         |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
     if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
-        return Err(ResetError::BootLoader { device });
+        let why = "its flash has no firmware that passes the chip's checks";
+        let message = format!("{device}: the unit came back in its boot loader: {why}");
+        return Err(Failure::new(Kind::Device.code("asmpatch::reset::boot_loader"), message));
     }
     if report.is_success() {
         return Ok(());
     }
-    match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
-        (Some(tried), _) if only.is_some() || report.after.faults.is_empty() => {
-            Err(ResetError::NotDone { device, tried: tried.clone() })
+    let (label, message) = match (report.tried.iter().find(|tried| !tried.done), &report.after.attached) {
+        (Some(Tried { level, result, .. }), _) if only.is_some() || report.after.faults.is_empty() => {
+            (Kind::Device.code("asmpatch::reset::not_done"), format!("{level}: {result}"))
         }
-        (_, None) => Err(ResetError::NotBack { device, deadline }),
-        (_, Some(_)) => Err(ResetError::NotHelped { device, faults: report.after.faults.clone() }),
-    }
+        (_, None) => {
+            let message = format!("the unit has not come back within {deadline:?}");
+            (Kind::Device.code("asmpatch::reset::not_back"), message)
+        }
+        (_, Some(_)) => {
+            let message = format!("the restart didn't help: {}", words(&report.after.faults));
+            (Kind::Device.code("asmpatch::reset::not_helped"), message)
+        }
+    };
+    Err(Failure::new(label, format!("{device}: {message}")))
 }
 
 /// Resets the CPU and waits until the unit is back.
@@ -275,12 +236,12 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     let (device, come_back) = (port.location().to_string(), Deadlines::of_this_run().come_back);
     let state = port.attached()?.state;
     if !Level::Cpu.fits(Some(state)) {
-        return Err(ResetError::NoFirmware { device, state }.into());
+        return Err(no_firmware(&device, state).into());
     }
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
     let report = restart_unit(port, options, &mut |_| (), interrupt)?;
-    Ok(judge(device, &report, None, come_back)?)
+    Ok(judge(&device, &report, None, come_back)?)
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.
@@ -290,20 +251,5 @@ pub(super) fn tell_ports_left_off() {
             "the hub's port {port} is still without power: unplug the hub from the host and from its own supply, wait \
              five seconds, plug both in again"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use asm2464_host::bridge::Location;
-
-    use super::*;
-
-    #[test]
-    fn no_virtual_unit_is_told_to_try_another_cable() {
-        for fault in [FaultKind::Slow, FaultKind::PcieLink, FaultKind::PcieSilent] {
-            let told = advice(fault, &CommandLine::on(&Location::Virtual("u".into()))).unwrap();
-            assert!(!crate::cli::advice::is_for_docks(told), "{told}");
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! The `asmpatch udev` command: prints udev rules.
 
 use crate::failure::AnyFailure;
-use crate::udev_rules::udev_rules;
 
 use super::context::Context;
 use super::errors::Exit;
@@ -26,6 +25,6 @@ pub struct Args {
 /// # Errors
 /// Fails if a device file can't be read or is wrong.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    print::whole(&udev_rules(&*args.ids.load()?));
+    print::whole(&args.ids.load()?.udev_rules());
     Ok(Exit::Done)
 }

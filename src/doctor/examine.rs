@@ -2,26 +2,27 @@
 
 use std::time::Instant;
 
-use asm2464::Bdf;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use asm2464::flash::{JedecId, PROTECTION, RegisterError, RegisterFlash};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::DMA_STATE;
+use asm2464::{Bdf, Coded};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{
-    Behind, Bridge, CommandError, ControlError, OpenBridge, Port, Transport, TransportError, UnitInfo,
+    AnyTransport, Behind, Bridge, CommandError, ControlError, OpenBridge, Port, PortError, Transport, TransportError,
+    UnitInfo,
 };
 use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
 use super::host::HostState;
-use super::problem::Problem;
 use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, shown_code};
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
 use crate::patch::Library;
+use crate::unit::Live;
 
 /// Plain memory in the vendor's firmware and the open one, to write to and read back.
 const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
@@ -35,6 +36,35 @@ const REPEATS: usize = 50;
 const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
 /// The last slot of the SRAM, the target of the bulk data.
 const SRAM_SLOT: u8 = 31;
+
+/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
+/// a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The error's code, as asmpatch shows it.
+    pub code: String,
+    /// The error's message: what happened and where.
+    pub message: String,
+}
+
+impl Problem {
+    /// Records an error.
+    pub fn of(error: &dyn Coded) -> Self {
+        Self { code: shown_code(error), message: error.to_string() }
+    }
+}
+
+impl From<PortError> for Problem {
+    fn from(error: PortError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<AnyFailure> for Problem {
+    fn from(failure: AnyFailure) -> Self {
+        Self::of(failure.coded())
+    }
+}
 
 /// Actions besides reading that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -163,10 +193,17 @@ pub fn examine(
         unit,
     };
     interrupt.check()?;
-    match seen.unit.state {
-        BridgeState::BootLoader => seen.opened = port.open().map(drop).map_err(Problem::from),
-        BridgeState::Vendor => vendor(&mut seen, port, options, library, interrupt)?,
-        BridgeState::OpenFirmware => open(&mut seen, port, options, interrupt)?,
+    let state = seen.unit.state;
+    if state == BridgeState::OpenFirmware {
+        seen.runs = Some(Ok(RunningFirmware::Other(state)));
+    }
+    match Live::at(port, state) {
+        Ok(Live::Vendor(bridge)) if state == BridgeState::Vendor => {
+            vendor(&mut seen, bridge, port, options, library, interrupt)?;
+        }
+        Ok(Live::Vendor(_)) => {}
+        Ok(Live::Open(bridge)) => open(&mut seen, bridge, port, options, interrupt)?,
+        Err(error) => seen.opened = Err(error.into()),
     }
     interrupt.check()?;
     // What a record did not hold is no finding about its unit.
@@ -176,16 +213,17 @@ pub fn examine(
 
 fn vendor(
     seen: &mut Examination,
+    mut bridge: Bridge<AnyTransport>,
     port: &mut dyn Port,
     options: DoctorOptions,
     library: &Library,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    let answers = port.open().map_err(AnyFailure::from).and_then(|mut bridge| Ok(answers(&mut bridge)?));
-    match answers {
+    match answers(&mut bridge) {
         Ok(pipes) => seen.pipes = pipes,
-        Err(failure) => seen.opened = Err(failure.into()),
+        Err(error) => seen.opened = Err(Problem::of(&error)),
     }
+    drop(bridge);
     if seen.pipes != PipeState::Move {
         return Ok(());
     }
@@ -239,18 +277,11 @@ pub(crate) fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState,
 
 fn open(
     seen: &mut Examination,
+    mut bridge: OpenBridge,
     port: &mut dyn Port,
     options: DoctorOptions,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    seen.runs = Some(Ok(RunningFirmware::Other(BridgeState::OpenFirmware)));
-    let mut bridge = match port.open_control() {
-        Ok(bridge) => bridge,
-        Err(failure) => {
-            seen.opened = Err(failure.into());
-            return Ok(());
-        }
-    };
     let mut status = [0];
     let mut asked = bridge.xdata_read(DMA_STATE, &mut status);
     if matches!(asked, Err(ControlError::Timeout { .. })) {

@@ -3,18 +3,18 @@
 //! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's
 //! answers to the same questions.
 
+mod diagnose;
 mod examine;
 mod findings;
 mod host;
-mod problem;
 mod questions;
 mod report;
 
+pub use diagnose::{Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, TopicLine, Verdict, diagnose};
 pub(crate) use examine::answers;
-pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
+pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Problem, Timing, examine};
 pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
-pub use problem::Problem;
 pub use questions::{Exchange, Question};
-pub(crate) use report::FIRST_WITH_RECORD;
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};
+pub(crate) use report::{FIRST_WITH_RECORD, ReportedUnit};

@@ -15,7 +15,7 @@ use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
 use serde::Serialize;
 
-use super::problem::Problem;
+use super::examine::Problem;
 
 /// A question with a short answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

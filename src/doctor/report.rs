@@ -3,15 +3,17 @@
 //! It is built from values that can't name anything private: numbers, enumerations, error codes, and the few texts that
 //! the unit itself sends. No finished message goes into it, since messages name files, programs and mount points.
 
+use std::borrow::Cow;
+
 use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::firmware::BridgeState;
+use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::bridge::{Behind, BusSpeed};
 use asm2464_host::pcie::{Link, Survey};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::examine::{Examination, FlashPart, PipeState, Timing};
-use super::problem::Problem;
+use super::diagnose::{Diagnosis, TopicLine, Verdict};
+use super::examine::{Examination, FlashPart, PipeState, Problem, Timing};
 use super::questions::Exchange;
 use crate::flash::identity::is_nobodys;
 use crate::record::ReportedRecord;
@@ -28,10 +30,10 @@ const DRIVERS: [&str; 4] = ["uas", "usb-storage", "usbfs", "WinUSB"];
 /// USB 3.2, 9.6.2.3.
 const CONTAINER_ID: [u8; 3] = [20, 0x10, 0x04];
 
-/// The report, with verdicts of type `V`.
+/// The report.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "DoctorReport"))]
-pub struct DoctorReport<'a, V> {
+pub struct DoctorReport<'a> {
     /// [`SCHEMA`].
     schema: u32,
     /// The version of asmpatch.
@@ -60,10 +62,30 @@ pub struct DoctorReport<'a, V> {
     timings: &'a [Timing],
     bench_problem: Option<ErrorCode<'a>>,
     answers: &'a [Exchange],
-    diagnosis: V,
+    diagnosis: Verdicts,
     /// The requests and answers of the examination, which `--device replay:FILE` answers with. Nothing if they are more
     /// than a record may have.
     record: Option<ReportedRecord>,
+}
+
+/// A diagnosis without its words: they may name files, programs and folders.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+struct Verdicts {
+    /// The verdict of each line.
+    lines: Vec<TopicVerdict>,
+    /// The runtime that can start; `None` if none can.
+    runtime: Option<&'static str>,
+}
+
+/// A line's verdict.
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+struct TopicVerdict {
+    /// The topic.
+    topic: &'static str,
+    /// The verdict.
+    verdict: Verdict,
 }
 
 /// An error's code.
@@ -78,17 +100,18 @@ impl<'a> From<&'a Problem> for ErrorCode<'a> {
     }
 }
 
-#[derive(Debug, Serialize)]
+/// The unit as a report describes it: its serial number is hashed, and only known drivers are named.
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-struct ReportedUnit {
-    usb_id: String,
-    state: BridgeState,
-    manufacturer: String,
-    product: String,
-    serial: Option<String>,
-    speed: BusSpeed,
-    driver: Option<&'static str>,
-    is_virtual: bool,
+pub(crate) struct ReportedUnit {
+    pub(crate) usb_id: UsbId,
+    pub(crate) state: BridgeState,
+    pub(crate) manufacturer: String,
+    pub(crate) product: String,
+    pub(crate) serial: Option<String>,
+    pub(crate) speed: BusSpeed,
+    pub(crate) driver: Option<Cow<'static, str>>,
+    pub(crate) is_virtual: bool,
 }
 
 /// Hashes a serial number, so that it tells units apart without naming one: the first digits of its SHA-256.
@@ -100,9 +123,14 @@ pub fn hashed(serial: &str) -> String {
     format!("sha256:{digits}")
 }
 
-impl<'a, V: Serialize> DoctorReport<'a, V> {
+impl<'a> DoctorReport<'a> {
     /// Builds the report of an examination, with its record. `kernel` is the system's version, if it is known.
-    pub fn new(seen: &'a Examination, verdicts: V, kernel: Option<&str>, record: Option<ReportedRecord>) -> Self {
+    pub fn new<A>(
+        seen: &'a Examination,
+        diagnosis: &Diagnosis<A>,
+        kernel: Option<&str>,
+        record: Option<ReportedRecord>,
+    ) -> Self {
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
         let unit = &seen.unit;
@@ -112,6 +140,7 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             Some(serial) if text.contains(serial) => hashed(text),
             _ => text.to_owned(),
         };
+        let verdict = |line: &TopicLine<A>| TopicVerdict { topic: line.topic, verdict: line.verdict };
         let (firmware, firmware_problem) = halves(seen.runs.as_ref());
         let (link, link_problem) = halves(seen.link.as_ref());
         let (tree, tree_problem) = halves(seen.tree.as_ref());
@@ -121,14 +150,14 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             tool: env!("CARGO_PKG_VERSION"),
             system,
             unit: ReportedUnit {
-                usb_id: unit.id.to_string(),
+                usb_id: unit.id,
                 state: unit.state,
                 is_virtual: unit.is_virtual(),
                 manufacturer: text(&unit.manufacturer),
                 product: text(&unit.product),
                 serial: unit.serial.as_deref().map(hashed),
                 speed: unit.speed,
-                driver: unit.driver.as_deref().map(driver),
+                driver: unit.driver.as_deref().map(driver).map(Cow::Borrowed),
             },
             descriptors: seen.descriptors.clone().map(|bytes| to_hex(&without_container_id(bytes), " ")),
             opened: seen.opened.as_ref().err().map(ErrorCode::from),
@@ -148,7 +177,7 @@ impl<'a, V: Serialize> DoctorReport<'a, V> {
             timings: &seen.timings,
             bench_problem: seen.bench_failure.as_ref().map(ErrorCode::from),
             answers: &seen.exchanges,
-            diagnosis: verdicts,
+            diagnosis: Verdicts { lines: diagnosis.lines.iter().map(verdict).collect(), runtime: diagnosis.runtime },
             record,
         }
     }

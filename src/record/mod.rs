@@ -7,20 +7,22 @@ mod redact;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::borrow::Cow;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use asm2464::digest::{Sha256Digest, parse_hex, to_hex};
-use asm2464::firmware::{BridgeState, CONFIG_BLOCK_LEN, Image, ParseUsbIdError, Part};
+use asm2464::firmware::{CONFIG_BLOCK_LEN, Image, Part};
 use asm2464::interrupt::Interrupt;
+use asm2464::{Coded as _, Kind};
 use asm2464_chip::practice;
 use asm2464_dock::files::file;
 use asm2464_dock::record::{Opening, Record, RecordError};
-use asm2464_host::bridge::{BusSpeed, Location, UnitInfo};
+use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
-use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA};
+use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA, ReportedUnit};
+use crate::failure::Failure;
 use crate::patch::Library;
 
 /// The longest file that is read as a record.
@@ -30,65 +32,17 @@ const MAX_IMAGE: usize = 0x1_FF00;
 /// Where the image begins in the flash. Source: E2's and E3's handlers in image 240417.
 const IMAGE_AT: usize = Part::One.flash_address().0 as usize;
 
-/// Reasons a file is no record.
-#[derive(Debug, Error)]
-pub enum RecordFileError {
-    /// The file can't be read.
-    #[error("cannot read {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// It is not a report.
-    #[error("{} is not a doctor's report: {why}", path.display())]
-    NotARecord {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
-    /// The report is of another version, or has no record.
-    #[error("{} has no record: {why}", path.display())]
-    NoRecord {
-        /// The file.
-        path: PathBuf,
-        /// Why it has none.
-        why: String,
-    },
-    /// The record's events are wrong.
-    #[error("{}: {source}", path.display())]
-    Record {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        source: RecordError,
-    },
-    /// The report leaves out the unit's firmware, and it is not beside it.
-    #[error(
-        "{} leaves out its unit's firmware, and {} is {}",
-        path.display(),
-        wanted.display(),
-        if *is_other { "another file" } else { "missing" }
-    )]
-    NoImage {
-        /// The file.
-        path: PathBuf,
-        /// Where the image was looked for: a file with its SHA-256 for a name.
-        wanted: PathBuf,
-        /// Whether something else is there.
-        is_other: bool,
-    },
+/// The failure of a file that is no report, or a wrong one.
+fn not_a_record(path: &Path, why: impl Display) -> Failure {
+    let message = format!("{} is not a doctor's report: {why}", path.display());
+    Failure::new(Kind::BadInput.code("asmpatch::replay::not_a_record"), message)
 }
 
-asm2464::coded!(RecordFileError {
-    Io => BadInput "asmpatch::replay::file",
-    NotARecord => BadInput "asmpatch::replay::not_a_record",
-    NoRecord => BadInput "asmpatch::replay::no_record",
-    Record { source, .. } => source,
-    NoImage => BadInput "asmpatch::replay::no_image",
-});
+/// The failure of a report of another version, or without a record.
+fn no_record(path: &Path, why: impl Display) -> Failure {
+    let message = format!("{} has no record: {why}", path.display());
+    Failure::new(Kind::BadInput.code("asmpatch::replay::no_record"), message)
+}
 
 /// A record as a report carries it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,17 +104,6 @@ struct ReportFile {
     record: Option<ReportedRecord>,
 }
 
-#[derive(Debug, Deserialize)]
-struct ReportedUnit {
-    usb_id: String,
-    state: BridgeState,
-    manufacturer: String,
-    product: String,
-    serial: Option<String>,
-    speed: BusSpeed,
-    driver: Option<String>,
-}
-
 impl ReportedRecord {
     /// Makes a record of what was recorded, without what is private.
     pub fn of(openings: &[Opening], serial: Option<&str>, write: bool, library: &Library) -> Self {
@@ -172,44 +115,45 @@ impl ReportedRecord {
 ///
 /// # Errors
 /// As for [`load`].
-pub fn made_by(path: &Path) -> Result<DoctorOptions, RecordFileError> {
+pub fn made_by(path: &Path) -> Result<DoctorOptions, Failure> {
     let (_, record) = parsed(path, &read(path)?)?;
     Ok(DoctorOptions { write: record.write, compare: true })
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, RecordFileError> {
-    file::read(path, MAX_FILE, Interrupt::of_process())
-        .map_err(|source| RecordFileError::Io { path: path.to_owned(), source })
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    file::read(path, MAX_FILE, Interrupt::of_process()).map_err(|source| {
+        let message = format!("cannot read {}", path.display());
+        Failure::new(Kind::BadInput.code("asmpatch::replay::file"), message).because(source)
+    })
 }
 
 /// Reads a record from a report. Looks for an image that a report leaves out beside it, as `SHA256.bin`; the
 /// practice images need no file.
 ///
 /// # Errors
-/// [`RecordFileError`].
-pub fn load(path: &Path) -> Result<Record, RecordFileError> {
+/// If the file can't be read or is no report, if the report has no record or a wrong one, or if the image is missing.
+pub fn load(path: &Path) -> Result<Record, Failure> {
     of_report(path, &read(path)?, &|sha256| beside(path, sha256))
 }
 
 /// Reads the record of a report. `image` finds an image file by its digest.
 ///
 /// # Errors
-/// [`RecordFileError`].
-pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Record, RecordFileError> {
-    let none = |why: String| RecordFileError::NotARecord { path: path.to_owned(), why };
+/// As for [`load`].
+pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Record, Failure> {
     let (report, record) = parsed(path, text)?;
-    let wrong = |source| RecordFileError::Record { path: path.to_owned(), source };
+    let wrong = |error: RecordError| Failure::new(error.label(), format!("{}: {error}", path.display()));
     let unit = UnitInfo {
         location: Location::Replay(path.to_owned()),
-        id: report.unit.usb_id.parse().map_err(|error: ParseUsbIdError| none(error.to_string()))?,
+        id: report.unit.usb_id,
         state: report.unit.state,
         manufacturer: report.unit.manufacturer,
         product: report.unit.product,
         serial: report.unit.serial,
         speed: report.unit.speed,
-        driver: report.unit.driver,
+        driver: report.unit.driver.map(Cow::into_owned),
     };
-    let descriptors = bytes_of(report.descriptors.as_deref()).map_err(none)?;
+    let descriptors = bytes_of(report.descriptors.as_deref()).map_err(|why| not_a_record(path, why))?;
     let opening = |opening: &ReportedOpening| -> Result<Opening, RecordError> {
         let events = opening.events.iter().map(|line| line.parse()).collect::<Result<_, RecordError>>()?;
         Ok(Opening { alternate: opening.alternate, streams: opening.streams, events })
@@ -220,24 +164,22 @@ pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8
 }
 
 /// Reads what a report has for a replay.
-fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), RecordFileError> {
-    let at = || path.to_owned();
-    let none = |why: String| RecordFileError::NotARecord { path: at(), why };
-    let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| none(error.to_string()))?;
+fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), Failure> {
+    let none = |error: serde_json::Error| not_a_record(path, error);
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(none)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         Some(schema) if (u64::from(FIRST_WITH_RECORD)..=u64::from(REPORT_SCHEMA)).contains(&schema) => {}
         Some(schema) => {
             let why = format!(
                 "it has format {schema}, and this version of asmpatch reads the formats {FIRST_WITH_RECORD} to {REPORT_SCHEMA}"
             );
-            return Err(RecordFileError::NoRecord { path: at(), why });
+            return Err(no_record(path, why));
         }
-        None => return Err(none("it has no key `schema`".to_owned())),
+        None => return Err(not_a_record(path, "it has no key `schema`")),
     }
-    let mut report: ReportFile = serde_json::from_value(value).map_err(|error| none(error.to_string()))?;
+    let mut report: ReportFile = serde_json::from_value(value).map_err(none)?;
     let Some(record) = report.record.take() else {
-        let why = "the examination was longer than a record may be".to_owned();
-        return Err(RecordFileError::NoRecord { path: at(), why });
+        return Err(no_record(path, "the examination was longer than a record may be"));
     };
     Ok((report, record))
 }
@@ -261,35 +203,37 @@ fn wanted(record: &Path, sha256: &str) -> PathBuf {
 
 impl ReportedFlash {
     /// The flash from address 0 on, up to the image's end.
-    fn contents(&self, path: &Path, image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Vec<u8>, RecordFileError> {
-        let wrong = |why: String| RecordFileError::NotARecord { path: path.to_owned(), why };
+    fn contents(&self, path: &Path, image: &dyn Fn(&str) -> Option<Vec<u8>>) -> Result<Vec<u8>, Failure> {
+        let wrong = |why: &str| not_a_record(path, why);
         let mut flash = vec![0xFF; IMAGE_AT];
         for (at, block) in self.blocks.iter().enumerate() {
             let Some(block) = block else { continue };
-            let bytes = bytes_of(Some(block)).map_err(wrong)?;
+            let bytes = bytes_of(Some(block)).map_err(|why| wrong(&why))?;
             let bytes: [u8; CONFIG_BLOCK_LEN] =
-                bytes.try_into().map_err(|_| wrong("a configuration block has 128 bytes".to_owned()))?;
+                bytes.try_into().map_err(|_| wrong("a configuration block has 128 bytes"))?;
             flash[at * CONFIG_BLOCK_LEN..][..CONFIG_BLOCK_LEN].copy_from_slice(&bytes);
         }
         if let Some(described) = &self.image {
             // It becomes part of a path.
             let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !is_digest(&described.base) || !is_digest(&described.sha256) {
-                return Err(wrong("an image's digest is no SHA-256".to_owned()));
+                return Err(wrong("an image's digest is no SHA-256"));
             }
             let mut found = image(&described.base).ok_or_else(|| {
                 let wanted = wanted(path, &described.base);
-                RecordFileError::NoImage { path: path.to_owned(), is_other: wanted.exists(), wanted }
+                let is = if wanted.exists() { "another file" } else { "missing" };
+                let (record, wanted) = (path.display(), wanted.display());
+                let message = format!("{record} leaves out its unit's firmware, and {wanted} is {is}");
+                Failure::new(Kind::BadInput.code("asmpatch::replay::no_image"), message)
             })?;
             for (at, bytes) in &described.differences {
-                let bytes = bytes_of(Some(bytes)).map_err(wrong)?;
+                let bytes = bytes_of(Some(bytes)).map_err(|why| wrong(&why))?;
                 let end = at.saturating_add(bytes.len());
-                let into =
-                    found.get_mut(*at..end).ok_or_else(|| wrong("a difference is outside the image".to_owned()))?;
+                let into = found.get_mut(*at..end).ok_or_else(|| wrong("a difference is outside the image"))?;
                 into.copy_from_slice(&bytes);
             }
             if Sha256Digest::of(&found).to_string() != described.sha256 {
-                return Err(wrong("base and differences do not make the image of its digest".to_owned()));
+                return Err(wrong("base and differences do not make the image of its digest"));
             }
             flash.extend(found);
         }

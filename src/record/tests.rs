@@ -10,7 +10,7 @@ use asm2464_host::bridge::{Port, Watch};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::doctor::{DoctorReport, Examination, examine};
+use crate::doctor::{Diagnosis, DoctorReport, Examination, examine};
 use crate::patch::{PatchSet, Selection};
 
 const SERIAL: &str = "SECRET77";
@@ -31,7 +31,8 @@ fn examined(port: &mut dyn Port, recorder: &Recorder, options: DoctorOptions) ->
     let seen = examine(port, info, options, &library, Interrupt::never()).unwrap();
     let serial = seen.unit.serial.as_deref();
     let record = recorder.openings().map(|openings| ReportedRecord::of(&openings, serial, options.write, &library));
-    let report = DoctorReport::new(&seen, (), None, record).to_json();
+    let diagnosis = Diagnosis::<String> { lines: Vec::new(), runtime: None };
+    let report = DoctorReport::new(&seen, &diagnosis, None, record).to_json();
     (seen, report)
 }
 

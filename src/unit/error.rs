@@ -8,7 +8,7 @@ use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
 use super::selector::Selector;
-use crate::record::RecordFileError;
+use crate::failure::Failure;
 use crate::suggest;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
@@ -82,7 +82,7 @@ pub enum OpenError {
     },
     /// The record's file can't be used.
     #[error(transparent)]
-    RecordFile(#[from] RecordFileError),
+    RecordFile(#[from] Failure),
     /// The record's unit could not be opened.
     #[error(transparent)]
     Replay(#[from] ReplayError),

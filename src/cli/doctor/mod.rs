@@ -1,6 +1,5 @@
 //! The `asmpatch doctor` command: checks whether a GPU runtime could start on a unit.
 
-pub(super) mod diagnose;
 mod recovery;
 #[cfg(test)]
 mod tests;
@@ -8,7 +7,7 @@ mod tests;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::doctor::{DoctorOptions, DoctorReport, FlashPart, Wanted, examine};
+use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, FlashPart, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
 use crate::flash::recovery::Action;
 use crate::gpus::PciId;
@@ -23,13 +22,12 @@ use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
 use serde::Serialize;
 
-use self::diagnose::{Diagnosis, Verdict, diagnose};
 use self::recovery::Recovery;
 use super::context::Context;
 use super::device::PortArgs;
 use super::known::PatchDirs;
 use super::list::tunnelled_note;
-use super::{output, print};
+use super::{advice, output, print};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -77,7 +75,7 @@ pub(super) struct DoctorJson<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
     #[serde(flatten)]
-    diagnosis: &'a Diagnosis,
+    diagnosis: &'a Diagnosis<String>,
     /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     part_revision: Option<u8>,
@@ -124,7 +122,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let gpus = crate::embedded::gpus()?;
-    let mut diagnosis = diagnose(&seen, Wanted { gpus: &gpus, expected: args.expect });
+    let diagnosis = diagnose(&seen, Wanted { gpus: &gpus, expected: args.expect });
+    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &seen.unit.location));
     let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
@@ -150,7 +149,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let serial = seen.unit.serial.as_deref();
         let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, options.write, &library);
         let record = recorder.openings().map(of);
-        let report = DoctorReport::new(&seen, diagnosis.verdicts(), kernel.as_deref(), record);
+        let report = DoctorReport::new(&seen, &diagnosis, kernel.as_deref(), record);
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(
@@ -166,7 +165,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 const DETAILS: [&str; 2] = ["part", "flash"];
 
 /// Returns the page: a line for each finding, and whether a runtime can start.
-fn shown(unit: &UnitInfo, diagnosis: &Diagnosis, is_whole: bool) -> Vec<String> {
+fn shown(unit: &UnitInfo, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<String> {
     let mut page = vec![unit.to_string()];
     for line in diagnosis.lines.iter().filter(|line| is_whole || !DETAILS.contains(&line.topic)) {
         let verdict = format!("{:<4}", line.verdict.to_string());

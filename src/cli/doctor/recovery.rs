@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::doctor::Diagnosis;
 use crate::flash::backup_folder;
 use crate::flash::fitting::fitting;
 use crate::flash::offers::offers;
@@ -12,7 +13,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::UnitInfo;
 
-use super::diagnose::Diagnosis;
 use crate::cli::backup_place::BackupPlace;
 use crate::cli::flash::commands::{InvokedCommand, lines};
 
@@ -71,7 +71,7 @@ impl Recovery {
     }
 
     /// Puts the commands into the diagnosis, in place of its advice on the firmware.
-    pub(super) fn advise(&self, diagnosis: &mut Diagnosis) {
+    pub(super) fn advise(&self, diagnosis: &mut Diagnosis<String>) {
         let is_certain = self.actions.iter().any(|action| action.question.is_none());
         let mut advice = lines(&self.actions);
         advice.extend((!is_certain).then(|| self.otherwise.clone()));

@@ -1,7 +1,8 @@
 //! Diagnoses of units in memory.
 
 use crate::doctor::{
-    DoctorOptions, DoctorReport, Examination, FlashPart, HostState, PipeState, Problem, Wanted, examine, hashed,
+    self, DoctorOptions, DoctorReport, Examination, FlashPart, HostState, PipeState, Problem, TopicLine, Verdict,
+    Wanted, examine, hashed,
 };
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::patch::{PatchSet, Selection};
@@ -16,8 +17,10 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::bridge::{Behind, BusSpeed, Location, Port as _};
 use asm2464_host::usb::sysfs::Process;
 
-use super::diagnose::{self, Diagnosis, TopicLine, Verdict};
-use crate::cli::advice::is_for_docks;
+use crate::cli::advice::{self, is_for_docks};
+
+/// The page of an examination.
+type Diagnosis = doctor::Diagnosis<String>;
 
 fn patched() -> Image {
     let image = practice::image();
@@ -41,14 +44,15 @@ fn diagnose(seen: &Examination) -> Diagnosis {
 
 fn diagnose_for(seen: &Examination, expected: Option<&str>) -> Diagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
-    diagnose::diagnose(seen, Wanted { gpus: &crate::embedded::gpus().unwrap(), expected })
+    let diagnosis = doctor::diagnose(seen, Wanted { gpus: &crate::embedded::gpus().unwrap(), expected });
+    diagnosis.worded(|advice| advice::words(advice, &seen.unit.location))
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
     diagnose(&examined(scenario, image, options))
 }
 
-fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine {
+fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine<String> {
     page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 
@@ -397,7 +401,7 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
 }
 
 fn report(seen: &Examination) -> String {
-    DoctorReport::new(seen, diagnose(seen).verdicts(), Some("6.1-jane-obrien"), None).to_json()
+    DoctorReport::new(seen, &diagnose(seen), Some("6.1-jane-obrien"), None).to_json()
 }
 
 #[test]

@@ -7,17 +7,18 @@
 use crate::failure::shown_code;
 use asm2464::{Coded, Kind};
 
-use super::advice::{Advice, CommandLine};
+use super::advice::CommandLine;
+use crate::advice::Hands;
 
-/// Builds the entries, each written as `"code" | "other code", "help";`. The help has texts, names of [`Advice`], and in
+/// Builds the entries, each written as `"code" | "other code", "help";`. The help has texts, names of [`Hands`], and in
 /// brackets the options that the same command needs.
 macro_rules! entries {
-    ($($($code:literal)|+, $($first:ident)? $($text:literal $($advice:ident)? $([$options:literal])?)*;)*) => {
+    ($($($code:literal)|+, $($first:ident)? $($text:literal $($hands:ident)? $([$options:literal])?)*;)*) => {
         &[$(ErrorEntry {
             codes: &[$($code),+],
             help: &[
-                $(Part::Advice(Advice::$first),)?
-                $(Part::Text($text), $(Part::Advice(Advice::$advice),)? $(Part::Again($options),)?)*
+                $(Part::Hands(Hands::$first),)?
+                $(Part::Text($text), $(Part::Hands(Hands::$hands),)? $(Part::Again($options),)?)*
             ],
         }),*]
     };
@@ -60,7 +61,7 @@ enum Part {
     /// The same for every unit.
     Text(&'static str),
     /// What you do with your hands.
-    Advice(Advice),
+    Hands(Hands),
     /// The same command with these options.
     Again(&'static str),
 }
@@ -70,7 +71,7 @@ impl ErrorEntry {
     fn help(&self, line: &CommandLine) -> String {
         let word = |part: &Part| match part {
             Part::Text(text) => (*text).to_owned(),
-            Part::Advice(advice) => line.words(*advice).to_owned(),
+            Part::Hands(hands) => line.by_hand(*hands).to_owned(),
             Part::Again(options) => line.with(options),
         };
         self.help.iter().map(word).collect()

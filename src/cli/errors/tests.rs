@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use crate::devices::RULES_PATH;
 use crate::failure::shown_code;
-use crate::udev_rules::RULES_PATH;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::usb::{DiskError, UsbError};
 
@@ -140,7 +140,9 @@ fn no_error_of_the_library_names_a_flag_or_a_command() {
     for (path, text) in sources() {
         let of_types = text.match_indices("#[error(").filter_map(|(at, _)| text[at..].split(")]").next());
         // The words of a failure are near its code.
-        let of_failures = text.match_indices(".code(\"").filter_map(|(at, _)| text[at..].split("\n    }").next());
+        let of_failures = text
+            .match_indices(".code(\"")
+            .filter_map(|(at, _)| text[at..].split("\n    }").next()?.split("\n}").next());
         for message in of_types.chain(of_failures) {
             let in_cli = path.components().any(|part| part.as_os_str() == "cli");
             let names = ["`asmpatch ", " --", "`--", "\"--"].iter().any(|sign| message.contains(sign));

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use crate::advice::Hands;
 use crate::flash::decide::Permission;
 use crate::flash::recovery::{Action, BackupFirst, Commands, Writes};
 use crate::shell;
 use asm2464_host::bridge::Location;
 
-use crate::cli::advice::Advice;
+use crate::cli::advice;
 use crate::cli::backup_place;
 
 /// The command that was run, kept so that it can be printed again.
@@ -107,7 +108,7 @@ impl Commands for InvokedCommand {
     }
 
     fn replug(&self, location: &Location) -> &'static str {
-        Advice::Replug.on(location)
+        advice::by_hand_on(location, Hands::Replug)
     }
 
     fn without_backup(&self) -> &'static str {

@@ -19,7 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use thiserror::Error;
 
-pub use self::show::in_words;
+pub use self::show::help;
 use super::context::Context;
 use super::device::DeviceArgs;
 use super::{print, terminal};

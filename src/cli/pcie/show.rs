@@ -92,15 +92,19 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
     dwords.iter().flat_map(|dword| dword.to_le_bytes()).collect()
 }
 
+/// The command that helps against a note, if one does.
+pub const fn help(note: &Note) -> Option<&'static str> {
+    match note {
+        Note::OddBuses { .. } => Some("`asmpatch pcie reset` clears them"),
+        Note::NoBusLeft { .. } => Some("`asmpatch pcie reset` frees them"),
+        Note::Closed { .. } => Some("`asmpatch pcie --assign` lays windows and BARs out anew"),
+        _ => None,
+    }
+}
+
 /// A note in words, with the command that helps.
-pub fn in_words(note: &Note) -> String {
-    let help = match note {
-        Note::OddBuses { .. } => "; `asmpatch pcie reset` clears them",
-        Note::NoBusLeft { .. } => "; `asmpatch pcie reset` frees them",
-        Note::Closed { .. } => ": `asmpatch pcie --assign` lays windows and BARs out anew",
-        _ => "",
-    };
-    format!("{note}{help}")
+fn in_words(note: &Note) -> String {
+    help(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
 }
 
 impl PcieShown<'_, '_> {

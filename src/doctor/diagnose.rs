@@ -2,11 +2,6 @@
 
 use std::iter;
 
-use crate::doctor::{
-    Candidate, Examination, FlashPart, PipeState, Problem, RUNTIMES_BUS, SLOW_GOVERNOR, SupplyState, Timing, Wanted,
-};
-use crate::flash::firmware_kind::RunningFirmware;
-use crate::gpus::GpuSupport;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
@@ -17,15 +12,23 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use crate::cli::advice::{self, Advice, CommandLine};
-use crate::cli::{errors, pcie};
+use super::examine::{Examination, FlashPart, PipeState, Problem, Timing};
+use super::findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
+use super::host::SLOW_GOVERNOR;
+use crate::advice::Advice;
+use crate::flash::firmware_kind::RunningFirmware;
+use crate::gpus::{GpuSupport, PciId};
 
+/// The runtime that drives the open firmware.
+pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
+/// The runtime that drives the patched vendor firmware.
+pub const PATCHED_RUNTIME: &str = "tinygrad up to v0.13.0";
 /// The runtime of a device that the user expects and that asmpatch does not know.
 const OWN_RUNTIME: &str = "your own, for the device that you expect";
 
 /// Verdict on one topic, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Display, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// In order.
@@ -42,10 +45,10 @@ pub enum Verdict {
     Bad,
 }
 
-/// One line of the diagnosis.
+/// One line of the diagnosis, with its advice as data or in words.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Line"))]
-pub struct TopicLine {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Line"))]
+pub struct TopicLine<A = Advice> {
     /// The topic.
     pub topic: &'static str,
     /// The verdict.
@@ -54,44 +57,27 @@ pub struct TopicLine {
     pub found: String,
     /// The advice.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub advice: Option<String>,
+    pub advice: Option<A>,
 }
 
 /// A diagnosis.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Diagnosis {
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "Diagnosis"))]
+pub struct Diagnosis<A = Advice> {
     /// The lines.
-    pub lines: Vec<TopicLine>,
+    pub lines: Vec<TopicLine<A>>,
     /// The runtime that can start; `None` if none can.
     pub runtime: Option<&'static str>,
 }
 
-/// A line's verdict, without its words: they may name files, programs and folders.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct TopicVerdict {
-    /// The topic.
-    topic: &'static str,
-    /// The verdict.
-    verdict: Verdict,
-}
-
-/// A diagnosis without its words, for the report.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct Verdicts {
-    /// The verdict of each line.
-    lines: Vec<TopicVerdict>,
-    /// The runtime that can start; `None` if none can.
-    runtime: Option<&'static str>,
-}
-
 impl Diagnosis {
-    /// Returns what of the diagnosis goes into a report.
-    pub fn verdicts(&self) -> Verdicts {
-        let of = |line: &TopicLine| TopicVerdict { topic: line.topic, verdict: line.verdict };
-        Verdicts { lines: self.lines.iter().map(of).collect(), runtime: self.runtime }
+    /// Words the advice of each line.
+    pub fn worded(self, words: impl Fn(&Advice) -> Option<String>) -> Diagnosis<String> {
+        let word = |TopicLine { topic, verdict, found, advice }| {
+            let advice = advice.as_ref().and_then(&words);
+            TopicLine { topic, verdict, found, advice }
+        };
+        Diagnosis { lines: self.lines.into_iter().map(word).collect(), runtime: self.runtime }
     }
 }
 
@@ -100,10 +86,9 @@ const GPU: &str = "GPU";
 
 /// Diagnoses a unit.
 pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
-    let device = advice::device(&seen.unit.location);
-    let (firmware, runtime) = firmware(seen, &device);
+    let (firmware, runtime) = firmware(seen);
     let lines: Vec<TopicLine> = [
-        ("USB", vec![usb(seen, &device)]),
+        ("USB", vec![usb(seen)]),
         ("suspend", suspend(seen).into_iter().collect()),
         ("CPU", governor(seen).into_iter().collect()),
         ("lock", locks(seen)),
@@ -112,9 +97,9 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
         ("part", part(seen).into_iter().collect()),
         ("flash", flash(seen).into_iter().collect()),
         ("bulk pipes", pipes(seen).into_iter().collect()),
-        (LINK, link(seen, &device).into_iter().collect()),
+        (LINK, link(seen).into_iter().collect()),
         ("12 V", supply(seen).into_iter().collect()),
-        (GPU, gpu(seen, wanted, &device)),
+        (GPU, gpu(seen, wanted)),
         ("bench", bench(seen)),
     ]
     .into_iter()
@@ -133,36 +118,29 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
 }
 
 /// A verdict, what was found, and advice.
-type Told = (Verdict, String, Option<String>);
+type Told = (Verdict, String, Option<Advice>);
 
 fn line(verdict: Verdict, found: impl Into<String>) -> Told {
     (verdict, found.into(), None)
 }
 
-fn advise(verdict: Verdict, found: impl Into<String>, advice: impl Into<String>) -> Told {
-    (verdict, found.into(), Some(advice.into()))
+fn advise(verdict: Verdict, found: impl Into<String>, advice: Advice) -> Told {
+    (verdict, found.into(), Some(advice))
 }
 
-fn problem(verdict: Verdict, problem: &Problem, seen: &Examination) -> Told {
-    let help = errors::help_by_code(&problem.code, &CommandLine::on(&seen.unit.location));
-    (verdict, problem.message.shown().to_string(), help)
+fn problem(verdict: Verdict, problem: &Problem) -> Told {
+    advise(verdict, problem.message.shown().to_string(), Advice::AgainstError(problem.code.clone()))
 }
 
-fn usb(seen: &Examination, device: &str) -> Told {
+fn usb(seen: &Examination) -> Told {
     let speed = seen.unit.speed;
     match speed {
         BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
-            let retrain = match seen.unit.state {
-                BridgeState::Vendor | BridgeState::OpenFirmware => {
-                    format!("\n`asmpatch reset --device {device}` retrains the link without your hands")
-                }
-                // It has no firmware that could be restarted.
-                BridgeState::BootLoader => String::new(),
-            };
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            advise(Bad, found, format!("{}{retrain}", Advice::SlowLink.on(&seen.unit.location)))
+            // The boot loader has no firmware that could be restarted.
+            advise(Bad, found, Advice::RetrainLink { restarts: seen.unit.state != BridgeState::BootLoader })
         }
     }
 }
@@ -187,36 +165,29 @@ fn suspend(seen: &Examination) -> Option<Told> {
         }
         _ => "it matters for the open firmware from before August 2026",
     };
-    let port = &seen.unit.location;
-    Some(advise(
-        Note,
-        format!("the system may suspend it (`auto` at {sleepers}): {risk}"),
-        format!(
-            "install the rules of `asmpatch udev` and plug the unit in again; until then: \
-             `echo on | sudo tee /sys/bus/usb/devices/{port}/power/control`"
-        ),
-    ))
+    let found = format!("the system may suspend it (`auto` at {sleepers}): {risk}");
+    Some(advise(Note, found, Advice::KeepAwake))
 }
 
 fn governor(seen: &Examination) -> Option<Told> {
     let is_slow = seen.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
     is_slow.then(|| {
         let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
-        advise(Note, found, "while you use the dock: `sudo cpupower frequency-set -g performance`")
+        advise(Note, found, Advice::OtherGovernor)
     })
 }
 
 fn locks(seen: &Examination) -> Vec<Told> {
     let held = seen.host.locks.iter().map(|(file, holder)| {
         let found = format!("{holder} holds {}: a runtime that begins now fails at once", file.shown());
-        advise(Note, found, "if that is no runtime at work, end the process; the lock ends with it")
+        advise(Note, found, Advice::EndLockHolder)
     });
     held.collect()
 }
 
 fn access(seen: &Examination) -> Told {
     match (&seen.opened, &seen.unit.driver) {
-        (Err(trouble), _) => problem(Bad, trouble, seen),
+        (Err(trouble), _) => problem(Bad, trouble),
         (Ok(()), Some(driver)) => {
             line(Note, format!("opened; a GPU runtime takes it from the kernel's {} driver", driver.shown()))
         }
@@ -225,28 +196,24 @@ fn access(seen: &Examination) -> Told {
 }
 
 /// Returns what to say about the firmware, and the runtime that drives it.
-fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
-    const OPEN: &str = "tinygrad from v0.14.0 on";
-    const PATCHED: &str = "tinygrad up to v0.13.0";
-    let flash = |image: &str| format!("`asmpatch flash {image} --device {device}`");
+fn firmware(seen: &Examination) -> (Told, Option<&'static str>) {
+    use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
     let told = match (&seen.runs, seen.unit.state) {
-        // Its backups decide what to advise: `Recovery`.
+        // Its backups decide what to advise.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
-        (Some(Err(trouble)), _) => problem(Bad, trouble, seen),
+        (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
             let found = format!("open firmware {product}, under {id}: {OPEN}");
             return match open_build_lacks(&seen.unit.product) {
-                Some(lacks) => (advise(Good, found, lacks), Some(OPEN)),
+                Some(lacks) => (advise(Good, found, Advice::NewerBuild(lacks)), Some(OPEN)),
                 None => (line(Good, found), Some(OPEN)),
             };
         }
-        (_, BridgeState::OpenFirmware) => advise(
-            Bad,
-            format!("open firmware that calls itself {product}"),
-            format!("tinygrad takes a product string that starts with `custom`: {}", flash("OPEN.bin")),
-        ),
+        (_, BridgeState::OpenFirmware) => {
+            advise(Bad, format!("open firmware that calls itself {product}"), Advice::FlashCustom)
+        }
         (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() && id == UsbId::PATCHED => {
             let variables = firmware.version().and_then(Variables::of);
             if variables != Some(Variables::As240417) {
@@ -255,31 +222,19 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
                     None => (Unknown, "nobody knows where this version keeps what that initialises"),
                 };
                 let found = format!("{firmware}, under {id}: {PATCHED} initialises 240417; {why}");
-                let (open, patched) = (flash("OPEN.bin"), flash("PATCHED.bin"));
-                let advice = format!("{open} for {OPEN}, or {patched} with 240417, patched, for {PATCHED}");
-                return (advise(verdict, found, advice), None);
+                return (advise(verdict, found, Advice::FlashInitialised), None);
             }
-            let advice = format!("for later releases: {} with an image of the open firmware", flash("OPEN.bin"));
-            return (advise(Good, format!("{firmware}, under {id}: {PATCHED}"), advice), Some(PATCHED));
+            let found = format!("{firmware}, under {id}: {PATCHED}");
+            return (advise(Good, found, Advice::FlashForLater), Some(PATCHED));
         }
-        (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() => advise(
-            Bad,
-            format!("{firmware}, under {id}: tinygrad looks for {}", UsbId::PATCHED),
-            format!("patch the image with its identity, and {}", flash("PATCHED.bin")),
-        ),
+        (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() => {
+            advise(Bad, format!("{firmware}, under {id}: tinygrad looks for {}", UsbId::PATCHED), Advice::PatchIdentity)
+        }
         (Some(Ok(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_)))), _) => {
-            let (open, patched) = (flash("OPEN.bin"), flash("PATCHED.bin"));
-            let advice = format!(
-                "{OPEN} needs the open firmware: {open}\n{PATCHED} needs the patched vendor firmware: {patched}\nREADME.md \
-                 says how. A USB4 or Thunderbolt host needs neither"
-            );
-            advise(Bad, format!("{runs}, under {id}: no GPU runtime drives it over USB"), advice)
+            let found = format!("{runs}, under {id}: no GPU runtime drives it over USB");
+            advise(Bad, found, Advice::FlashForRuntime)
         }
-        (Some(Ok(runs)), _) => advise(
-            Bad,
-            runs.to_string(),
-            format!("{}: then it runs what is in its flash", Advice::Replug.on(&seen.unit.location)),
-        ),
+        (Some(Ok(runs)), _) => advise(Bad, runs.to_string(), Advice::StartFlashed),
         (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
     (told, None)
@@ -288,7 +243,7 @@ fn firmware(seen: &Examination, device: &str) -> (Told, Option<&'static str>) {
 fn part(seen: &Examination) -> Option<Told> {
     Some(match seen.part_revision.as_ref()? {
         Ok(revision) => line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)")),
-        Err(trouble) => problem(Note, trouble, seen),
+        Err(trouble) => problem(Note, trouble),
     })
 }
 
@@ -303,30 +258,23 @@ fn flash(seen: &Examination) -> Option<Told> {
                 _ => advise(
                     Good,
                     format!("{found}: blocks are protected ({protection:#04x})"),
-                    "`asmpatch flash` clears the protection, and sets it again if it writes nothing",
+                    Advice::FlashClearsProtection,
                 ),
             }
         }
-        (Some(Err(trouble)), _) => problem(Note, trouble, seen),
-        (None, BridgeState::OpenFirmware) => advise(
-            Note,
-            "not asked",
-            "`--write` asks it for its JEDEC ID and its protection, through its controller's registers",
-        ),
+        (Some(Err(trouble)), _) => problem(Note, trouble),
+        (None, BridgeState::OpenFirmware) => advise(Note, "not asked", Advice::AskFlash),
         (None, _) => line(Note, "this firmware gives no access to its JEDEC ID and its protection"),
     })
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {
-    let power_cycle = Advice::ReplugWithSupply.on(&seen.unit.location);
-    let reset =
-        format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}");
     let told = match seen.pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
             Bad,
             "nothing moves, though the unit answers control requests: a state that owners know, after long runs",
-            reset,
+            Advice::Restart,
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/reliability.md.
@@ -335,8 +283,8 @@ fn pipes(seen: &Examination) -> Option<Told> {
                     "open firmware gets there when a host begins another stream (F0) while it still reads one"
                 }
                 _ => {
-                    "240417 gets there when a program is killed while it reads the flash (E2), as `asmpatch backup` and \
-                     `flash` do, or when it gets a READ after half of a runtime's initialisation"
+                    "240417 gets there when a program is killed while it reads the flash (E2), as for a backup, or when \
+                     it gets a READ after half of a runtime's initialisation"
                 }
             };
             let found = format!(
@@ -344,34 +292,34 @@ fn pipes(seen: &Examination) -> Option<Told> {
                  just unplugged looks the same). On the chip model {known}"
             );
             // Source: owners' reports.
-            advise(Bad, found, format!("power: {power_cycle}. Nothing else helps"))
+            advise(Bad, found, Advice::Power)
         }
         PipeState::Busy(status) => {
             let found = format!(
                 "the SRAM's DMA waits for data that nobody sends (0xC450 reads {status:#04x}): either a runtime is at \
                  work, or the bulk pipes hang while control requests are still answered"
             );
-            advise(Bad, found, format!("end the runtime; if there is none, {reset}"))
+            advise(Bad, found, Advice::EndRuntimeOrRestart)
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();
             return (could_be_asked && seen.unit.state == BridgeState::OpenFirmware)
-                .then(|| advise(Note, "not checked", "`--write` sends 512 bytes to the bridge's SRAM"));
+                .then(|| advise(Note, "not checked", Advice::CheckPipes));
         }
     };
     Some(told)
 }
 
-fn link(seen: &Examination, device: &str) -> Option<Told> {
+fn link(seen: &Examination) -> Option<Told> {
     let link = match (&seen.link, &seen.behind) {
         (Some(Ok(link)), _) => link,
-        (Some(Err(trouble)), _) => return Some(problem(Bad, trouble, seen)),
+        (Some(Err(trouble)), _) => return Some(problem(Bad, trouble)),
         (None, Some(Behind::Ssd(_))) => return Some(line(Unknown, "not checked: an SSD uses it")),
         (None, Some(behind)) if behind.is_initialised() => {
             return Some(advise(
                 Unknown,
                 "not checked: a GPU runtime has initialised the unit, and may be at work",
-                format!("end it, then `asmpatch reset --device {device}`"),
+                Advice::EndRuntimeAndRestart,
             ));
         }
         (None, behind) => {
@@ -381,26 +329,15 @@ fn link(seen: &Examination, device: &str) -> Option<Told> {
     if link.is_up {
         return Some(line(Good, format!("up (LTSSM {:#04x})", link.ltssm)));
     }
-    let switched_off = match seen.unit.state {
-        BridgeState::OpenFirmware => {
-            "some builds of mid-2026 switch PCIe on only when a runtime asks for it, and `asmpatch pcie reset` asks, too. \
-             Otherwise "
-        }
-        _ => "",
-    };
-    let advice = format!(
-        "{switched_off}check that the card sits in its slot, and that card and dock have their 12 V: without it PCIe \
-         never leaves reset"
-    );
+    let advice = Advice::CheckCard { may_be_off: seen.unit.state == BridgeState::OpenFirmware };
     Some(advise(Bad, format!("down (LTSSM {:#04x}, expected 0x78)", link.ltssm), advice))
 }
 
 fn supply(seen: &Examination) -> Option<Told> {
     let supply = match seen.supply.as_ref()? {
         Ok(supply) => SupplyState::of(supply.as_ref()),
-        Err(trouble) => return Some(problem(Note, trouble, seen)),
+        Err(trouble) => return Some(problem(Note, trouble)),
     };
-    let say = |advice: Advice| advice.on(&seen.unit.location);
     let words = |measured: SupplyMeasurement| {
         let (volts, amperes) = (f64::from(measured.voltage_mv) / 1e3, f64::from(measured.current_ma) / 1e3);
         format!("{volts:.2} V, {amperes:.2} A")
@@ -410,42 +347,35 @@ fn supply(seen: &Examination) -> Option<Told> {
         SupplyState::Low(measured) => advise(
             Note,
             format!("{}: docks work with it, but it may sag under load until the link drops", words(measured)),
-            format!("if the link drops under load, {}", say(Advice::CheckSupply)),
+            Advice::CheckSupplyUnderLoad,
         ),
-        SupplyState::Off(measured) => advise(
-            Bad,
-            words(measured),
-            format!("{}: PCIe needs it, and no dock works below 5 V", say(Advice::ConnectSupply)),
-        ),
+        SupplyState::Off(measured) => advise(Bad, words(measured), Advice::ConnectSupply),
         SupplyState::Fault(measured) => {
-            let advice = format!("{}; if it stays, {}", say(Advice::ReplugWithSupply), say(Advice::OtherSupply));
-            advise(Bad, format!("{}; the board reports a fault of its supply", words(measured)), advice)
+            let found = format!("{}; the board reports a fault of its supply", words(measured));
+            advise(Bad, found, Advice::ReplaceSupply)
         }
         // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
         SupplyState::NotMeasured { has_fault: true } => advise(
             Note,
             "this board doesn't measure its supply; its fault line (GPIO 1) is active",
-            format!(
-                "if the card is not found, {}; a board without the sensor may leave the line open",
-                say(Advice::CheckSupply)
-            ),
+            Advice::CheckSupplyWithoutCard,
         ),
         SupplyState::NotMeasured { has_fault: false } => line(Note, "this board doesn't measure its supply"),
         SupplyState::NotReported => line(Note, "this build doesn't report the state of the supply"),
     })
 }
 
-fn gpu(seen: &Examination, wanted: Wanted<'_>, device: &str) -> Vec<Told> {
+fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Told> {
     let tree = match (&seen.tree, &seen.behind) {
         (Some(Ok(tree)), _) => tree,
-        (Some(Err(trouble)), _) => return vec![problem(Bad, trouble, seen)],
+        (Some(Err(trouble)), _) => return vec![problem(Bad, trouble)],
         (None, Some(behind @ Behind::Ssd(_))) => {
             let found = format!("behind it is an {}", behind.to_string().shown());
-            return vec![advise(Bad, found, "put a GPU in its place")];
+            return vec![advise(Bad, found, Advice::ReplaceSsd)];
         }
         (None, _) => return Vec::new(),
     };
-    let notes = tree.notes.iter().map(|note| line(Note, pcie::in_words(note)));
+    let notes = tree.notes.iter().map(|note| advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
     let (candidates, others) = wanted.among(tree);
     if !candidates.is_empty() {
         // They come first, because the topic's verdict is that of its first line.
@@ -459,8 +389,7 @@ fn gpu(seen: &Examination, wanted: Wanted<'_>, device: &str) -> Vec<Told> {
         true => "nothing is behind the bridge".to_owned(),
         false => format!("{missing}, but {}", others.join(", ")),
     };
-    let advice = format!("check the card's seat and its power; `asmpatch pcie --device {device}` shows the tree");
-    notes.chain([advise(Bad, found, advice)]).collect()
+    notes.chain([advise(Bad, found, Advice::CheckSeat)]).collect()
 }
 
 /// What to say about a device that a runtime might drive.
@@ -477,13 +406,12 @@ fn candidate(candidate: &Candidate<'_>) -> Vec<Told> {
         }
         Candidate::Gpu(function, support) => {
             let (says, source) = match support {
-                GpuSupport::NotListed { says, source } => (*says, format!(". Source: {source}")),
-                _ => ("asmpatch knows no runtime that drives it over USB", String::new()),
+                GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
+                _ => ("asmpatch knows no runtime that drives it over USB", None),
             };
-            let expect =
-                format!("`--expect {:04x}:{:04x}` if a runtime of yours drives it", function.vendor, function.device);
+            let id = PciId { vendor: function.vendor, device: function.device };
             let found = format!("{} ({}): {says}", id_of(function), class_of(function));
-            vec![advise(Note, found, format!("{expect}{source}"))]
+            vec![advise(Note, found, Advice::Expect { id, source })]
         }
     }
 }
@@ -496,12 +424,9 @@ fn bench(seen: &Examination) -> Vec<Told> {
         };
         line(Good, format!("{count} {what}: {times}"))
     });
-    let corrupt = seen.is_corrupt.then(|| {
-        let advice =
-            format!("{}; then `asmpatch verify --device` and a flash", Advice::OtherCable.on(&seen.unit.location));
-        advise(Bad, "a byte that was written came back changed", advice)
-    });
-    timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble, seen))).collect()
+    let corrupt =
+        seen.is_corrupt.then(|| advise(Bad, "a byte that was written came back changed", Advice::OtherCableThenVerify));
+    timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
 }
 
 /// A device's place, vendor and PCI ID.

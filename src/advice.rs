@@ -1,0 +1,110 @@
+//! What helps, as data. The program words it, for a dock or for a virtual unit.
+
+use asm2464_host::pcie::Note;
+
+use crate::gpus::PciId;
+
+/// What you do with your hands about a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hands {
+    /// Unplug the unit and plug it in again.
+    Replug,
+    /// The same, where the sentence has named the unit.
+    ReplugIt,
+    /// Plug the unit in again.
+    PlugIn,
+    /// Take the power of cable and supply. The chip runs from the cable, so the supply alone restarts nothing. Source:
+    /// jacobrosenthal/tinygrad, `extra/usbgpu`, August 2026, for the order and the times.
+    ReplugWithSupply,
+    /// What helps a slow link, a step a line, in the order in which to try. Source: the same; jagoff2/sunnypilot,
+    /// September 2026.
+    SlowLink,
+    /// Look at the cable and the power.
+    CheckCable,
+    /// Try another cable and port.
+    OtherCable,
+    /// The same, without a hub.
+    OtherCableNoHub,
+    /// The same, for a link that is slow.
+    OtherPort,
+    /// Try another supply.
+    OtherSupply,
+    /// Connect the supply.
+    ConnectSupply,
+    /// Check the supply.
+    CheckSupply,
+}
+
+/// What helps against a finding about a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Advice {
+    /// What helps against the error with this code.
+    AgainstError(String),
+    /// Train the link anew: by hand or, if the unit has firmware, by a restart.
+    RetrainLink {
+        /// Whether a restart can help.
+        restarts: bool,
+    },
+    /// Keep the system from suspending the unit.
+    KeepAwake,
+    /// Give the CPU another frequency governor.
+    OtherGovernor,
+    /// End the process that holds a runtime's lock.
+    EndLockHolder,
+    /// Flash a newer build of the open firmware: what this one lacks.
+    NewerBuild(&'static str),
+    /// Flash open firmware with a product string that the runtime takes.
+    FlashCustom,
+    /// Flash open firmware, or a version that the runtime initialises.
+    FlashInitialised,
+    /// Flash open firmware for later releases of the runtime.
+    FlashForLater,
+    /// Give the patched image the identity that the runtime looks for.
+    PatchIdentity,
+    /// Flash firmware that a runtime drives.
+    FlashForRuntime,
+    /// Have the unit start what is in its flash.
+    StartFlashed,
+    /// None needed: a flash clears the protection of blocks.
+    FlashClearsProtection,
+    /// Allow a write, to ask the flash for its ID.
+    AskFlash,
+    /// Allow a write, to check the bulk pipes.
+    CheckPipes,
+    /// Restart the unit by the mildest level that helps.
+    Restart,
+    /// The same, unless a runtime is at work.
+    EndRuntimeOrRestart,
+    /// End the runtime that initialised the unit, then restart the unit.
+    EndRuntimeAndRestart,
+    /// Take the unit's power; nothing else helps.
+    Power,
+    /// Check the card and its 12 V.
+    CheckCard {
+        /// Whether the firmware may have PCIe switched off.
+        may_be_off: bool,
+    },
+    /// Check the supply if the link drops under load.
+    CheckSupplyUnderLoad,
+    /// Connect the supply, without which no dock works.
+    ConnectSupply,
+    /// Take the power of a supply that reports a fault, then try another.
+    ReplaceSupply,
+    /// Check the supply if the card is not found.
+    CheckSupplyWithoutCard,
+    /// Put a GPU in the SSD's place.
+    ReplaceSsd,
+    /// Check the card's seat, and look at the PCIe tree.
+    CheckSeat,
+    /// Say that a runtime of the user's own drives this device.
+    Expect {
+        /// The device.
+        id: PciId,
+        /// Where it is said that no known runtime drives it.
+        source: Option<String>,
+    },
+    /// Try another cable, then compare the flash.
+    OtherCableThenVerify,
+    /// What helps against what a survey of PCIe noted, if anything does.
+    AgainstNote(Note),
+}

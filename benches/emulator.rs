@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use asm2464::firmware::Image;
-use asm2464_chip::chip::{Chip, Data, Outcome, Speed, boot};
+use asm2464_chip::chip::{Chip, Data, RunEnd, Speed, boot};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_chip::practice;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
@@ -17,7 +17,7 @@ const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {
     let mut chip = Chip::power_on(CodeSpace::from_body(&LOOP), MemoryFlash::erased(), Speed::Super);
-    assert_eq!(chip.run(ROUND), Outcome::Budget, "the loop does not end");
+    assert_eq!(chip.run(ROUND), RunEnd::Budget, "the loop does not end");
     let mut group = criterion.benchmark_group("instructions");
     group.throughput(Throughput::Elements(ROUND));
     group.bench_function("memory loop", |bencher| bencher.iter(|| chip.run(black_box(ROUND))));

@@ -253,11 +253,11 @@ pub fn restart(
             report.before.faults.push(met.clone());
             report.after.faults.push(met);
         }
-        let is_back = !matches!(outcome, Outcome::NotBack);
+        let is_back = !matches!(outcome, LevelEnd::NotBack);
         let (done, result) = match outcome {
-            Outcome::Done(what) => (true, what),
-            Outcome::NotBack => (true, NOT_BACK.to_owned()),
-            Outcome::NotDone(why) => (false, why),
+            LevelEnd::Done(what) => (true, what),
+            LevelEnd::NotBack => (true, NOT_BACK.to_owned()),
+            LevelEnd::NotDone(why) => (false, why),
         };
         // PCIe may have lost its power although the level failed.
         if done || level == Level::PciePower {
@@ -294,7 +294,7 @@ struct Step<'a, 'i> {
 }
 
 /// How a level ended.
-enum Outcome {
+enum LevelEnd {
     /// It was carried out, in words.
     Done(String),
     /// It was carried out, and the unit has not come back in time.
@@ -304,7 +304,7 @@ enum Outcome {
 }
 
 impl Step<'_, '_> {
-    fn apply(&mut self, level: Level, now: &Condition) -> Result<Outcome, AnyFailure> {
+    fn apply(&mut self, level: Level, now: &Condition) -> Result<LevelEnd, AnyFailure> {
         let state = now.state();
         match level {
             Level::Engines => self.with_open(|unit, _| unit.strobe_engines().map(|()| "strobed".to_owned())),
@@ -313,7 +313,7 @@ impl Step<'_, '_> {
             Level::Cpu => self.reset_by_command(),
             Level::PortPower => self.cycle_port(now),
             Level::Cable if self.options.replug.is_zero() => {
-                Ok(Outcome::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
+                Ok(LevelEnd::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
             }
             Level::Cable => {
                 (self.told)(RestartEvent::Replug);
@@ -325,27 +325,27 @@ impl Step<'_, '_> {
     fn with_open(
         &mut self,
         act: impl FnOnce(&mut OpenBridge, Interrupt<'_>) -> Result<String, ControlError>,
-    ) -> Result<Outcome, AnyFailure> {
+    ) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(Outcome::NotDone),
+            Err(error) => return usable(error).map(LevelEnd::NotDone),
         };
-        Ok(act(&mut unit, self.interrupt).map_or_else(|error| Outcome::NotDone(error.to_string()), Outcome::Done))
+        Ok(act(&mut unit, self.interrupt).map_or_else(|error| LevelEnd::NotDone(error.to_string()), LevelEnd::Done))
     }
 
-    fn reset_by_register(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
+    fn reset_by_register(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(Outcome::NotDone),
+            Err(error) => return usable(error).map(LevelEnd::NotDone),
         };
         if let Err(refused) = unit.restart_cpu() {
-            return Ok(Outcome::NotDone(refused.to_string()));
+            return Ok(LevelEnd::NotDone(refused.to_string()));
         }
         // Keep the unit until it has left: see `restart_cpu`.
         let outcome = self.wait(self.options.come_back, CPU_RESET);
         drop(unit);
         let outcome = outcome?;
-        if matches!(outcome, Outcome::Done(_)) && !now.has(FaultKind::PcieLink) {
+        if matches!(outcome, LevelEnd::Done(_)) && !now.has(FaultKind::PcieLink) {
             // Some builds start with PCIe switched off. Builds without F3 refuse it.
             if let Ok(mut unit) = self.port.open_control()
                 && !unit.link_state().is_ok_and(|(_, is_up)| is_up)
@@ -356,19 +356,19 @@ impl Step<'_, '_> {
         Ok(outcome)
     }
 
-    fn reset_by_command(&mut self) -> Result<Outcome, AnyFailure> {
+    fn reset_by_command(&mut self) -> Result<LevelEnd, AnyFailure> {
         let mut bridge = match self.port.open() {
             Ok(bridge) => bridge,
-            Err(error) => return usable(error).map(Outcome::NotDone),
+            Err(error) => return usable(error).map(LevelEnd::NotDone),
         };
         self.met = fault_of(&mut bridge);
         if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
-            return Ok(Outcome::NotDone("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
+            return Ok(LevelEnd::NotDone("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
         match bridge.reset(ResetMode::CpuReset) {
             // A unit that resets at once does not answer. Its return shows whether it reset.
             Ok(()) | Err(CommandError::Transport(_)) => {}
-            Err(refused) => return Ok(Outcome::NotDone(refused.to_string())),
+            Err(refused) => return Ok(LevelEnd::NotDone(refused.to_string())),
         }
         info!("{}: CPU reset sent", self.port.location());
         // Release the port only after the unit has left the bus: see `flash`.
@@ -382,18 +382,18 @@ impl Step<'_, '_> {
     }
 
     /// Waits for a unit that may not have taken E8.
-    fn wait_if_it_leaves(&mut self) -> Result<Outcome, AnyFailure> {
+    fn wait_if_it_leaves(&mut self) -> Result<LevelEnd, AnyFailure> {
         let outcome = self.wait(LEAVES_WITHIN.min(self.options.come_back), CPU_RESET)?;
-        if matches!(outcome, Outcome::Done(_)) {
+        if matches!(outcome, LevelEnd::Done(_)) {
             return Ok(outcome);
         }
         if self.port.attached().is_ok() {
-            return Ok(Outcome::NotDone("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
+            return Ok(LevelEnd::NotDone("E8, its CPU reset, was sent, but it stayed on the bus".to_owned()));
         }
         self.wait(self.options.come_back, CPU_RESET)
     }
 
-    fn cycle_port(&mut self, now: &Condition) -> Result<Outcome, AnyFailure> {
+    fn cycle_port(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
         // Keeps others off the disk behind a unit whose power goes.
         let mut held = match now.state().map(|state| Live::at(&mut *self.port, state)).transpose() {
             Ok(held) => held,
@@ -407,15 +407,15 @@ impl Step<'_, '_> {
         drop(held);
         match cycled {
             Ok(true) => self.wait(self.options.come_back, "its hub switched its power off and on"),
-            Ok(false) => Ok(Outcome::NotDone("no hub on its way can switch its power".to_owned())),
-            Err(error) => Ok(Outcome::NotDone(error.to_string())),
+            Ok(false) => Ok(LevelEnd::NotDone("no hub on its way can switch its power".to_owned())),
+            Err(error) => Ok(LevelEnd::NotDone(error.to_string())),
         }
     }
 
-    fn wait(&mut self, deadline: Duration, done: &str) -> Result<Outcome, AnyFailure> {
+    fn wait(&mut self, deadline: Duration, done: &str) -> Result<LevelEnd, AnyFailure> {
         let back = self.port.wait_for_return(deadline, self.interrupt)?;
         self.interrupt.check()?;
-        Ok(if back.is_some() { Outcome::Done(done.to_owned()) } else { Outcome::NotBack })
+        Ok(if back.is_some() { LevelEnd::Done(done.to_owned()) } else { LevelEnd::NotBack })
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 use asm2464::scsi::{Command, ScsiStatus};
 use asm2464_host::bridge::{Bridge, CommandEnd, CommandError, DataPhase, Transport};
 
+use super::benched_unit::BenchedUnit;
 use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
-use super::subject::Subject;
 
 /// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
 pub(super) fn exchange<T: Transport>(
@@ -55,7 +55,7 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-pub(super) fn check<S: Subject>(
+pub(super) fn check<S: BenchedUnit>(
     subject: &mut S,
     pattern: &Pattern,
     timeout: Duration,

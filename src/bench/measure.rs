@@ -10,13 +10,13 @@ use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
 use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 
+use super::benched_unit::Task;
 use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::plan::Point;
 use super::report::Outcome;
-use super::subject::Task;
 use super::tally::{Tally, repeat};
 
 /// ID of a job that frees slots. Its data does not count for the path.

@@ -10,7 +10,8 @@
 //! Ctrl-C, as long as the unit answers.
 
 pub mod baseline;
-mod beyond;
+mod behind;
+mod benched_unit;
 mod error;
 mod event;
 mod integrity;
@@ -22,7 +23,6 @@ mod plan;
 mod report;
 mod run;
 pub mod soak;
-mod subject;
 mod tally;
 mod tlp;
 mod vendor;

@@ -9,19 +9,19 @@ use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
-use super::beyond::Memory;
+use super::behind::Memory;
+use super::benched_unit::{BenchedUnit, Known, Task};
 use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, WINDOW_LEN};
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
-use super::subject::{Known, Subject, Task};
 use super::tally::{Tally, repeat};
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
 
-impl Subject for OpenBridge {
+impl BenchedUnit for OpenBridge {
     const STATE: BridgeState = BridgeState::OpenFirmware;
     const FILLS_SRAM: Path = Path::F2Out;
     const MEMORY_LEN: usize = PATTERN_LEN;

@@ -6,21 +6,21 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::PcieError;
 
-use super::beyond::{self, Memory};
+use super::behind::{self, Memory};
+use super::benched_unit::{BenchedUnit, Known, Task};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::Pattern;
 use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
-use super::subject::{Known, Subject, Task};
 use super::{integrity, tlp, verdict};
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
 /// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
-pub fn run<S: Subject>(
+pub fn run<S: BenchedUnit>(
     subject: &mut S,
     mut unit: BenchUnit,
     plan: &BenchPlan,
@@ -41,7 +41,7 @@ pub fn run<S: Subject>(
 pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
 /// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
-pub(super) fn restore<S: Subject>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
+pub(super) fn restore<S: BenchedUnit>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
     let Some((memory, before)) = saved else { return Ok(()) };
     subject.write_memory(memory, &before).or_else(|_| {
         subject.recover()?;
@@ -59,7 +59,7 @@ pub(super) struct Prepared {
 
 /// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Puts into `saved` what
 /// was in the GPU's memory before this changes it.
-pub(super) fn prepare<S: Subject>(
+pub(super) fn prepare<S: BenchedUnit>(
     subject: &mut S,
     unit: &mut BenchUnit,
     plan: &BenchPlan,
@@ -74,7 +74,7 @@ pub(super) fn prepare<S: Subject>(
     if known.looks {
         let assigns = known.completes || plan.writes(S::STATE);
         let completes = known.completes;
-        known.beyond = Some(subject.on_pcie(|engine| beyond::look(engine, assigns, completes, interrupt))?);
+        known.devices = Some(subject.on_pcie(|engine| behind::look(engine, assigns, completes, interrupt))?);
     }
     unit.behind = known.words();
 
@@ -93,7 +93,7 @@ pub(super) fn prepare<S: Subject>(
     Ok(Prepared { known, pattern, checked })
 }
 
-fn check_sram<S: Subject>(
+fn check_sram<S: BenchedUnit>(
     subject: &mut S,
     checked: &mut Integrity,
     pattern: &Pattern,
@@ -106,7 +106,7 @@ fn check_sram<S: Subject>(
 }
 
 /// Recovers a unit, and checks again what failed its check.
-pub(super) fn check_again<S: Subject>(
+pub(super) fn check_again<S: BenchedUnit>(
     subject: &mut S,
     Prepared { known, pattern, checked }: &mut Prepared,
     timeout: Duration,
@@ -126,7 +126,7 @@ pub(super) fn check_again<S: Subject>(
 }
 
 /// Measures each point of the plan on a prepared unit.
-fn measure_all<S: Subject>(
+fn measure_all<S: BenchedUnit>(
     subject: &mut S,
     unit: BenchUnit,
     plan: &BenchPlan,
@@ -174,14 +174,14 @@ fn measure_all<S: Subject>(
 }
 
 /// Measures a row.
-fn measure<S: Subject>(
+fn measure<S: BenchedUnit>(
     subject: &mut S,
     point: Point,
     plan: &BenchPlan,
     task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
-    let outcome = match &task.known.beyond {
-        Some(beyond) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, beyond, task))?,
+    let outcome = match &task.known.devices {
+        Some(devices) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, devices, task))?,
         _ => subject.measure(point, task)?,
     };
     if matches!(outcome, Outcome::NoAnswer { .. }) {
@@ -197,16 +197,16 @@ fn measure<S: Subject>(
 }
 
 /// Whether a path is selected, and not skipped on this unit.
-fn runs<S: Subject>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> bool {
+fn runs<S: BenchedUnit>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> bool {
     plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
 }
 
-fn left_out<S: Subject>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+fn left_out<S: BenchedUnit>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
     if path.is_of(S::STATE) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
 }
 
 /// Writes the pattern to memory behind the bridge, and reads it back. Puts into `saved` what was there before.
-fn check_memory<S: Subject>(
+fn check_memory<S: BenchedUnit>(
     subject: &mut S,
     memory: Memory,
     pattern: &Pattern,
@@ -224,7 +224,7 @@ fn check_memory<S: Subject>(
 
 /// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
 /// never answered is not tried at another size, which would only cost its time-out.
-fn obstacle<S: Subject>(
+fn obstacle<S: BenchedUnit>(
     subject: &mut S,
     path: Path,
     plan: &BenchPlan,
@@ -233,9 +233,9 @@ fn obstacle<S: Subject>(
     rows: &[Row],
 ) -> Option<Outcome> {
     let unreachable = || {
-        let beyond = known.beyond.as_ref()?;
-        let why = beyond.memory.err()?;
-        (path.needs_memory() || path == Path::ConfigRead && beyond.function.is_none()).then_some(why)
+        let devices = known.devices.as_ref()?;
+        let why = devices.memory.err()?;
+        (path.needs_memory() || path == Path::ConfigRead && devices.function.is_none()).then_some(why)
     };
     let silent = || {
         let before = rows.iter().find(|row| row.path == path).map(|row| &row.outcome);

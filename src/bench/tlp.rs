@@ -6,12 +6,12 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_host::bridge::CommandError;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::beyond::{Beyond, Memory};
+use super::behind::{Memory, PcieDevices};
+use super::benched_unit::Task;
 use super::error::{BenchError, Halt};
 use super::path::Path;
 use super::plan::Point;
 use super::report::Outcome;
-use super::subject::Task;
 use super::tally::repeat;
 
 /// Bytes of the memory range that single TLPs read and write.
@@ -24,14 +24,14 @@ pub(super) const REACH: usize = 1024;
 pub(super) fn measure(
     engine: &mut dyn TlpEngine,
     point: Point,
-    beyond: &Beyond,
+    devices: &PcieDevices,
     task: &Task<'_>,
 ) -> Result<Outcome, BenchError> {
     let Task { effort, interrupt, .. } = *task;
     let mut number = 0;
     repeat(engine, effort, interrupt, |engine, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
-            let Some(tlps) = tlps(point, beyond, number) else { return Ok(()) };
+            let Some(tlps) = tlps(point, devices, number) else { return Ok(()) };
             number += 1;
             let begun = Instant::now();
             let completions = engine.tlps(&tlps).map_err(|error| halt(error, effort.timeout))?;
@@ -46,17 +46,17 @@ pub(super) fn measure(
 }
 
 /// The `number`th batch.
-fn tlps(point: Point, beyond: &Beyond, number: u64) -> Option<Vec<Tlp>> {
+fn tlps(point: Point, devices: &PcieDevices, number: u64) -> Option<Vec<Tlp>> {
     let dwords = (point.size / 4) as u64;
     let at = |memory: Memory, index: u64| memory.address + (number * dwords + index) * 4 % REACH as u64;
     match point.path {
         Path::ConfigRead => {
-            let function = beyond.function?;
+            let function = devices.function?;
             Some(vec![Tlp::config_read(function.bus, function.device, function.function, 0)])
         }
-        Path::TlpRead => Some(vec![Tlp::memory_read(at(*beyond.memory.as_ref().ok()?, 0))]),
+        Path::TlpRead => Some(vec![Tlp::memory_read(at(*devices.memory.as_ref().ok()?, 0))]),
         Path::TlpWrite => {
-            let memory = *beyond.memory.as_ref().ok()?;
+            let memory = *devices.memory.as_ref().ok()?;
             Some((0..dwords).map(|index| Tlp::memory_write(at(memory, index), index as u32)).collect())
         }
         _ => None,

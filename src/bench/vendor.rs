@@ -10,7 +10,8 @@ use asm2464_host::bridge::survey::{behind, has_e4_extension, has_read16_sram};
 use asm2464_host::bridge::{Behind, Bridge, BusSpeed, DataPhase, Transport, TransportKind};
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
-use super::beyond::Memory;
+use super::behind::Memory;
+use super::benched_unit::{BenchedUnit, Known, Task};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
 use super::integrity::{exchange, recover};
@@ -19,7 +20,6 @@ use super::path::Path;
 use super::pattern::PATTERN_LEN;
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
-use super::subject::{Known, Subject, Task};
 use super::tlp;
 use crate::unit::{Purpose, Unfit, spare_ssd};
 
@@ -28,7 +28,7 @@ const READ16_SRAM_MAX: usize = 0x8000;
 /// Bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
-impl<T: Transport> Subject for Bridge<T> {
+impl<T: Transport> BenchedUnit for Bridge<T> {
     const STATE: BridgeState = BridgeState::Vendor;
     const FILLS_SRAM: Path = Path::Write16;
     const MEMORY_LEN: usize = tlp::REACH;

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io::IsTerminal;
 
 use crate::failure::{AnyFailure, shown_code};
-use crate::unit::OpenError;
+use crate::unit::ConnectError;
 use asm2464::digest::Sha256Digest;
 use asm2464::{Coded, Kind};
 use asm2464_host::usb::sysfs::{TunnelledDevice, TunnelledDock, Tunnels};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::advice::CommandLine;
 use super::errors;
-use super::harmless::{Harmless, with_causes};
+use super::shown_error::{ShownError, with_causes};
 use super::{fold, print, terminal};
 
 /// The settings of one run that every subcommand needs.
@@ -66,7 +66,7 @@ impl ErrorJson {
     /// Takes code, message with causes, and help from an error.
     pub fn of(error: &(dyn Coded + 'static), line: &CommandLine) -> Self {
         let tunnels = match (error as &dyn Error).downcast_ref() {
-            Some(OpenError::Tunnelled(tunnels)) => tunnels.clone(),
+            Some(ConnectError::Tunnelled(tunnels)) => tunnels.clone(),
             _ => Tunnels::default(),
         };
         Self {
@@ -159,13 +159,13 @@ impl Context {
 
 /// Prints a failure to stderr, for who has no [`Context`].
 pub fn report(error: &dyn Coded, line: &CommandLine) {
-    let harmless = Harmless::new(error, line);
+    let shown = ShownError::new(error, line);
     let mut text = String::new();
     let theme = if std::io::stderr().is_terminal() { GraphicalTheme::unicode() } else { GraphicalTheme::none() };
     let handler = GraphicalReportHandler::new_themed(theme).with_wrap_lines(false);
     // Writing into a String cannot fail. If a Display fails, that is a bug, and the plain message must do.
-    if handler.render_report(&mut text, &harmless).is_err() {
-        text = harmless.to_string();
+    if handler.render_report(&mut text, &shown).is_err() {
+        text = shown.to_string();
     }
     let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
     errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
@@ -178,12 +178,12 @@ mod tests {
     #[test]
     fn a_failure_names_the_docks_that_may_tunnel_where_no_unit_is_connected() {
         let device = TunnelledDevice { name: "0-1".into(), what: "ASMedia UT3G".into(), is_authorized: false };
-        let json = |error: &OpenError| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
-        let found = json(&OpenError::Tunnelled(Tunnels { devices: vec![device], docks: Vec::new() }));
+        let json = |error: &ConnectError| serde_json::to_value(ErrorJson::of(error, &CommandLine::default())).unwrap();
+        let found = json(&ConnectError::Tunnelled(Tunnels { devices: vec![device], docks: Vec::new() }));
         assert_eq!(
             found["tunnelled"],
             serde_json::json!([{ "name": "0-1", "what": "ASMedia UT3G", "is_authorized": false }])
         );
-        assert!(json(&OpenError::None).get("tunnelled").is_none());
+        assert!(json(&ConnectError::None).get("tunnelled").is_none());
     }
 }

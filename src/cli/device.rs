@@ -39,7 +39,7 @@ impl PortArgs {
     /// port.
     ///
     /// # Errors
-    /// [`unit::OpenError`]; also fails if a device file is wrong or the capture can't be written.
+    /// [`unit::ConnectError`]; also fails if a device file is wrong or the capture can't be written.
     pub fn open(&self) -> Result<(Recording<'_>, Box<dyn Port>), AnyFailure> {
         let recording = self.pcap.start()?;
         let port = self.port(recording.capture())?;
@@ -49,7 +49,7 @@ impl PortArgs {
     /// Opens the unit's port; `capture` records it.
     ///
     /// # Errors
-    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    /// [`unit::ConnectError`]; also fails if a device file is wrong.
     pub fn port(&self, capture: Option<&Capture>) -> Result<Box<dyn Port>, AnyFailure> {
         Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
@@ -57,7 +57,7 @@ impl PortArgs {
     /// Opens the port of the unit, or of a record, for work that only asks; `capture` and `recorder` record it.
     ///
     /// # Errors
-    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    /// [`unit::ConnectError`]; also fails if a device file is wrong.
     pub fn examined(&self, capture: Option<&Capture>, recorder: Option<Recorder>) -> Result<Box<dyn Port>, AnyFailure> {
         let mut watch = unit::watch(capture);
         if let Some(recorder) = recorder {
@@ -70,7 +70,7 @@ impl PortArgs {
     /// always released.
     ///
     /// # Errors
-    /// [`unit::OpenError`]; also fails if a device file is wrong.
+    /// [`unit::ConnectError`]; also fails if a device file is wrong.
     pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
         interrupt::install();
         Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)

@@ -12,7 +12,7 @@ use crate::flash::identity::shared_serials;
 use crate::flash::observe::Running;
 use crate::patch::Library;
 use crate::shell;
-use crate::unit::{self, OpenError, Selector};
+use crate::unit::{self, ConnectError, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, open_build, open_build_lacks};
 use asm2464_dock::pcap::Capture;
@@ -128,7 +128,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&ListJson { units: &rows, tunnelled: &tunnels.devices, tunnelled_docks: &tunnels.docks });
     } else if rows.is_empty() {
-        let error = OpenError::none();
+        let error = ConnectError::none();
         outln!("{error}");
         outln!("  next: {}", help(&error, &CommandLine::default()));
         hidden_docks(env::consts::OS).iter().for_each(|note| outln!("  note: {note}"));
@@ -212,8 +212,8 @@ impl Look<'_> {
         }
         let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
         let watch = unit::watch(self.capture);
-        let mut port =
-            unit::examined_port(&self.known, Some(&selector), watch).map_err(|error: OpenError| error.to_string())?;
+        let mut port = unit::examined_port(&self.known, Some(&selector), watch)
+            .map_err(|error: ConnectError| error.to_string())?;
         let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
         Running::of(&mut access, unit.state).map_err(|error| error.to_string())
     }
@@ -276,7 +276,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
 /// What to say, beside units, of what is connected over USB4 or Thunderbolt: it may be another dock.
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
-    let error = OpenError::Tunnelled(tunnels);
+    let error = ConnectError::Tunnelled(tunnels);
     (!names.is_empty()).then(|| {
         format!("also connected, over USB4 or Thunderbolt: {names}\n  next: {}", help(&error, &CommandLine::default()))
     })

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::file;
-use asm2464_dock::files::queue::{Counts, Outcome, Queue, Sink};
+use asm2464_dock::files::queue::{Counts, Queue, QueueEnd, Sink};
 use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
@@ -97,7 +97,7 @@ impl LogArgs {
 
 impl Drop for Log {
     fn drop(&mut self) {
-        let Outcome { counts: Counts { lost, .. }, failure, .. } = self.queue.finish(|_, _| {});
+        let QueueEnd { counts: Counts { lost, .. }, failure, .. } = self.queue.finish(|_, _| {});
         if lost > 0 {
             let failure = failure.as_deref().unwrap_or("it is too slow");
             let place = self.path.as_deref().unwrap_or(Path::new("stderr")).shown();
@@ -227,7 +227,7 @@ mod tests {
         push("one\n");
         queue.settle();
         push("two\n");
-        let Outcome { counts, failure, has_ended } = queue.finish(|_, _| {});
+        let QueueEnd { counts, failure, has_ended } = queue.finish(|_, _| {});
         assert_eq!((counts, has_ended), (Counts { received: 2, lost: 2 }, true));
         assert!(failure.unwrap().contains("No space left"));
     }

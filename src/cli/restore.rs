@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::backup_folder::{self, BackupFolderError};
-use crate::flash::decide::Subject;
+use crate::flash::decide::NewFirmware;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;
@@ -61,7 +61,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {
-        subject: Subject {
+        subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
             is_unknown: false,

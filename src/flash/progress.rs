@@ -77,7 +77,7 @@ pub enum FlashEvent<'a> {
     /// The unit's state changes to this, or its place or its backup: it is what a run leaves that ends here.
     Stands {
         /// The state.
-        left: Left,
+        left: StoppedState,
         /// The unit's port.
         location: &'a Location,
         /// The unit's backup.
@@ -112,7 +112,7 @@ pub struct StepReport {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
-pub enum Left {
+pub enum StoppedState {
     /// Nothing was written.
     #[display("nothing was written: the unit is as it was")]
     Untouched,

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::decide::{Carried, Permission};
 use super::error::FlashError;
-use super::progress::{FlashStep, Left};
+use super::progress::{FlashStep, StoppedState};
 use super::run::Stopped;
 
 /// What a command writes.
@@ -127,13 +127,15 @@ pub fn actions(standing: &Standing, ways: &Ways, obstacle: Option<Obstacle>) -> 
     };
     let replug = Action::by_hand(commands.replug(location));
     let mut actions = Vec::new();
-    if obstacle == Some(Obstacle::Gone) && !matches!(left, Left::Verified | Left::Restarted | Left::OtherIdentity) {
+    if obstacle == Some(Obstacle::Gone)
+        && !matches!(left, StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity)
+    {
         actions.push(replug.clone());
     }
     match left {
-        Left::Untouched | Left::Unprotected => actions.push(again("go on", backup_first)),
+        StoppedState::Untouched | StoppedState::Unprotected => actions.push(again("go on", backup_first)),
         // Only the backup still has the unit's own firmware.
-        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
+        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven
             if commands.writes() == Writes::Fields =>
         {
             match back("go back to what it was") {
@@ -145,20 +147,20 @@ pub fn actions(standing: &Standing, ways: &Ways, obstacle: Option<Obstacle>) -> 
             }
             actions.push(again("then set it again", backup_first));
         }
-        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven
+        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven
             if obstacle == Some(Obstacle::KeepsOld) && back("").is_some() =>
         {
             actions.extend(back("go back to what it was"));
             actions.push(again("or go on", &BackupFirst::No));
         }
-        Left::Incomplete | Left::Complete | Left::BootLoader | Left::Unproven => {
+        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven => {
             // Going on without any backup's blocks would give the unit's identity away.
             if certain.is_empty() {
                 actions.push(again("go on", &BackupFirst::No));
             }
             actions.extend(certain.into_iter().chain(back("or go back to what it was")).chain(doubtful));
         }
-        Left::Verified | Left::Restarted | Left::OtherIdentity => {
+        StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity => {
             actions.push(replug);
             actions.push(Action::run("then see what it is", commands.list(location)));
             actions.extend(back("or go back to what it was"));
@@ -187,7 +189,7 @@ pub struct Standing {
     /// The step.
     pub during: FlashStep,
     /// The state that the unit is in.
-    pub left: Left,
+    pub left: StoppedState,
     /// Its backup.
     pub backup: Option<PathBuf>,
 }

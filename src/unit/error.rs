@@ -13,7 +13,7 @@ use crate::suggest;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
 #[derive(Debug, Error)]
-pub enum OpenError {
+pub enum ConnectError {
     /// No unit is connected.
     #[error("no ASM2464PD unit is connected")]
     None,
@@ -100,7 +100,7 @@ pub enum OpenError {
     Usb(#[from] UsbError),
 }
 
-asm2464::coded!(OpenError {
+asm2464::coded!(ConnectError {
     None => Device "asmpatch::device::none",
     Tunnelled => Device "asmpatch::device::tunnelled",
     Several => Refused "asmpatch::device::several",
@@ -119,7 +119,7 @@ asm2464::coded!(OpenError {
     Usb(cause) => cause,
 });
 
-impl OpenError {
+impl ConnectError {
     /// The error if no unit is connected. Looks at the system's USB4, Thunderbolt and PCIe.
     pub fn none() -> Self {
         let tunnels = Sysfs::system().tunnels();
@@ -166,7 +166,7 @@ mod tests {
     #[test]
     fn a_mistyped_virtual_unit_is_recognised_and_a_serial_number_with_a_colon_is_not_taken_for_one() {
         let message =
-            |text: &str| OpenError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
+            |text: &str| ConnectError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
         assert!(message("reply:unit.json").contains("did you mean `replay:unit.json`?"));
         assert!(message("virtul").contains("did you mean `virtual`?"));
@@ -177,7 +177,7 @@ mod tests {
     fn a_mistyped_virtual_unit_is_recognised_where_usb_cant_be_used() {
         let told = |text: &str| {
             let error = UsbError::Gone { port: "3-1".parse().unwrap() };
-            OpenError::unsearched(error, Some(&text.parse().unwrap())).to_string()
+            ConnectError::unsearched(error, Some(&text.parse().unwrap())).to_string()
         };
         assert!(told("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", told("virtul:m1"));
         for other in ["3-1", "00:1B:21", "LAB-07"] {

@@ -14,7 +14,7 @@ use asm2464_dock::record::ReplayPort;
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
-pub use error::OpenError;
+pub use error::ConnectError;
 pub use live::{GuardError, Live, Purpose, Unfit, spare_ssd};
 pub use selector::Selector;
 
@@ -38,8 +38,8 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
 /// Describes the named units, each once, in the order in which they are named.
 ///
 /// # Errors
-/// [`OpenError`], as when opening one. Takes nothing from the system.
-pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, OpenError> {
+/// [`ConnectError`], as when opening one. Takes nothing from the system.
+pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, ConnectError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
         let unit = choose(known, Some(selector), None)?.info;
@@ -70,7 +70,7 @@ impl Chosen {
     /// for control requests.
     ///
     /// # Errors
-    /// [`Unfit::NoFirmware`] if it is in its boot loader; [`OpenError`].
+    /// [`Unfit::NoFirmware`] if it is in its boot loader; [`ConnectError`].
     pub fn open_for(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
         Ok(match self.info.state {
             BridgeState::Vendor => Live::Vendor(self.open(wanted)?),
@@ -85,8 +85,8 @@ impl Chosen {
     /// UAS with streams where the unit has them. A record is opened as it was made, whatever is wanted.
     ///
     /// # Errors
-    /// [`OpenError`]. Takes nothing from the system if the unit's disk is in use.
-    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, OpenError> {
+    /// [`ConnectError`]. Takes nothing from the system if the unit's disk is in use.
+    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, ConnectError> {
         let info = &self.info;
         let transport = match &mut self.port {
             ChosenPort::Virtual(port) => virtual_unit::open(port, info, wanted),
@@ -102,12 +102,12 @@ impl Chosen {
     /// Then it can be opened again.
     ///
     /// # Errors
-    /// [`OpenError::None`] while it is away, also if another unit is at its port.
-    pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), OpenError> {
+    /// [`ConnectError::None`] while it is away, also if another unit is at its port.
+    pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), ConnectError> {
         let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
         let mut found = usb::discover(&known.known_units())?;
         let index = position_of(&self.info, self.has_twin, found.iter().map(|other| &other.info));
-        **lost = watched(found.swap_remove(index.ok_or(OpenError::None)?), lost.watch.clone());
+        **lost = watched(found.swap_remove(index.ok_or(ConnectError::None)?), lost.watch.clone());
         self.info = lost.info.clone();
         Ok(())
     }
@@ -115,12 +115,12 @@ impl Chosen {
     /// Returns the port of this very unit, for work such as a restart, during which it leaves the bus.
     ///
     /// # Errors
-    /// [`OpenError`], as for [`find_again`](Self::find_again).
-    pub fn into_port(mut self, known: &Arc<Devices>) -> Result<Box<dyn Port>, OpenError> {
+    /// [`ConnectError`], as for [`find_again`](Self::find_again).
+    pub fn into_port(mut self, known: &Arc<Devices>) -> Result<Box<dyn Port>, ConnectError> {
         self.find_again(known)?;
         Ok(match self.port {
             ChosenPort::Virtual(port) => Box::new(port),
-            ChosenPort::Replay(port) => return Err(OpenError::Record { location: port.location() }),
+            ChosenPort::Replay(port) => return Err(ConnectError::Record { location: port.location() }),
             ChosenPort::Usb(found) => Box::new(UsbPort::of(&found)),
         })
     }
@@ -128,8 +128,8 @@ impl Chosen {
     /// Opens the unit for the open firmware's control requests.
     ///
     /// # Errors
-    /// [`OpenError`]. Sends nothing to a unit that runs anything else.
-    pub fn open_control(&mut self) -> Result<OpenBridge, OpenError> {
+    /// [`ConnectError`]. Sends nothing to a unit that runs anything else.
+    pub fn open_control(&mut self) -> Result<OpenBridge, ConnectError> {
         let bridge = match &mut self.port {
             ChosenPort::Virtual(port) => port.control()?,
             ChosenPort::Replay(port) => port.control()?,
@@ -143,12 +143,12 @@ impl Chosen {
 /// Selects a unit; without a selector, the only one connected. `capture` records its traffic.
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`ConnectError`].
 pub fn choose(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
-) -> Result<Chosen, OpenError> {
+) -> Result<Chosen, ConnectError> {
     Ok(match selector {
         Some(Selector::Virtual(dir)) => {
             let (info, port) = virtual_unit::choose(dir.clone(), watch(capture))?;
@@ -171,8 +171,8 @@ pub fn choose(
 /// Selects the unit at this place, whatever else is connected. `capture` is as for [`choose`].
 ///
 /// # Errors
-/// [`OpenError`].
-pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> Result<Chosen, OpenError> {
+/// [`ConnectError`].
+pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> Result<Chosen, ConnectError> {
     let selector = match place {
         Location::Port(port) => Selector::Port(port.clone()),
         Location::Virtual(folder) => Selector::Virtual(Some(folder.clone())),
@@ -184,29 +184,29 @@ pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> 
 /// Selects this very unit again, at its place. `capture` is as for [`choose`].
 ///
 /// # Errors
-/// [`OpenError::Other`] if another unit is there now; any other [`OpenError`].
-pub fn again(known: &Arc<Devices>, unit: &UnitInfo, capture: Option<&Capture>) -> Result<Chosen, OpenError> {
+/// [`ConnectError::Other`] if another unit is there now; any other [`ConnectError`].
+pub fn again(known: &Arc<Devices>, unit: &UnitInfo, capture: Option<&Capture>) -> Result<Chosen, ConnectError> {
     let chosen = at(known, &unit.location, capture)?;
     same(unit, &chosen.info)?;
     Ok(chosen)
 }
 
-fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), OpenError> {
-    if is_same(expected, found) { Ok(()) } else { Err(OpenError::Other { found: found.clone().into() }) }
+fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), ConnectError> {
+    if is_same(expected, found) { Ok(()) } else { Err(ConnectError::Other { found: found.clone().into() }) }
 }
 
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
 /// as for [`choose`].
 ///
 /// # Errors
-/// [`OpenError`]; [`OpenError::Record`] for a record, which nothing changes.
+/// [`ConnectError`]; [`ConnectError::Record`] for a record, which nothing changes.
 pub fn port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
-) -> Result<Box<dyn Port>, OpenError> {
+) -> Result<Box<dyn Port>, ConnectError> {
     if let Some(Selector::Replay(file)) = selector {
-        return Err(OpenError::Record { location: Location::Replay(file.clone()) });
+        return Err(ConnectError::Record { location: Location::Replay(file.clone()) });
     }
     examined_port(known, selector, watch(capture))
 }
@@ -214,12 +214,12 @@ pub fn port(
 /// Returns the port of the selected unit, or of a record, for work that only asks. `watch` sees its transfers.
 ///
 /// # Errors
-/// [`OpenError`].
+/// [`ConnectError`].
 pub fn examined_port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     watch: Watch,
-) -> Result<Box<dyn Port>, OpenError> {
+) -> Result<Box<dyn Port>, ConnectError> {
     Ok(match selector {
         Some(Selector::Virtual(dir)) => Box::new(virtual_unit::port(dir.clone(), watch)?),
         Some(Selector::Replay(file)) => Box::new(replay_port(file, watch)?),
@@ -244,7 +244,7 @@ fn watched(mut found: Found, watch: Watch) -> Found {
     found
 }
 
-fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
+fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, ConnectError> {
     let mut port = ReplayPort::new(record::load(file)?);
     port.watch(watch);
     Ok(port)
@@ -253,11 +253,11 @@ fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, OpenError> {
 /// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
 ///
 /// # Errors
-/// [`OpenError::None`] or [`OpenError::Tunnelled`] if no unit is attached.
-pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, OpenError> {
+/// [`ConnectError::None`] or [`ConnectError::Tunnelled`] if no unit is attached.
+pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<dyn Port>>, ConnectError> {
     let found = usb::discover(&known.known_units())?;
     if found.is_empty() {
-        return Err(OpenError::none());
+        return Err(ConnectError::none());
     }
     let port = |found| Box::new(UsbPort::of(&watched(found, watch(capture)))) as Box<dyn Port>;
     Ok(found.into_iter().map(port).collect())
@@ -280,25 +280,25 @@ fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'
 }
 
 /// The units on the buses, among which is the selected one.
-fn discovered(known: &Arc<Devices>, selector: Option<&Selector>) -> Result<Vec<Found>, OpenError> {
-    usb::discover(&known.known_units()).map_err(|error| OpenError::unsearched(error, selector))
+fn discovered(known: &Arc<Devices>, selector: Option<&Selector>) -> Result<Vec<Found>, ConnectError> {
+    usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))
 }
 
-fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, OpenError> {
+fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, ConnectError> {
     let infos = |found: &[Found]| found.iter().map(|found| found.info.clone()).collect::<Vec<_>>();
     let all = infos(&found);
     let mut matching = found;
     matching.retain(|found| selector.is_none_or(|selector| selector.matches(&found.info)));
     match (matching.len(), selector) {
         (1, _) => Ok(matching.remove(0)),
-        (0, None) => Err(OpenError::none()),
-        (0, Some(selector)) => Err(OpenError::NoMatch { selector: selector.clone(), found: all }),
-        (_, None) => Err(OpenError::Several { found: all }),
-        (_, Some(selector)) => Err(OpenError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
+        (0, None) => Err(ConnectError::none()),
+        (0, Some(selector)) => Err(ConnectError::NoMatch { selector: selector.clone(), found: all }),
+        (_, None) => Err(ConnectError::Several { found: all }),
+        (_, Some(selector)) => Err(ConnectError::Ambiguous { selector: selector.clone(), found: infos(&matching) }),
     }
 }
 
-fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, OpenError> {
+fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, ConnectError> {
     // Held until the unit is taken, so that nobody mounts the disk in between.
     let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
     let location = || found.info.location.clone();
@@ -306,11 +306,11 @@ fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTranspo
     if let Ok(Layout { uas: Err(fault), .. }) = &found.layout
         && wants_uas
     {
-        return Err(OpenError::NoUas { location: location(), fault: *fault });
+        return Err(ConnectError::NoUas { location: location(), fault: *fault });
     }
     let transport = usb::transport(found, wanted != Some(TransportKind::BulkOnly))?;
     if wants_uas && transport.kind() == TransportKind::BulkOnly {
-        return Err(OpenError::NoStreams { location: location() });
+        return Err(ConnectError::NoStreams { location: location() });
     }
     Ok(transport)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use asm2464::digest::Sha256Digest;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::progress::Left;
+use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::proof::Runs;
 
 use crate::campaign::history::{Blow, History, Output, Trouble};
@@ -220,18 +220,21 @@ impl Around<'_> {
     }
 
     /// Checks that the flash is in the state that a stopped run names.
-    fn left(&self, left: Left, goals: &Goals) -> Result<(), String> {
+    fn left(&self, left: StoppedState, goals: &Goals) -> Result<(), String> {
         let is_new = goals.is_asked_for(self.after) || goals.is_back(self.after);
         let starts = world::image_in(self.after).is_some();
         // If a unit can't be read back, its state is known only after it returns.
         let was_read_back = world::image_in(self.before).is_some();
         let holds = match left {
-            Left::Untouched | Left::Unprotected => self.before == self.after,
-            Left::Verified => is_new,
-            Left::Restarted => is_new || !was_read_back,
-            Left::BootLoader => !starts,
+            StoppedState::Untouched | StoppedState::Unprotected => self.before == self.after,
+            StoppedState::Verified => is_new,
+            StoppedState::Restarted => is_new || !was_read_back,
+            StoppedState::BootLoader => !starts,
             // These say "may" or "not proven".
-            Left::Incomplete | Left::Complete | Left::OtherIdentity | Left::Unproven => true,
+            StoppedState::Incomplete
+            | StoppedState::Complete
+            | StoppedState::OtherIdentity
+            | StoppedState::Unproven => true,
         };
         claim(holds, || {
             format!("the state that it names, {left:?}, is not the flash's (it starts: {starts}, as wanted: {is_new})")

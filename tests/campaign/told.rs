@@ -1,6 +1,6 @@
 //! Parses a command's output, JSON or text, into its claims.
 
-use asmpatch::flash::progress::Left;
+use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::proof::Runs;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ pub struct Told {
     /// The error's code.
     pub code: Option<String>,
     /// The reported state of the unit after a stopped run.
-    pub left: Option<Left>,
+    pub left: Option<StoppedState>,
     /// The commands that it printed, in order.
     pub commands: Vec<String>,
     /// Every SHA-256 in the output.
@@ -33,16 +33,16 @@ pub struct Told {
 }
 
 /// Every state that a stopped run can report.
-const STATES: [Left; 9] = [
-    Left::Untouched,
-    Left::Unprotected,
-    Left::Incomplete,
-    Left::Complete,
-    Left::Verified,
-    Left::Restarted,
-    Left::BootLoader,
-    Left::OtherIdentity,
-    Left::Unproven,
+const STATES: [StoppedState; 9] = [
+    StoppedState::Untouched,
+    StoppedState::Unprotected,
+    StoppedState::Incomplete,
+    StoppedState::Complete,
+    StoppedState::Verified,
+    StoppedState::Restarted,
+    StoppedState::BootLoader,
+    StoppedState::OtherIdentity,
+    StoppedState::Unproven,
 ];
 
 /// Every judgement of what a unit runs.

@@ -2,7 +2,7 @@
 
 use asm2464::firmware::Image;
 use asm2464_chip::chip::{
-    COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, Outcome, PacketIn, PacketOut,
+    COMMAND_OUT, DATA_IN, DATA_OUT, Data, DeviceSpec, DriveSpec, Driver, Engine, Fabric, PacketIn, PacketOut, RunEnd,
     STATUS_IN, Speed,
 };
 use asm2464_chip::mcu::MemoryFlash;
@@ -142,7 +142,7 @@ fn all_at_once(unit: &mut Driver<MemoryFlash>, commands: Vec<InFlight>, most: us
         done.extend(ended.map(|index| under_way.remove(index)));
         let outcome = unit.chip.run(5_000);
         let tags: Vec<_> = under_way.iter().map(|command| (command.tag, command.sent, command.came.len())).collect();
-        assert!(moved || outcome != Outcome::Parked, "stuck at {:05X} {tags:?}", unit.chip.pc());
+        assert!(moved || outcome != RunEnd::Parked, "stuck at {:05X} {tags:?}", unit.chip.pc());
     }
     done
 }

@@ -5,7 +5,7 @@ use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{
-    Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, Outcome, PacketIn, PacketOut, Speed, SupplySensor,
+    Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketIn, PacketOut, RunEnd, Speed, SupplySensor,
     Unanswered,
 };
 use asm2464_chip::mcu::MemoryFlash;
@@ -64,7 +64,7 @@ fn arm_dma(unit: &mut Driver<MemoryFlash>, sectors: u16, is_in: bool) {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_boots_and_says_so_on_its_serial_port() {
     let mut unit = powered_on(&open(), Speed::Super);
-    assert_eq!(unit.settle(), Outcome::Parked);
+    assert_eq!(unit.settle(), RunEnd::Parked);
     let instructions = unit.chip.instructions();
     assert!(instructions < 60_000, "{instructions}");
     let text = unit.chip.take_uart();
@@ -76,7 +76,7 @@ fn open_firmware_boots_and_says_so_on_its_serial_port() {
 #[ignore = "needs ASMPATCH_OPEN_USB4_IMAGE"]
 fn open_firmware_with_usb4_falls_back_to_usb_3() {
     let mut unit = powered_on(&open_usb4(), Speed::Super);
-    assert_eq!(unit.boot(), Outcome::Parked);
+    assert_eq!(unit.boot(), RunEnd::Parked);
     let text = String::from_utf8_lossy(&unit.chip.take_uart()).into_owned();
     assert!(text.contains("[USB4 fallback]") && text.matches("[BOOT]").count() == 2, "{text}");
     unit.enumerate().unwrap();
@@ -265,7 +265,7 @@ fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
     unit.send(DATA_OUT, 0, &data).unwrap();
     assert!(unit.chip.sram()[..4096] == data[..]);
     assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 0);
-    assert_eq!(unit.settle(), Outcome::Parked, "no unhandled interrupt is left");
+    assert_eq!(unit.settle(), RunEnd::Parked, "no unhandled interrupt is left");
     arm_dma(&mut unit, 8, true);
     assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Nak, "nothing is sent before the entry is written");
     let mut entry = [0; 16];
@@ -301,12 +301,12 @@ fn open_firmware_keeps_its_memory_and_a_pending_transfer_over_a_suspend() {
         unit.send(DATA_OUT, 0, &data[..1024]).unwrap();
         unit.chip.suspend();
         for _ in 0..3 {
-            assert_eq!(unit.settle(), Outcome::Parked, "{speed:?}");
+            assert_eq!(unit.settle(), RunEnd::Parked, "{speed:?}");
             assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, &data[1024..1536]), PacketOut::Nak);
             assert_eq!(unit.chip.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[], 1_000_000), None);
         }
         unit.chip.resume();
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         unit.send(DATA_OUT, 0, &data[1024..]).unwrap();
         assert!(unit.chip.sram()[..4096] == data[..]);
         assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0x30, 0, 0, 1, 0], &[]).unwrap(), [0xAB]);

@@ -5,7 +5,7 @@
 use asm2464::firmware::Image;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::uas::{ABORT_TASK, LOGICAL_UNIT_RESET};
-use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, Outcome, STATUS_IN, Speed, Unanswered};
+use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, RunEnd, STATUS_IN, Speed, Unanswered};
 
 use crate::chip_images::{cdb16, patched, with};
 use crate::firmware::chip_wire::{INQUIRY, RECOVERIES, Reply, Unit, Way, Wire, everywhere};
@@ -155,7 +155,7 @@ fn ask(unit: &mut Unit, cdb: &[u8], len: usize) -> Answer {
     let until = unit.driver.chip.instructions() + BUDGET;
     unit.driver.set_runner(
         move |chip, budget| {
-            if chip.instructions() < until { chip.run(budget) } else { Outcome::Budget }
+            if chip.instructions() < until { chip.run(budget) } else { RunEnd::Budget }
         },
     );
     unit.attempt(cdb, len)

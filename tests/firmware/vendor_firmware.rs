@@ -7,7 +7,7 @@ use std::rc::Rc;
 use asm2464::firmware::{CodeAddress, FlashAddress, Image};
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464::scsi::{Sense, SenseKey, XdataAddress, XdataPage};
-use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, Outcome, Unanswered, boot};
+use asm2464_chip::chip::{Answer, Chip, Data, Driver, Ending, RunEnd, Unanswered, boot};
 use asm2464_chip::mcu::{MemoryFlash, Observer, SpiFlash, Step};
 
 use crate::chip_images::{patched, vendor};
@@ -275,7 +275,7 @@ fn e5_writes_one_byte_into_either_page() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn e8_asks_for_state_0x60_or_0x8a() {
     for wire in [UAS, BULK_ONLY] {
-        for (mode, state, outcome) in [(0x50, 0x60, Outcome::Reset), (0x51, 0x8A, Outcome::Parked)] {
+        for (mode, state, outcome) in [(0x50, 0x60, RunEnd::Reset), (0x51, 0x8A, RunEnd::Parked)] {
             let mut unit = unit(wire);
             assert_eq!(ending(&mut unit, &[0xE8, mode]), Ending::Good);
             assert_eq!(unit.chip.memory().main()[0x0003], state);
@@ -316,7 +316,7 @@ fn with_a_gpu_runtime(image: &Image, alternate: u8) -> Unit {
 
 /// Sends a command that is never answered. Returns IDATA 0x6A.
 fn waits(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> u8 {
-    assert_eq!(unit.command(cdb, data), Err(Unanswered::Silent(Outcome::Parked)));
+    assert_eq!(unit.command(cdb, data), Err(Unanswered::Silent(RunEnd::Parked)));
     unit.chip.cpu().internal_ram[STATUS]
 }
 
@@ -387,5 +387,5 @@ fn before_any_e1_has_set_its_program_length_e3_never_ends() {
     assert_eq!(unit.chip.memory().main()[0x0B21], 0);
     unit.set_budget(1_000_000);
     let cdb = flash_length(0x50, 0xE3, 0x400);
-    assert!(matches!(unit.command(&cdb, Data::Out(&[0; 0x400])), Err(Unanswered::Silent(Outcome::Budget))));
+    assert!(matches!(unit.command(&cdb, Data::Out(&[0; 0x400])), Err(Unanswered::Silent(RunEnd::Budget))));
 }

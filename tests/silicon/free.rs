@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use asm2464::firmware::Image;
 use asm2464::scsi::{XdataAddress, XdataPage};
-use asm2464_chip::chip::{Chip, Driver, Outcome, Speed, Watch};
+use asm2464_chip::chip::{Chip, Driver, RunEnd, Speed, Watch};
 use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
 use i8051::Register;
 
@@ -111,7 +111,7 @@ fn answer_as_the_rig(chip: &mut Chip<MemoryFlash>) {
 }
 
 /// Runs the chip as [`Chip::run`] does.
-fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> Outcome {
+fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> RunEnd {
     let ends = chip.instructions().saturating_add(budget);
     loop {
         let left = ends.saturating_sub(chip.instructions());
@@ -120,7 +120,7 @@ fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> Outcom
             return outcome;
         }
         answer_as_the_rig(chip);
-        if outcome != Outcome::Budget {
+        if outcome != RunEnd::Budget {
             return outcome;
         }
     }

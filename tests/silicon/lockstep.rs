@@ -3,7 +3,7 @@
 
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
-use asm2464_chip::chip::{Chip, Outcome, Speed, register_name};
+use asm2464_chip::chip::{Chip, RunEnd, Speed, register_name};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
 use super::host::Host;
@@ -39,9 +39,9 @@ pub fn pass(chip: &mut Chip<MemoryFlash>) {
             break;
         }
         match chip.run(left) {
-            Outcome::Attention => {}
+            RunEnd::Attention => {}
             // CC31.0.
-            Outcome::Reset => chip.reset(),
+            RunEnd::Reset => chip.reset(),
             _ => break,
         }
     }

@@ -3,7 +3,7 @@
 use asm2464::Bdf;
 use asm2464::firmware::{CodeAddress, Image};
 use asm2464_chip::chip::{
-    COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, Outcome, PacketOut, STATUS_IN, Speed, Unanswered,
+    COMMAND_OUT, Chip, DATA_IN, DATA_OUT, Driver, MemoryFunction, PacketOut, RunEnd, STATUS_IN, Speed, Unanswered,
     image_in,
 };
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash, Observer, Step as Instruction};
@@ -87,7 +87,7 @@ impl<'a> Host<'a> {
 
     /// Restarts a chip that its firmware has reset.
     fn restart_where_asked(&mut self) {
-        if self.chip().run(0) != Outcome::Reset {
+        if self.chip().run(0) != RunEnd::Reset {
             return;
         }
         let chip = self.driver.take().unwrap().chip;
@@ -177,7 +177,7 @@ impl<'a> Host<'a> {
             Step::Wait(instructions) => {
                 let ends = self.chip().instructions() + u64::from(*instructions);
                 while let left @ 1.. = ends.saturating_sub(self.chip().instructions()) {
-                    if self.chip().run(left) != Outcome::Attention {
+                    if self.chip().run(left) != RunEnd::Attention {
                         break;
                     }
                 }
@@ -219,7 +219,7 @@ impl<'a> Host<'a> {
                 Err(why) => return Err(why),
             }
         }
-        Err(Unanswered::Silent(Outcome::Parked))
+        Err(Unanswered::Silent(RunEnd::Parked))
     }
 
     fn send_cbw(&mut self, cdb: &[u8], data: Data) -> Result<[u8; 4], Unanswered> {
@@ -360,7 +360,7 @@ impl<'a> Host<'a> {
     /// Describes where the CPU is in a unit that can't be recovered.
     fn describe(&mut self) -> Verdict {
         let outcome = match self.chip().run(LOOK) {
-            Outcome::Attention => self.chip().run(LOOK),
+            RunEnd::Attention => self.chip().run(LOOK),
             outcome => outcome,
         };
         let control = self.driver().descriptor(1, 0, 18).is_ok();

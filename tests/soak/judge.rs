@@ -3,7 +3,7 @@
 use std::fmt;
 
 use asm2464::firmware::CodeAddress;
-use asm2464_chip::chip::Outcome;
+use asm2464_chip::chip::RunEnd;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -17,7 +17,7 @@ pub enum Verdict {
     Blank,
     /// The unit needs a power cycle.
     Dead {
-        outcome: Outcome,
+        outcome: RunEnd,
         /// Whether the unit answers control requests.
         control: bool,
         is_on_bus: bool,
@@ -42,7 +42,7 @@ impl Verdict {
         match self {
             Self::Dead { outcome, control, is_on_bus, from, .. } => {
                 // The start of a spinning loop identifies it; the position of an idle main loop says nothing.
-                let from = if *outcome == Outcome::Parked { None } else { *from };
+                let from = if *outcome == RunEnd::Parked { None } else { *from };
                 Some(format!("{outcome:?} {control} {is_on_bus} {from:?}"))
             }
             _ => None,

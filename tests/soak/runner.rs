@@ -16,7 +16,7 @@ use super::reduce;
 use super::steps::{Kind, Life};
 
 /// An image and its kind of firmware.
-struct Subject {
+struct SoakedImage {
     name: &'static str,
     kind: Kind,
     image: Image,
@@ -59,15 +59,15 @@ impl Args {
     }
 }
 
-fn subjects(wanted: Option<&str>) -> Vec<Subject> {
+fn subjects(wanted: Option<&str>) -> Vec<SoakedImage> {
     let mut all = vec![
-        Subject { name: "practice", kind: Kind::Vendor, image: practice::image() },
-        Subject { name: "practice-open", kind: Kind::Open, image: practice::open_image() },
+        SoakedImage { name: "practice", kind: Kind::Vendor, image: practice::image() },
+        SoakedImage { name: "practice-open", kind: Kind::Open, image: practice::open_image() },
     ];
     // Real images run only on request.
     match wanted {
-        Some("vendor") => all = vec![Subject { name: "vendor", kind: Kind::Vendor, image: chip_images::vendor() }],
-        Some("open") => all = vec![Subject { name: "open", kind: Kind::Open, image: chip_images::open() }],
+        Some("vendor") => all = vec![SoakedImage { name: "vendor", kind: Kind::Vendor, image: chip_images::vendor() }],
+        Some("open") => all = vec![SoakedImage { name: "open", kind: Kind::Open, image: chip_images::open() }],
         Some(name) => all.retain(|subject| subject.name == name),
         None => {}
     }
@@ -107,7 +107,7 @@ struct Found {
 }
 
 /// Runs lives until the instructions are used up. Returns the report, and the number of different findings.
-fn soak(subject: &Subject, args: &Args) -> (String, usize) {
+fn soak(subject: &SoakedImage, args: &Args) -> (String, usize) {
     let began = Instant::now();
     let (mut executed, mut lives, mut steps) = (0, 0, 0);
     let mut tally: BTreeMap<&'static str, u64> = BTreeMap::new();

@@ -176,7 +176,7 @@ fn ask(record: Record) {
 /// If the chip stores more than its limits allow, or runs longer than its budget.
 pub fn chip(data: &[u8]) {
     use asm2464::Bdf;
-    use asm2464_chip::chip::{Chip, MemoryFunction, Outcome, Speed};
+    use asm2464_chip::chip::{Chip, MemoryFunction, RunEnd, Speed};
     use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 
     const STRETCH: u64 = 5_000;
@@ -188,7 +188,7 @@ pub fn chip(data: &[u8]) {
     chip.fabric_mut().attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
     for _ in 0..200 {
         let before = chip.instructions();
-        if chip.run(STRETCH) == Outcome::Reset {
+        if chip.run(STRETCH) == RunEnd::Reset {
             chip = chip.restart(code.clone());
         } else {
             assert!(chip.instructions() - before <= STRETCH + 1);

@@ -16,6 +16,7 @@ pub use report::{
 };
 
 use self::tally::{Failure, SoakTally, Surroundings};
+use super::benched_unit::{BenchedUnit, Known};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
 use super::integrity::compare;
@@ -24,7 +25,6 @@ use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
 use super::plan::{BenchPlan, Effort};
 use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
-use super::subject::{Known, Subject};
 use super::tlp;
 
 /// Number of attempts at bringing a unit back, with the same connection and then with a new one.
@@ -53,7 +53,7 @@ pub type Reopen<'a, S> = &'a mut dyn FnMut() -> Option<S>;
 ///
 /// # Errors
 /// As for [`run`](super::run()), before the soak has begun.
-pub fn soak<S: Subject>(
+pub fn soak<S: BenchedUnit>(
     mut subject: S,
     mut unit: BenchUnit,
     plan: SoakPlan,
@@ -124,7 +124,7 @@ struct Soak<'a> {
 
 impl Soak<'_> {
     /// Prepares the unit for all paths of its firmware.
-    fn prepare<S: Subject>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
+    fn prepare<S: BenchedUnit>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(Path::of(S::STATE), effort, seed);
@@ -132,7 +132,7 @@ impl Soak<'_> {
     }
 
     /// Moves data until the soak ends. `open` is `None` then if the unit is gone.
-    fn go_on<S: Subject>(
+    fn go_on<S: BenchedUnit>(
         &mut self,
         open: &mut Option<S>,
         prepared: &mut Prepared,
@@ -170,7 +170,7 @@ impl Soak<'_> {
     }
 
     /// Opens the unit again and prepares it. `None` if it is gone for good.
-    fn come_back<S: Subject>(
+    fn come_back<S: BenchedUnit>(
         &mut self,
         prepared: &mut Prepared,
         path: Path,
@@ -199,7 +199,7 @@ impl Soak<'_> {
 }
 
 /// Brings a unit that is still on the bus back into the state in which the next round can begin.
-fn revive<S: Subject>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
+fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let recovered = subject.recover().map_err(|error| PcieError::from(error).into());
         let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
@@ -214,7 +214,7 @@ fn revive<S: Subject>(subject: &mut S, known: &Known, path: Path, tally: &mut So
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out<S: Subject>(prepared: &Prepared) -> Vec<LeftOut> {
+fn left_out<S: BenchedUnit>(prepared: &Prepared) -> Vec<LeftOut> {
     let Integrity { write16, f2, e4, memory } = &prepared.checked;
     let checks = [(S::FILLS_SRAM, write16), (S::FILLS_SRAM, f2), (Path::E4Stock, e4), (S::MEMORY_PATHS.0[0], memory)];
     let failed = checks.into_iter().filter_map(|(path, outcome)| {
@@ -225,7 +225,7 @@ fn left_out<S: Subject>(prepared: &Prepared) -> Vec<LeftOut> {
 }
 
 /// Moves data once through each path that works.
-fn round<S: Subject>(
+fn round<S: BenchedUnit>(
     subject: &mut S,
     prepared: &Prepared,
     pattern: &Pattern,

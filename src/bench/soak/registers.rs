@@ -4,7 +4,7 @@ use asm2464_host::pcie::{CapabilityKind, Function, NoTime, Pcie, PcieError, Scop
 
 use super::ATTEMPTS;
 use super::report::{ErrorRegisters, PcieErrors};
-use crate::bench::subject::{Known, Subject};
+use crate::bench::benched_unit::{BenchedUnit, Known};
 
 /// Advanced Error Reporting, and the offsets of its two status registers.
 const ERROR_REPORTING: (u16, u16, u16) = (0x0001, 0x04, 0x10);
@@ -20,8 +20,8 @@ const DEVICE_STATUS: u16 = 0x08;
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.
-pub(super) fn read<S: Subject>(subject: &mut S, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
-    if known.beyond.as_ref().is_none_or(|beyond| beyond.function.is_none()) {
+pub(super) fn read<S: BenchedUnit>(subject: &mut S, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
+    if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
         return Ok(Vec::new());
     }
     let mut attempts = 1;

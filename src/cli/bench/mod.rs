@@ -13,7 +13,7 @@ use crate::bench::baseline::{self, Asked, Change};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, Live, OpenError, Purpose, Selector};
+use crate::unit::{self, Chosen, ConnectError, Live, Purpose, Selector};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -267,7 +267,7 @@ fn spinner(context: &Context) -> ProgressBar {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // It has no speed, and a bench sends what the clock lets it send.
     if let Some(Selector::Replay(file)) = &args.device.port.device {
-        return Err(OpenError::Record { location: Location::Replay(file.clone()) }.into());
+        return Err(ConnectError::Record { location: Location::Replay(file.clone()) }.into());
     }
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;

@@ -7,7 +7,7 @@ use crate::bench::soak::{
 };
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, OpenError, Purpose, Unfit};
+use crate::unit::{Chosen, ConnectError, Purpose, Unfit};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -131,7 +131,7 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
 }
 
 /// Opens a unit again, as soon as it is back.
-fn wait_for<T>(interrupt: Interrupt<'_>, open: &mut dyn FnMut() -> Result<T, OpenError>) -> Option<T> {
+fn wait_for<T>(interrupt: Interrupt<'_>, open: &mut dyn FnMut() -> Result<T, ConnectError>) -> Option<T> {
     let until = Instant::now() + Deadlines::of_this_run().come_back;
     loop {
         match open() {

@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use crate::failure::{AnyFailure, Failure};
-use crate::flash::decide::Subject;
+use crate::flash::decide::NewFirmware;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use crate::suggest::{nearest, question};
-use crate::unit::OpenError;
+use crate::unit::ConnectError;
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
@@ -90,15 +90,15 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
         Some(unit) => unit,
-        None => return Err(OpenError::none().into()),
+        None => return Err(ConnectError::none().into()),
     };
     let image = match &unit.seen {
         Some((_, plan)) => Image::parse(&plan.file)?,
-        None => return Err(OpenError::none().into()),
+        None => return Err(ConnectError::none().into()),
     };
     let what = args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect();
     let job = WritingJob {
-        subject: Subject {
+        subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
             rewritable: Rewritable::within(&image, &proof::budget(context))?,
             is_unknown: false,

@@ -144,7 +144,7 @@ mod tests {
     use crate::flash::decide::Carried;
     use crate::flash::fitting::{Fit, FittingBackup};
     use crate::flash::offers::offers;
-    use crate::flash::progress::{FlashStep, Left};
+    use crate::flash::progress::{FlashStep, StoppedState};
     use crate::flash::recovery::{Obstacle, Standing, Ways, actions};
     use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
     use asm2464_chip::practice;
@@ -158,7 +158,7 @@ mod tests {
 
     /// The steps after a run of this command, which left a unit like this.
     fn steps(
-        left: Left,
+        left: StoppedState,
         origin: &InvokedCommand,
         carried: &Carried,
         port: &str,
@@ -181,7 +181,7 @@ mod tests {
         port.parse().unwrap()
     }
 
-    fn commands(left: Left, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
+    fn commands(left: StoppedState, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
         let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
         let actions = steps(left, origin, &carried, "1-2.3", backup, &[], Some(Obstacle::Gone));
         actions.into_iter().filter_map(|a| a.command).collect()
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_unit_without_firmware_is_finished_or_restored_from_its_own_backup() {
         assert_eq!(
-            commands(Left::Incomplete, &flash(), Some("b")),
+            commands(StoppedState::Incomplete, &flash(), Some("b")),
             [
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2.3 --no-backup",
                 "asmpatch restore b --device 1-2.3 --no-backup",
@@ -203,7 +203,7 @@ mod tests {
             .map(quoted)
         );
         assert_eq!(
-            commands(Left::BootLoader, &flash(), None),
+            commands(StoppedState::BootLoader, &flash(), None),
             [quoted("asmpatch flash 'fw patched.bin' --device 1-2.3 --no-backup")]
         );
     }
@@ -215,7 +215,7 @@ mod tests {
             back: Some(vec![Permission::Unproven, Permission::OtherLine]),
         };
         let words = |carried: &Carried| -> Vec<String> {
-            let actions = steps(Left::Incomplete, &flash(), carried, "1-2", Some("b"), &[], None);
+            let actions = steps(StoppedState::Incomplete, &flash(), carried, "1-2", Some("b"), &[], None);
             actions.into_iter().filter_map(|action| action.command).collect()
         };
         assert_eq!(
@@ -235,12 +235,12 @@ mod tests {
         let origin = invoked(Writes::Fields, "product=GPU dock");
         let set = quoted("asmpatch config set 'product=GPU dock' --device 1-2.3");
         assert_eq!(
-            commands(Left::Incomplete, &origin, Some("b")),
+            commands(StoppedState::Incomplete, &origin, Some("b")),
             ["asmpatch restore b --device 1-2.3 --no-backup", &set]
         );
         // Without a backup, no command could name the firmware.
-        assert_eq!(commands(Left::BootLoader, &origin, None), [set.as_str()]);
-        assert_eq!(commands(Left::Untouched, &origin, None), [set]);
+        assert_eq!(commands(StoppedState::BootLoader, &origin, None), [set.as_str()]);
+        assert_eq!(commands(StoppedState::Untouched, &origin, None), [set]);
     }
 
     #[test]
@@ -254,7 +254,7 @@ mod tests {
         let config = invoked(Writes::Fields, "product=GPU dock");
         let told = |origin: &InvokedCommand, question| {
             let offers = [offer(question)];
-            steps(Left::Incomplete, origin, &Carried::default(), "1-2", None, &offers, None)
+            steps(StoppedState::Incomplete, origin, &Carried::default(), "1-2", None, &offers, None)
         };
         // The known blocks are no way while a backup has the unit's own.
         assert_eq!(told(&flash(), None), [offer(None)]);
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn an_untouched_unit_is_backed_up_again() {
         assert_eq!(
-            commands(Left::Untouched, &invoked(Writes::Backup, "b"), None),
+            commands(StoppedState::Untouched, &invoked(Writes::Backup, "b"), None),
             ["asmpatch restore b --device 1-2.3"]
         );
     }
@@ -281,14 +281,17 @@ mod tests {
         for option in ["--no-backup", "--backup-dir=my backups"] {
             let origin = InvokedCommand { backup: vec![option.into()], ..invoked(Writes::Backup, "b") };
             let again = format!("asmpatch restore b --device 1-2.3 {}", shell::word(option));
-            assert_eq!(commands(Left::Untouched, &origin, None), [again]);
-            assert_eq!(commands(Left::Incomplete, &origin, None), ["asmpatch restore b --device 1-2.3 --no-backup"]);
+            assert_eq!(commands(StoppedState::Untouched, &origin, None), [again]);
+            assert_eq!(
+                commands(StoppedState::Incomplete, &origin, None),
+                ["asmpatch restore b --device 1-2.3 --no-backup"]
+            );
         }
     }
 
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
-        for left in [Left::Verified, Left::Restarted, Left::OtherIdentity] {
+        for left in [StoppedState::Verified, StoppedState::Restarted, StoppedState::OtherIdentity] {
             let actions = steps(left, &flash(), &Carried::default(), "1-2", None, &[], Some(Obstacle::Gone));
             assert_eq!(actions[0].purpose, "unplug the unit, wait five seconds, plug it in again");
             assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
@@ -298,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
-        let actions = steps(Left::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], None);
+        let actions = steps(StoppedState::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], None);
         assert_eq!(
             actions[0].purpose,
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
@@ -320,7 +323,7 @@ mod tests {
             ..flash()
         };
         assert_eq!(
-            commands(Left::Incomplete, &origin, Some("b c"))[0],
+            commands(StoppedState::Incomplete, &origin, Some("b c"))[0],
             "asmpatch flash ./--all --receipt \"$(printf -- 'r\\377\\047.toml')\" --serial=-1 \
              --config-from \"$(printf -- './-dir\\012rm -r x')\" \
              --device 1-2.3 --no-backup"

@@ -3,7 +3,7 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::flash::progress::{FlashEvent, FlashStep, Left};
+use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::flash::recovery::{FlashFailure, Standing, Ways};
 use crate::flash::session::UnitOutcome;
 use asm2464::interrupt::Interrupted;
@@ -34,7 +34,7 @@ fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
 impl HeldUnit {
     /// Notes a unit that is going to be written.
     pub fn new(location: Location, ways: Ways) -> Self {
-        let (during, left) = (FlashStep::Open, Left::Untouched);
+        let (during, left) = (FlashStep::Open, StoppedState::Untouched);
         let mut held = held();
         held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways))));
         Self(held.len() - 1)
@@ -78,9 +78,9 @@ pub fn is_empty() -> bool {
 
 /// Says what the first Ctrl-C does to the units that are being written.
 pub fn tell_how_to_stop() {
-    let left: Vec<Left> = held().iter().flatten().filter_map(Held::left).collect();
-    let is_begun = |left: &Left| matches!(left, Left::Incomplete | Left::Complete);
-    let is_to_come = |left: &Left| matches!(left, Left::Untouched | Left::Unprotected);
+    let left: Vec<StoppedState> = held().iter().flatten().filter_map(Held::left).collect();
+    let is_begun = |left: &StoppedState| matches!(left, StoppedState::Incomplete | StoppedState::Complete);
+    let is_to_come = |left: &StoppedState| matches!(left, StoppedState::Untouched | StoppedState::Unprotected);
     if left.iter().any(is_begun) {
         errln!(
             "\nstopping at the next safe place: a write that has begun is finished and read back first, which takes \
@@ -116,7 +116,7 @@ pub fn tell() {
 
 impl Held {
     /// The state of a unit that is being written.
-    const fn left(&self) -> Option<Left> {
+    const fn left(&self) -> Option<StoppedState> {
         match self {
             Self::Writing(standing, _) => Some(standing.left),
             Self::Stopped(_) => None,

@@ -22,7 +22,7 @@ use crate::cli::errors::Exit;
 
 use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
-use crate::flash::decide::{Allowed, Subject};
+use crate::flash::decide::{Allowed, NewFirmware};
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::flash::session::WritingJob;
@@ -175,7 +175,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let run = WritingRun::open(&args.writing, choice, context)?;
     let from_virtual = blocks_from.as_ref().is_some_and(|backup| backup.unit.is_virtual());
     let job = WritingJob {
-        subject: Subject { from_virtual, ..subject },
+        subject: NewFirmware { from_virtual, ..subject },
         library,
         source: words,
         commands: args.writing.commands(Writes::Image, args.what(), args.config_from.clone()),

@@ -10,7 +10,7 @@ use crate::flash::error::FlashError;
 use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
-use crate::flash::progress::{Left, StepReport};
+use crate::flash::progress::{StepReport, StoppedState};
 use crate::flash::proof::Runs;
 use crate::flash::recovery::{Action, FlashFailure, Writes};
 use crate::flash::run::FlashReport;
@@ -249,7 +249,7 @@ impl Coded for FlashFailure {
     }
 
     fn help(&self) -> Option<String> {
-        let is_unchanged = matches!(self.standing.left, Left::Untouched | Left::Unprotected);
+        let is_unchanged = matches!(self.standing.left, StoppedState::Untouched | StoppedState::Unprotected);
         let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.standing.location)));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.standing.left;
@@ -368,7 +368,7 @@ struct UnitErrorJson<'a> {
     #[serde(flatten)]
     error: ErrorJson,
     /// The state that the unit was left in.
-    left: Left,
+    left: StoppedState,
     /// The steps that recover it, in the order in which to try them.
     recovery: &'a [Action],
 }
@@ -407,7 +407,7 @@ fn unit_json<'a>(
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.coded(), line).at(&unit.device);
-        UnitErrorJson { error, left: Left::Untouched, recovery: &unit.instead }
+        UnitErrorJson { error, left: StoppedState::Untouched, recovery: &unit.instead }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
@@ -432,7 +432,7 @@ fn unit_json<'a>(
             UnitResult::of(unit)
         },
         next: unit.next_command(job),
-        changed: report.is_some() && left != Some(Left::Untouched),
+        changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
         behind: seen.map(|seen| seen.running.behind.to_string()),

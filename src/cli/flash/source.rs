@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::failure::AnyFailure;
-use crate::flash::decide::{Refusal, Subject};
+use crate::flash::decide::{NewFirmware, Refusal};
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::patch::{self, ConfigEdits, Expectations, Library};
 use asm2464::escape::Escape as _;
@@ -20,7 +20,7 @@ pub struct ImageToWrite {
     /// The image.
     pub image: Image,
     /// What is known of it, before a backup adds its blocks.
-    pub subject: Subject,
+    pub subject: NewFirmware,
     /// The known patches and images.
     pub library: Library,
     /// The file, what it was made of, and its digest.
@@ -75,7 +75,7 @@ impl ImageToWrite {
         if is_unknown {
             check_kind(&read.image, file, &report)?;
         }
-        let subject = Subject {
+        let subject = NewFirmware {
             firmware,
             rewritable: Rewritable::of_report(&read.image, &report),
             is_unknown,

@@ -2,7 +2,7 @@
 
 use std::iter;
 
-use crate::flash::progress::Left;
+use crate::flash::progress::StoppedState;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use asm2464::escape::Escape as _;
 use derive_more::Display;
@@ -48,7 +48,9 @@ impl UnitResult {
             UnitOutcome::Written(_) => Self::Written,
             UnitOutcome::Refused(_) => Self::Refused,
             UnitOutcome::Spared(..) => Self::NotWritten,
-            UnitOutcome::Stopped(_, failure) if matches!(failure.standing.left, Left::Untouched) => Self::NotWritten,
+            UnitOutcome::Stopped(_, failure) if matches!(failure.standing.left, StoppedState::Untouched) => {
+                Self::NotWritten
+            }
             UnitOutcome::Stopped(..) => Self::Failed,
         }
     }

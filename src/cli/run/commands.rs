@@ -6,7 +6,7 @@ use asm2464::firmware::{BridgeState, UAS_CLASS};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::{Cdb, DataLength};
 use asm2464_chip::chip::boot::Enumerated;
-use asm2464_chip::chip::{Driver, Ending, Outcome, Unanswered};
+use asm2464_chip::chip::{Driver, Ending, RunEnd, Unanswered};
 use asm2464_chip::mcu::MemoryFlash;
 
 use super::report::CommandReport;
@@ -114,7 +114,7 @@ impl PlannedCommand {
             answer.ending = Ending::Check(driver.request_sense()?);
         }
         let after = match answer.ending {
-            Ending::Good if driver.settle() == Outcome::Reset => ", then the CPU is reset",
+            Ending::Good if driver.settle() == RunEnd::Reset => ", then the CPU is reset",
             Ending::Good if !driver.chip.is_on_bus() => ", then the unit leaves the bus",
             _ => "",
         };

@@ -15,7 +15,7 @@ use asm2464::digest::to_hex;
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{Cdb, XdataAddress};
 use asm2464_chip::chip::boot;
-use asm2464_chip::chip::{Chip, Driver, MemoryFunction, Outcome, Speed, Unanswered};
+use asm2464_chip::chip::{Chip, Driver, MemoryFunction, RunEnd, Speed, Unanswered};
 use asm2464_chip::mcu::{MemoryFlash, Observer, Step, Trace};
 use asm2464_chip::profile::Profile;
 use clap::ValueEnum;
@@ -262,7 +262,7 @@ fn host(
     report: &mut RunReport,
 ) -> Result<(), Stop> {
     let parked = |outcome| match outcome {
-        Outcome::Parked => Ok(()),
+        RunEnd::Parked => Ok(()),
         outcome => Err(Unanswered::Silent(outcome)),
     };
     parked(driver.boot())?;
@@ -314,11 +314,11 @@ fn words(why: Unanswered) -> String {
     match why {
         Unanswered::Stall => "a control request was stalled".to_owned(),
         Unanswered::Halted(endpoint) => format!("endpoint {endpoint:#04x} was halted"),
-        Unanswered::Silent(Outcome::Parked | Outcome::Attention) => "no answer: the firmware waits".to_owned(),
-        Unanswered::Silent(Outcome::Budget) => "no answer within the budget".to_owned(),
-        Unanswered::Silent(Outcome::Reset) => "the firmware reset the chip".to_owned(),
-        Unanswered::Silent(Outcome::Halted) => "the firmware stopped for good".to_owned(),
-        Unanswered::Silent(Outcome::FlashGone) => "the flash lost its power".to_owned(),
+        Unanswered::Silent(RunEnd::Parked | RunEnd::Attention) => "no answer: the firmware waits".to_owned(),
+        Unanswered::Silent(RunEnd::Budget) => "no answer within the budget".to_owned(),
+        Unanswered::Silent(RunEnd::Reset) => "the firmware reset the chip".to_owned(),
+        Unanswered::Silent(RunEnd::Halted) => "the firmware stopped for good".to_owned(),
+        Unanswered::Silent(RunEnd::FlashGone) => "the flash lost its power".to_owned(),
     }
 }
 

@@ -23,10 +23,10 @@ use self::unit::Comparison;
 use super::advice::CommandLine;
 use super::context::Context;
 use super::device::UNIT;
-use super::harmless::with_causes;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
 use super::plan::{self, PatchJson};
+use super::shown_error::with_causes;
 use super::{output, print, table};
 use crate::cli::errors::{self, Exit};
 

@@ -18,7 +18,7 @@ use crate::patch::Library;
 
 /// What is to be written, the same for every unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Subject {
+pub struct NewFirmware {
     /// The image.
     pub firmware: Firmware,
     /// Whether a unit that runs the image can be written again.
@@ -252,7 +252,12 @@ pub struct Terms {
 }
 
 /// Decides about every unit of a run. `connected` are the units on this machine's buses that are not part of it.
-pub fn decide(units: &[Candidate<'_>], subject: &Subject, allowed: Allowed, connected: &Neighbours) -> Vec<Decision> {
+pub fn decide(
+    units: &[Candidate<'_>],
+    subject: &NewFirmware,
+    allowed: Allowed,
+    connected: &Neighbours,
+) -> Vec<Decision> {
     let decide_one = |(at, unit): (usize, &Candidate<'_>)| {
         let others = Others { units, at, connected };
         unit.decide(subject, allowed, &others).unwrap_or_else(Decision::Refused)
@@ -306,7 +311,7 @@ impl Candidate<'_> {
         self.plan.planned_identity()
     }
 
-    fn decide(&self, subject: &Subject, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
+    fn decide(&self, subject: &NewFirmware, allowed: Allowed, others: &Others<'_>) -> Result<Decision, Refusal> {
         let seen = self.seen;
         let device = || seen.attached.location.to_string();
         if let Rewritable::No(failed) = &subject.rewritable {
@@ -374,7 +379,7 @@ impl Candidate<'_> {
     }
 
     /// Whether flash and blocks match the plan, and the unit's behaviour does not contradict it.
-    fn is_there_already(&self, subject: &Subject) -> bool {
+    fn is_there_already(&self, subject: &NewFirmware) -> bool {
         let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
         let is_written = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
@@ -395,7 +400,7 @@ impl Candidate<'_> {
             }
     }
 
-    fn unproven(&self, subject: &Subject) -> Vec<Unproven> {
+    fn unproven(&self, subject: &NewFirmware) -> Vec<Unproven> {
         let real = !self.seen.attached.location.is_virtual();
         let mut why = Vec::new();
         let mut add = |is_so: bool, reason| why.extend(is_so.then_some(reason));
@@ -408,7 +413,7 @@ impl Candidate<'_> {
 
     /// Returns what the plan would copy of another unit's identity, if anything. A unit may keep its own identity. A
     /// unit whose identity can't be read must not get another unit's either.
-    fn cloned(&self, subject: &Subject, others: &Others<'_>) -> Option<Cloned> {
+    fn cloned(&self, subject: &NewFirmware, others: &Others<'_>) -> Option<Cloned> {
         let [zero, one] = &self.plan.blocks;
         let (own, planned) = (self.own(), self.planned());
         // An identity that the user gives, or that the unit has, belongs to no other unit.

@@ -64,12 +64,12 @@ fn kept(seen: &Observation, image: &Image) -> FlashPlan {
     planned(seen, seen.blocks.map(|block| block.unwrap_or([0xFF; 128])), BlockSource::Unit, image)
 }
 
-fn subject() -> Subject {
+fn subject() -> NewFirmware {
     let firmware = Firmware::of(&sample_image(0), &Library::of_repository().unwrap());
-    Subject { firmware, rewritable: Rewritable::Yes, is_unknown: false, from_virtual: false, serial_given: false }
+    NewFirmware { firmware, rewritable: Rewritable::Yes, is_unknown: false, from_virtual: false, serial_given: false }
 }
 
-fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &Subject, allowed: Allowed) -> Decision {
+fn decide_alone(seen: &Observation, plan: &FlashPlan, subject: &NewFirmware, allowed: Allowed) -> Decision {
     decide(&[Candidate { seen, plan, backups: &[] }], subject, allowed, &ALONE).remove(0)
 }
 
@@ -115,7 +115,7 @@ fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
 fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
     let image = sample_image(0);
     let seen = observed("virtual:u", blocks("A"), Some(&another()));
-    let subject = Subject {
+    let subject = NewFirmware {
         rewritable: Rewritable::No("takes a configuration block (E1) over Bulk-Only: CSW status 1".to_owned()),
         ..subject()
     };
@@ -129,9 +129,9 @@ fn an_image_that_breaks_e1_is_refused_whatever_is_allowed() {
 fn what_never_ran_on_silicon_goes_to_a_real_port_only_when_that_is_allowed() {
     let practice = practice::image();
     let library = Library::of_repository().unwrap();
-    let practice_subject = Subject { firmware: Firmware::of(&practice, &library), ..subject() };
-    let backup_subject = Subject { from_virtual: true, ..subject() };
-    let unknown_subject = Subject { rewritable: Rewritable::Unknown, ..subject() };
+    let practice_subject = NewFirmware { firmware: Firmware::of(&practice, &library), ..subject() };
+    let backup_subject = NewFirmware { from_virtual: true, ..subject() };
+    let unknown_subject = NewFirmware { rewritable: Rewritable::Unknown, ..subject() };
     for (subject, why, on_virtual) in [
         (practice_subject, Unproven::Practice, false),
         (backup_subject, Unproven::VirtualBackup, false),
@@ -164,7 +164,7 @@ fn a_backup_of_another_unit_is_a_clone_and_the_units_own_is_none() {
     let own = planned(&seen, [block_zero("MINE"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &own, &subject(), Allowed::default())).cloned, None);
     // A serial number that the user gives belongs to no other unit, and a unit without an identity has none to lose.
-    let given = Subject { serial_given: true, ..subject() };
+    let given = NewFirmware { serial_given: true, ..subject() };
     let new = planned(&seen, [block_zero("NEW"), block_one(0x10)], BlockSource::Backup, &image);
     assert_eq!(written(decide_alone(&seen, &new, &given, Allowed::default())).cloned, None);
     let empty = observed("1-1", [None, None], None);
@@ -303,7 +303,7 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
 #[test]
 fn an_unknown_image_from_outside_needs_consent_on_a_virtual_unit_too() {
     let image = sample_image(0);
-    let unknown = Subject { is_unknown: true, ..subject() };
+    let unknown = NewFirmware { is_unknown: true, ..subject() };
     for device in ["1-1", "virtual:x"] {
         let seen = observed(device, blocks("A"), Some(&another()));
         let plan = kept(&seen, &image);
@@ -361,7 +361,7 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
     let decide = |shown: &str, serial_given, allowed: Allowed| {
         let seen = boot_loader(shown);
         let plan = planned(&seen, [block_zero("BACKUP"), block_one(1)], BlockSource::Backup, &image);
-        let subject = Subject { serial_given, ..subject() };
+        let subject = NewFirmware { serial_given, ..subject() };
         decide_alone(&seen, &plan, &subject, allowed)
     };
     let expected = Cloned::OtherSerial { own: "MINE".to_owned(), new: "BACKUP".to_owned() };

@@ -11,7 +11,7 @@ use asm2464_host::bridge::{AnyTransport, Bridge};
 use super::{ATTEMPTS, Run, is_final};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::progress::{FlashEvent, FlashStep, Left};
+use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 
 impl Run<'_> {
     /// Writes the slot until it reads back correctly, a few times at most.
@@ -37,7 +37,7 @@ impl Run<'_> {
         for block in &plan.blocks {
             let step = FlashStep::WriteBlock(block.index);
             self.begin(step);
-            self.stands(Left::Incomplete);
+            self.stands(StoppedState::Incomplete);
             bridge.write_config(block.index, &block.new)?;
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
             self.end(step, "written");
@@ -49,7 +49,7 @@ impl Run<'_> {
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, &format!("{} bytes", bytes.len()));
         }
-        self.stands(Left::Complete);
+        self.stands(StoppedState::Complete);
         Ok(())
     }
 }

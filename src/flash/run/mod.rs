@@ -23,7 +23,7 @@ use super::access::{Access, FlashReader, UnitBlocks};
 use super::backup::Backup;
 use super::error::FlashError;
 use super::plan::FlashPlan;
-use super::progress::{FlashEvent, FlashProgress, FlashStep, Left, StepReport};
+use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
 use super::proof::Runs;
 use super::slot::{SLOT_LEN, Slot};
 use super::{backup, backup_folder};
@@ -87,7 +87,7 @@ pub struct Stopped {
     /// The step in which it happened.
     pub during: FlashStep,
     /// The unit's state.
-    pub left: Left,
+    pub left: StoppedState,
     /// The report so far.
     pub report: FlashReport,
 }
@@ -117,7 +117,7 @@ struct Run<'a> {
     interrupt: Interrupt<'a>,
     observer: &'a mut FlashProgress<'a>,
     report: FlashReport,
-    left: Left,
+    left: StoppedState,
     during: FlashStep,
     /// The backup, whatever happens to its folder.
     backup: Option<Backup>,
@@ -135,7 +135,7 @@ impl Run<'_> {
     }
 
     /// Notes the unit's state, before the command that changes it is sent.
-    fn stands(&mut self, left: Left) {
+    fn stands(&mut self, left: StoppedState) {
         self.left = left;
         let FlashReport { location, backup, .. } = &self.report;
         self.observer.event(FlashEvent::Stands { left, location, backup: backup.as_deref() });
@@ -262,7 +262,7 @@ impl Run<'_> {
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, "the same");
         }
-        self.stands(Left::Verified);
+        self.stands(StoppedState::Verified);
         Ok(())
     }
 }

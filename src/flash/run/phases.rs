@@ -14,7 +14,7 @@ use crate::failure::fenced;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
 use crate::flash::plan::FlashPlan;
-use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep, Left};
+use crate::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
 use crate::flash::proof::Behaviour;
 
 /// A unit that is held open, and the phase that it has passed. Dropping it gives the unit back to the system.
@@ -37,7 +37,7 @@ pub struct Confirmed;
 /// Leaves the unit as it was.
 ///
 /// # Errors
-/// [`Stopped`], with [`Left::Untouched`].
+/// [`Stopped`], with [`StoppedState::Untouched`].
 pub fn prepare<'a>(
     port: &'a mut dyn Port,
     plan: &'a FlashPlan,
@@ -60,7 +60,7 @@ pub fn prepare<'a>(
         interrupt,
         observer,
         report,
-        left: Left::Untouched,
+        left: StoppedState::Untouched,
         during: FlashStep::Open,
         backup: None,
         slot: None,
@@ -74,7 +74,7 @@ impl<'a> Opened<'a, Prepared> {
     /// Checks that the unit is still the one that was prepared: others may have been prepared meanwhile.
     ///
     /// # Errors
-    /// [`Stopped`], with [`Left::Untouched`].
+    /// [`Stopped`], with [`StoppedState::Untouched`].
     pub fn confirm(self) -> Result<Opened<'a, Confirmed>, Box<Stopped>> {
         let Self { run, port, mut access, before, .. } = self;
         let (run, ()) = run.stage(|run| run.confirm(port, &mut access))?;
@@ -114,7 +114,7 @@ impl Run<'_> {
             Ok(done) => Ok((self, done)),
             Err(error) => {
                 // Nothing needs the backup of a unit that is as it was: its next run makes another one.
-                if self.left != Left::Untouched {
+                if self.left != StoppedState::Untouched {
                     self.keep_backup_for_commands();
                 }
                 let Self { report, left, during, .. } = self;

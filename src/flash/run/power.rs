@@ -10,7 +10,7 @@ use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port,
 use super::Run;
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::progress::{FlashEvent, FlashStep, Left};
+use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::flash::proof::{Behaviour, Runs};
 
 /// Interval between looks at a unit that came back, but not yet as expected.
@@ -95,7 +95,7 @@ impl Run<'_> {
             // Written and read back, but the reset has not made the chip read its flash.
             Some(_) if self.report.runs == Some(Runs::Before) && !is_replugged => Ok(()),
             Some(UnitInfo { id: found, state, .. }) => {
-                self.stands(Left::OtherIdentity);
+                self.stands(StoppedState::OtherIdentity);
                 let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
                 Err(FlashError::Identity { expected, becomes, found, state })
             }
@@ -143,7 +143,7 @@ impl Run<'_> {
                 (Restart::Register(unit), "CPU reset sent")
             }
         };
-        self.stands(Left::Restarted);
+        self.stands(StoppedState::Restarted);
         self.end(FlashStep::Restart, sent);
         Ok(Some(restart))
     }
@@ -162,7 +162,7 @@ impl Run<'_> {
         // A retrained link may be on the connector's other port.
         self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
-            self.stands(Left::BootLoader);
+            self.stands(StoppedState::BootLoader);
             return Err(FlashError::BootLoader(found.id));
         }
         let is_planned = self.plan.is_identity_of(found);
@@ -221,7 +221,7 @@ impl Run<'_> {
         };
         match port.power_cycle() {
             Ok(true) => {
-                self.stands(Left::Restarted);
+                self.stands(StoppedState::Restarted);
                 self.end(FlashStep::PowerCycle, "its hub switched its power off and on");
                 Ok(true)
             }
@@ -272,7 +272,7 @@ impl Run<'_> {
 
     /// Checks what the unit runs. Reads back now what could not be read back before. Returns the connection.
     fn prove(&mut self, port: &mut dyn Port, is_replugged: bool, before: &Behaviour) -> Result<Access, FlashError> {
-        self.stands(Left::Unproven);
+        self.stands(StoppedState::Unproven);
         self.begin(FlashStep::Prove);
         let mut access = Access::open(port)?;
         let attached = port.attached()?;

@@ -15,7 +15,7 @@ use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use super::{ATTEMPTS, Run};
 use crate::flash::access::Access;
 use crate::flash::error::FlashError;
-use crate::flash::progress::{FlashEvent, FlashStep, Left};
+use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.
@@ -57,12 +57,12 @@ impl Run<'_> {
         if protection == 0 {
             return Ok(());
         }
-        self.stands(Left::Unprotected);
+        self.stands(StoppedState::Unprotected);
         let cleared = self.retried(unit, |_, flash, _| Ok(flash.unprotect()?));
         let restored =
             self.undisturbed(unit, |run, unit| run.retried(unit, |_, flash, _| Ok(flash.protect(protection)?)));
         if restored.is_ok() {
-            self.stands(Left::Untouched);
+            self.stands(StoppedState::Untouched);
         }
         cleared.and(restored)
     }
@@ -125,7 +125,7 @@ impl Run<'_> {
             if self.during != step {
                 self.begin(step);
             }
-            self.stands(Left::Incomplete);
+            self.stands(StoppedState::Incomplete);
             self.retried(unit, |_, flash, attempt| {
                 if attempt == 1 {
                     flash.expect_progress();
@@ -147,7 +147,7 @@ impl Run<'_> {
             }
         }
         if !changes.is_empty() {
-            self.stands(Left::Complete);
+            self.stands(StoppedState::Complete);
         }
         Ok(())
     }
@@ -173,8 +173,8 @@ impl Run<'_> {
         }
         self.begin(FlashStep::Unprotect);
         self.protection = self.protection.or(Some(protection));
-        if self.left == Left::Untouched {
-            self.stands(Left::Unprotected);
+        if self.left == StoppedState::Untouched {
+            self.stands(StoppedState::Unprotected);
         }
         self.retried(unit, |_, flash, _| Ok(flash.unprotect()?))?;
         self.end(FlashStep::Unprotect, &format!("it was {protection:#04x}"));
@@ -185,7 +185,7 @@ impl Run<'_> {
     /// writes that flash next may not clear it.
     fn protect_again(&mut self, unit: &mut Unit<'_>) {
         let Some(protection) = self.protection else { return };
-        if !matches!(self.left, Left::Unprotected | Left::Verified) {
+        if !matches!(self.left, StoppedState::Unprotected | StoppedState::Verified) {
             return self.trouble("the flash's block protection stays cleared");
         }
         let during = self.during;
@@ -193,8 +193,8 @@ impl Run<'_> {
         match self.undisturbed(unit, |run, unit| run.retried(unit, |_, flash, _| Ok(flash.protect(protection)?))) {
             Ok(()) => {
                 self.end(FlashStep::Protect, &format!("{protection:#04x}, as it was"));
-                if self.left == Left::Unprotected {
-                    self.stands(Left::Untouched);
+                if self.left == StoppedState::Unprotected {
+                    self.stands(StoppedState::Untouched);
                 }
             }
             // The firmware needs no protection.

@@ -20,7 +20,7 @@ use self::writing::{UnitEnd, UnitWork, Writing};
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Candidate, Carried, Decision, Neighbours, Permission, Refusal, Subject, Terms, carried, decide,
+    Allowed, Candidate, Carried, Decision, Neighbours, NewFirmware, Permission, Refusal, Terms, carried, decide,
 };
 use super::fitting::{FittingBackup, fitting};
 use super::observe::Observation;
@@ -38,7 +38,7 @@ use crate::unit;
 /// What a command is going to write.
 pub struct WritingJob {
     /// The image, and where it comes from.
-    pub subject: Subject,
+    pub subject: NewFirmware,
     /// The known patches and images.
     pub library: Library,
     /// The image or the backup, in words.

@@ -114,7 +114,7 @@ fn nothing_is_written_before_every_question_has_its_yes() {
             interrupt: Interrupt::never(),
         };
         let job = WritingJob {
-            subject: Subject {
+            subject: NewFirmware {
                 firmware: Firmware::of(&image, &library),
                 rewritable: Rewritable::Yes,
                 is_unknown: false,

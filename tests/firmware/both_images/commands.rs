@@ -52,7 +52,7 @@ fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds(stock: &Image)
         let mut reset = [0; 15];
         reset[..2].copy_from_slice(&[0xE8, 0x50]);
         assert!(sends(&mut unit, is_uas, &reset, &[]), "E8 is answered first");
-        assert_eq!(unit.settle(), Outcome::Reset);
+        assert_eq!(unit.settle(), RunEnd::Reset);
         let mut unit = Driver::new(unit.chip.restart(CodeSpace::new(&image)));
         unit.enumerate().unwrap();
         assert_eq!(unit.bulk_only(&READ_VERSION, Data::In(6)).unwrap().data, image.version().0);
@@ -78,7 +78,7 @@ fn e8_in_mode_0x51_takes_the_unit_off_the_bus_for_good(image: &Image) {
     for is_uas in [false, true] {
         let mut unit = if is_uas { on_uas(image, Speed::Super) } else { on_bulk_only(image, Speed::Super) };
         assert!(sends(&mut unit, is_uas, &[0xE8, 0x51, 0, 0, 0, 0], &[]));
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         assert!(!unit.chip.is_on_bus());
     }
 }

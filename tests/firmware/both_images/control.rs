@@ -29,10 +29,10 @@ fn the_practice_image_shares_no_run_of_16_bytes_with_the_vendors() {
 
 fn it_boots_to_its_main_loop_and_waits_there(image: &Image) {
     let mut unit = powered_on(image, Speed::Super);
-    assert_eq!(unit.settle(), Outcome::Parked);
+    assert_eq!(unit.settle(), RunEnd::Parked);
     let instructions = unit.chip.instructions();
     assert!(instructions < 300_000, "{instructions}");
-    assert_eq!(unit.settle(), Outcome::Parked);
+    assert_eq!(unit.settle(), RunEnd::Parked);
     assert_eq!(unit.chip.instructions(), instructions, "a parked chip costs nothing");
 }
 
@@ -167,7 +167,7 @@ fn a_reset_of_the_port_brings_it_back_to_its_address_state(image: &Image) {
         let mut unit = on_uas(image, Speed::Super);
         unit.uas(1, &INQUIRY, &[]).unwrap();
         unit.chip.bus_reset(speed);
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         unit.enumerate().unwrap();
         assert!(is_inquiry(&unit.bulk_only(&INQUIRY, Data::In(36)).unwrap().data), "{speed:?}");
     }
@@ -216,7 +216,7 @@ fn nothing_moves_until_it_is_resumed(unit: &mut Unit, endpoint: u8, stream: u16)
     unit.settle();
     unit.chip.suspend();
     for _ in 0..3 {
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         assert_eq!(unit.chip.bulk_in(endpoint, stream), PacketIn::Nak);
         assert_eq!(unit.chip.bulk_out(DATA_OUT, 0, b"no host sends this"), PacketOut::Nak);
         assert_eq!(unit.chip.control([0x80, 0, 0, 0, 0, 0, 2, 0], &[], 1_000_000), None);
@@ -246,11 +246,11 @@ fn the_vendors_image_notes_a_suspend_and_a_resume_by_its_own_interrupts() {
         let mut unit = on_bulk_only(&crate::chip_images::vendor(), speed);
         let mut seen = Vec::new();
         unit.chip.suspend();
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         seen.push(unit.chip.peek(asm2464::scsi::XdataAddress::main(SUSPENDED)));
         assert_eq!(unit.chip.peek(asm2464::scsi::XdataAddress::main(0x9101)), 0, "every event is acknowledged");
         unit.chip.resume();
-        assert_eq!(unit.settle(), Outcome::Parked);
+        assert_eq!(unit.settle(), RunEnd::Parked);
         seen.push(unit.chip.peek(asm2464::scsi::XdataAddress::main(SUSPENDED)));
         assert_eq!(seen, [1, 0], "{speed:?}");
     }

@@ -13,7 +13,7 @@ use asm2464::firmware::{BodyOffset, Image, known_blocks};
 use asm2464::scsi::bot::Direction;
 use asm2464::scsi::runtime::INITIALISATION;
 use asm2464_chip::chip::{
-    BulkOnlyReply, COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, Outcome, PacketIn, PacketOut, STATUS_IN, Speed,
+    BulkOnlyReply, COMMAND_OUT, DATA_IN, DATA_OUT, Data, Driver, PacketIn, PacketOut, RunEnd, STATUS_IN, Speed,
     UasReply, Unanswered,
 };
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};

@@ -61,7 +61,7 @@ fn a_write_that_finds_no_sram_free_is_never_answered_until_the_interface_is_set_
     }
     assert!((0..8).all(|group| unit.chip.sram()[group * 0x1_0000..][..0x1_0000] == data));
     unit.send_command(9, &cdb16(0x8A, 0, 1)).unwrap();
-    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(Outcome::Parked)));
+    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(RunEnd::Parked)));
     unit.set_alternate(1).unwrap();
     for addr in 0x40..=0x43 {
         unit.uas(3, &[0xE5, 0, 0x50, 0xCE, addr, 0], &[]).unwrap();
@@ -76,10 +76,10 @@ fn without_the_status_patch_a_write_is_never_answered_and_set_interface_frees_th
     initialise(&mut unit);
     let data = pattern(512, 5);
     unit.send_command(9, &cdb16(0x8A, 0, 1)).unwrap();
-    assert_eq!(unit.finish_uas(9, &data), Err(Unanswered::Silent(Outcome::Parked)));
+    assert_eq!(unit.finish_uas(9, &data), Err(Unanswered::Silent(RunEnd::Parked)));
     assert!(unit.chip.sram()[..512] == data);
     unit.send_command(10, &READ_VERSION).unwrap();
-    assert_eq!(unit.finish_uas(10, &[]), Err(Unanswered::Silent(Outcome::Parked)), "nor is the next command");
+    assert_eq!(unit.finish_uas(10, &[]), Err(Unanswered::Silent(RunEnd::Parked)), "nor is the next command");
     unit.set_alternate(1).unwrap();
     assert_eq!(unit.uas(1, &READ_VERSION, &[]).unwrap().data, stock().version().0);
 }
@@ -91,7 +91,7 @@ fn a_read_waits_for_a_completion_from_the_pcie_side() {
     let data = pattern(4096, 5);
     unit.chip.sram_mut()[..4096].copy_from_slice(&data);
     unit.send_command(9, &cdb16(0x88, 0, 8)).unwrap();
-    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(Outcome::Parked)));
+    assert_eq!(unit.finish_uas(9, &[]), Err(Unanswered::Silent(RunEnd::Parked)));
     unit.chip.pcie_write(COMPLETION_QUEUE, &[0; 16]);
     let reply = unit.finish_uas(9, &[]).unwrap();
     assert!(is_good(&reply, 9) && reply.data == data);

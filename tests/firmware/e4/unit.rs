@@ -3,7 +3,7 @@ use asm2464::firmware::{CodeAddress, Image};
 use asm2464::scsi::XdataPage;
 use asm2464_chip::mcu::{AccessKind, XdataMemory};
 
-use crate::firmware::machine::{Machine, Outcome, Registers};
+use crate::firmware::machine::{Machine, Registers, Returned};
 
 /// Bit 1 SuperSpeed, bit 0 high speed.
 const LINK_SPEED: u16 = 0x9100;
@@ -66,7 +66,7 @@ pub struct Sent {
 
 #[derive(PartialEq)]
 pub struct After {
-    pub outcome: Outcome,
+    pub outcome: Returned,
     pub main: Vec<u8>,
     pub other: Vec<u8>,
     pub idata: [u8; 256],

@@ -81,7 +81,7 @@ impl<R: Registers> MemoryMapper for Xdata<R> {
 
 /// Result of a routine that returned.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Outcome {
+pub struct Returned {
     /// Number of executed instructions, including the routine's RET.
     pub instructions: u64,
     /// The highest SP. The return address takes the bytes below `entry SP + 3`.
@@ -129,7 +129,7 @@ impl<R: Registers> Machine<R> {
     /// Calls a routine as the bank-switch stubs do, and runs it until it returns. A routine in the common area runs
     /// with the selected bank. Panics if the routine doesn't return within `budget` instructions, leaves its code, or
     /// pops more than it pushed.
-    pub fn call(&mut self, entry: CodeAddress, budget: u64) -> Outcome {
+    pub fn call(&mut self, entry: CodeAddress, budget: u64) -> Returned {
         let selected = match entry.bank() {
             Bank::Common => None,
             Bank::Bank0 => Some((0, 0x0A)),
@@ -152,7 +152,7 @@ impl<R: Registers> Machine<R> {
             assert!(self.cpu.step(&mut self.bus), "{entry} stops in a jump to itself at {pc:#06x} in bank {bank}");
             let sp = self.cpu.sp();
             if sp == entry_sp && self.cpu.pc == SENTINEL {
-                return Outcome { instructions, stack_high_water, r7: self.cpu.r(7) };
+                return Returned { instructions, stack_high_water, r7: self.cpu.r(7) };
             }
             assert!(
                 sp > entry_sp,

@@ -3,7 +3,7 @@
 use asm2464::firmware::{BlockIndex, Image, Part, known_blocks};
 use asm2464::scsi::{Command, INQUIRY_LEN, ResetMode, XdataAddress};
 use asm2464_chip::chip::boot::powered_on;
-use asm2464_chip::chip::{Data, Driver, Outcome, Speed};
+use asm2464_chip::chip::{Data, Driver, RunEnd, Speed};
 use asm2464_chip::mcu::{AccessKind, MemoryFlash};
 
 /// Bytes that E2 reads back of each part after the flash.
@@ -96,6 +96,6 @@ impl Session {
         let _ = unit.command(Command::Reset(ResetMode::CpuReset).cdb().as_slice(), Data::None);
         let outcome = unit.settle();
         self.answers.push(("E8", format!("{outcome:?}")));
-        (outcome == Outcome::Reset).then_some(())
+        (outcome == RunEnd::Reset).then_some(())
     }
 }

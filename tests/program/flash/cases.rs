@@ -15,7 +15,7 @@ use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
 use asmpatch::flash::observe::Running;
 use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::Left;
+use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch::patch::{PatchSet, Patched, Selection};
@@ -197,7 +197,7 @@ fn every_fault_ends_in_a_state_that_the_named_commands_bring_back() {
         rig.tell(&scenario);
         let Err(stopped) = rig.flash(None, true) else { panic!("{name}: not stopped") };
         assert!(
-            matches!(stopped.left, Left::Incomplete | Left::Complete),
+            matches!(stopped.left, StoppedState::Incomplete | StoppedState::Complete),
             "{name}: {:?} ({})",
             stopped.left,
             stopped.error

@@ -22,7 +22,7 @@ use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, 
 
 /// Reasons [`Chip::run`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RunEnd {
     /// The firmware waits for the host. Nothing changes until the host acts, so further runs cost nothing.
     Parked,
     /// There is something new for the host: a packet, room for one, or the end of a control transfer.
@@ -108,7 +108,7 @@ impl<F: SpiFlash> Chip<F> {
         }
     }
 
-    /// Restarts with this code, after [`Outcome::Reset`] or when the power returns. Everything is as at power-on except
+    /// Restarts with this code, after [`RunEnd::Reset`] or when the power returns. Everything is as at power-on except
     /// the board, the flash, the devices behind the bridge, the speed and the watch.
     #[must_use]
     pub fn restart(self, code: CodeSpace) -> Self {
@@ -123,7 +123,7 @@ impl<F: SpiFlash> Chip<F> {
         chip
     }
 
-    /// Resets the CPU and the blocks, after [`Outcome::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay: open
+    /// Resets the CPU and the blocks, after [`RunEnd::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay: open
     /// firmware passes on what it wants to do next in XDATA.
     pub fn reset(&mut self) {
         self.cpu = Cpu::new();
@@ -140,13 +140,13 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Runs for at most `budget` instructions.
-    pub fn run(&mut self, budget: u64) -> Outcome {
+    pub fn run(&mut self, budget: u64) -> RunEnd {
         self.run_observed(budget, &mut ())
     }
 
     /// Runs as [`Chip::run`] does, and shows each instruction to an observer before it is executed. Skips instructions
     /// of an idle loop that nothing can change.
-    pub fn run_observed<O: Observer>(&mut self, budget: u64, observer: &mut O) -> Outcome {
+    pub fn run_observed<O: Observer>(&mut self, budget: u64, observer: &mut O) -> RunEnd {
         let executed = self.instructions();
         let ends = executed.saturating_add(budget);
         let mut timers_left = TIMERS_A_RUN;
@@ -161,10 +161,10 @@ impl<F: SpiFlash> Chip<F> {
             peripherals.run_ends = ends_at.min(self.idle.at);
             peripherals.advance(memory);
             if peripherals.now >= ends_at {
-                return Outcome::Budget;
+                return RunEnd::Budget;
             }
             if self.is_parked {
-                let Some(at) = peripherals.next_event().filter(|_| timers_left > 0) else { return Outcome::Parked };
+                let Some(at) = peripherals.next_event().filter(|_| timers_left > 0) else { return RunEnd::Parked };
                 timers_left -= 1;
                 self.skip_to(at);
                 continue;
@@ -174,19 +174,19 @@ impl<F: SpiFlash> Chip<F> {
                 peripherals.refresh();
                 self.probe(observer);
                 if observer.wants_to_stop() {
-                    return Outcome::Budget;
+                    return RunEnd::Budget;
                 }
                 continue;
             }
             self.execute(observer);
             if observer.wants_to_stop() {
-                return Outcome::Budget;
+                return RunEnd::Budget;
             }
             let peripherals = self.bus.xdata.peripherals_mut();
             if peripherals.attention {
                 peripherals.attention = false;
                 self.idle.news(peripherals.now);
-                return self.stopped().unwrap_or(Outcome::Attention);
+                return self.stopped().unwrap_or(RunEnd::Attention);
             }
         }
     }
@@ -255,14 +255,14 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Returns the reason why nothing can run, if there is one.
-    fn stopped(&mut self) -> Option<Outcome> {
+    fn stopped(&mut self) -> Option<RunEnd> {
         let peripherals = self.bus.xdata.peripherals_mut();
         if peripherals.flash.is_gone() {
-            Some(Outcome::FlashGone)
+            Some(RunEnd::FlashGone)
         } else if peripherals.link.is_reset() {
-            Some(Outcome::Reset)
+            Some(RunEnd::Reset)
         } else if self.is_halted {
-            Some(Outcome::Halted)
+            Some(RunEnd::Halted)
         } else {
             None
         }

@@ -10,7 +10,7 @@ use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE, CSW_LEN, CSW_SIGNATURE, Directi
 use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY, StatusIu};
 use asm2464::scsi::{Command, SENSE_LEN, ScsiStatus, Sense};
 
-use super::core::{Chip, Outcome};
+use super::core::{Chip, RunEnd};
 use super::ep0::ControlReply;
 use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
 use crate::mcu::SpiFlash;
@@ -35,7 +35,7 @@ pub enum Unanswered {
     /// An endpoint is halted.
     Halted(u8),
     /// The chip did not answer; holds how the run ended.
-    Silent(Outcome),
+    Silent(RunEnd),
 }
 
 /// The data of a command.
@@ -116,7 +116,7 @@ pub struct Answer {
 }
 
 /// Runs a chip for a number of instructions, as [`Chip::run`] does.
-pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> Outcome>;
+pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> RunEnd>;
 
 /// A chip with a host.
 pub struct Driver<F> {
@@ -140,8 +140,8 @@ impl<F: SpiFlash + 'static> Driver<F> {
     }
 
     /// Runs the chip through `runner` from now on. A runner can observe the instructions, or stop the run with
-    /// [`Outcome::Budget`].
-    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> Outcome + 'static) {
+    /// [`RunEnd::Budget`].
+    pub fn set_runner(&mut self, runner: impl FnMut(&mut Chip<F>, u64) -> RunEnd + 'static) {
         self.runner = Box::new(runner);
     }
 
@@ -149,7 +149,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
     ///
     /// # Errors
     /// How the run ended, if `look` returned none by then.
-    pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, Outcome> {
+    pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, RunEnd> {
         let ends = self.chip.instructions().saturating_add(self.budget);
         loop {
             if let Some(found) = look(&mut self.chip) {
@@ -157,28 +157,28 @@ impl<F: SpiFlash + 'static> Driver<F> {
             }
             let left = ends.saturating_sub(self.chip.instructions());
             match (self.runner)(&mut self.chip, left) {
-                Outcome::Attention => {}
+                RunEnd::Attention => {}
                 outcome => return look(&mut self.chip).ok_or(outcome),
             }
         }
     }
 
     /// Runs until the firmware waits for the host, or stops.
-    pub fn settle(&mut self) -> Outcome {
+    pub fn settle(&mut self) -> RunEnd {
         match self.until(|_| None::<()>) {
-            Ok(()) => Outcome::Parked,
+            Ok(()) => RunEnd::Parked,
             Err(outcome) => outcome,
         }
     }
 
     /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with its
     /// XDATA kept.
-    pub fn boot(&mut self) -> Outcome {
+    pub fn boot(&mut self) -> RunEnd {
         let budget = self.budget;
         self.budget = budget.saturating_mul(BOOT_BUDGETS);
         let mut outcome = self.settle();
         for _ in 0..BOOT_RESETS {
-            if outcome != Outcome::Reset {
+            if outcome != RunEnd::Reset {
                 break;
             }
             self.chip.reset();
@@ -366,7 +366,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         match self.send(DATA_OUT, 0, out) {
             Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
             // The firmware may end the command before it has all of its data. The CSW says so.
-            Ok(()) | Err(Unanswered::Silent(Outcome::Parked)) => {}
+            Ok(()) | Err(Unanswered::Silent(RunEnd::Parked)) => {}
             Err(error) => return Err(error),
         }
         let mut was_halted = false;
@@ -377,7 +377,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
                     let residue = u32::from_le_bytes([packet[8], packet[9], packet[10], packet[11]]);
                     return Ok(BulkOnlyReply { data: came, status: packet[12], residue });
                 }
-                Ok(_) if came.len() >= DATA_MAX => return Err(Unanswered::Silent(Outcome::Budget)),
+                Ok(_) if came.len() >= DATA_MAX => return Err(Unanswered::Silent(RunEnd::Budget)),
                 Ok(packet) => {
                     was_halted = false;
                     came.extend(packet);

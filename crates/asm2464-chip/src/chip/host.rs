@@ -2,11 +2,11 @@
 //!
 //! Everything is packets at the endpoints. Descriptors, CBW, CSW, information units, sense and stalls come from the
 //! firmware. Only [`Chip::control`] runs the CPU. After any other method, call [`Chip::run`]. Whenever it returns
-//! [`Outcome::Attention`], retry the packets that were answered with NAK.
+//! [`RunEnd::Attention`], retry the packets that were answered with NAK.
 
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 
-use super::core::{Chip, Outcome};
+use super::core::{Chip, RunEnd};
 use super::ep0::ControlReply;
 use super::fabric::HostMemory as _;
 use super::halts::is_halted;
@@ -51,7 +51,7 @@ impl<F: SpiFlash> Chip<F> {
             if let Some(reply) = self.take_control_reply() {
                 return Some(reply);
             }
-            if outcome != Outcome::Attention {
+            if outcome != RunEnd::Attention {
                 return None;
             }
         }

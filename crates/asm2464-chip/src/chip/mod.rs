@@ -10,8 +10,8 @@
 //! The host exchanges packets with the endpoints, synchronously: [`Chip::control`], or [`Chip::begin_control`] and
 //! [`Chip::take_control_reply`]; [`Chip::bulk_out`] and [`Chip::bulk_in`], which answer NAK while the firmware has not
 //! armed the endpoint; [`Chip::bus_reset`] and similar methods. In between, [`Chip::run`] lets the firmware work until
-//! there is something new for the host ([`Outcome::Attention`]), until nothing can happen without the host
-//! ([`Outcome::Parked`]), or until the budget is used up.
+//! there is something new for the host ([`RunEnd::Attention`]), until nothing can happen without the host
+//! ([`RunEnd::Parked`]), or until the budget is used up.
 //!
 //! ```text
 //! loop {
@@ -61,7 +61,7 @@ mod watch;
 mod work;
 mod xdata;
 
-pub use core::{Chip, Outcome};
+pub use core::{Chip, RunEnd};
 pub use driver::{
     Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
 };

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
 
-use super::core::{Chip, Outcome};
+use super::core::{Chip, RunEnd};
 use crate::mcu::SpiFlash;
 
 /// Instructions between two looks at the flag.
@@ -39,14 +39,14 @@ impl ProofBudget {
     }
 
     /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
-    pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> Outcome {
+    pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> RunEnd {
         let Shared { spent, interrupt, progress } = &*self.0;
         let begin = chip.instructions();
         loop {
             let before = chip.instructions();
             let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(spent.get()));
             if left == 0 || interrupt.is_requested() {
-                return Outcome::Budget;
+                return RunEnd::Budget;
             }
             let outcome = chip.run(left.min(SLICE));
             let ran = chip.instructions() - before;
@@ -55,7 +55,7 @@ impl ProofBudget {
                 progress.borrow_mut().event(spent.get());
             }
             // Without progress another round would change nothing.
-            if outcome != Outcome::Budget || ran == 0 {
+            if outcome != RunEnd::Budget || ran == 0 {
                 return outcome;
             }
         }

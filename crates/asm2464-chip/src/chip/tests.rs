@@ -6,7 +6,7 @@ use asm2464::firmware::CodeAddress;
 use asm2464::scsi::{XdataAddress, XdataPage};
 
 use super::{
-    Board, Chip, DATA_IN, DATA_OUT, Outcome, PacketIn, PacketOut, Speed, SupplySensor, UsbEvent, Watch, register_name,
+    Board, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, RunEnd, Speed, SupplySensor, UsbEvent, Watch, register_name,
 };
 use crate::mcu::{AccessKind, CodeSpace, MemoryFlash, Trace};
 
@@ -53,13 +53,13 @@ fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
     let count = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0];
     let mut chip = firmware(&[write(0x90E2, 1), count, write(0x90E3, 2)], &[write(0x90E3, 2), INTERRUPTS_ON.to_vec()]);
     assert_eq!(chip.bulk_out(DATA_OUT, 0, b"too early"), PacketOut::Nak);
-    while chip.run(10_000) == Outcome::Attention {}
+    while chip.run(10_000) == RunEnd::Attention {}
     let mut cbw = b"USBC".to_vec();
     cbw.resize(31, 7);
     for number in 1..=3 {
         assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), PacketOut::Accepted);
         assert_eq!(chip.bulk_out(DATA_OUT, 0, &cbw), PacketOut::Nak, "one at a time");
-        while chip.run(10_000) == Outcome::Attention {}
+        while chip.run(10_000) == RunEnd::Attention {}
         assert_eq!((xdata(&chip, 0x0100), xdata(&chip, 0x911B), xdata(&chip, 0x911A)), (number, b'U', 31));
     }
 }
@@ -67,8 +67,8 @@ fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
 #[test]
 fn interrupts_that_are_off_wait() {
     let mut chip = firmware(&[write(0x0100, 1)], &[write(0x90E3, 2)]);
-    while chip.run(10_000) == Outcome::Attention {}
-    assert_eq!(chip.run(10_000), Outcome::Halted, "a jump to itself with interrupts off ends the run");
+    while chip.run(10_000) == RunEnd::Attention {}
+    assert_eq!(chip.run(10_000), RunEnd::Halted, "a jump to itself with interrupts off ends the run");
     assert!(!chip.is_on_bus());
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);
     assert_eq!(xdata(&chip, 0x0100), 0);
@@ -81,10 +81,10 @@ fn an_armed_packet_goes_to_the_host_and_the_firmware_is_told() {
         &[write(0x8000, 0x42), write(0x9008, 3), write(0x9094, 2), INTERRUPTS_ON.to_vec()],
     );
     assert_eq!(chip.bulk_in(DATA_IN, 0), PacketIn::Nak);
-    assert_eq!(chip.run(10_000), Outcome::Attention);
-    assert_eq!(chip.run(10_000), Outcome::Parked);
+    assert_eq!(chip.run(10_000), RunEnd::Attention);
+    assert_eq!(chip.run(10_000), RunEnd::Parked);
     assert_eq!(chip.bulk_in(DATA_IN, 0), PacketIn::Packet(vec![0x42, 0, 0]));
-    assert_eq!(chip.run(10_000), Outcome::Parked);
+    assert_eq!(chip.run(10_000), RunEnd::Parked);
     assert_eq!(xdata(&chip, 0x0100), 0x5A);
 }
 
@@ -94,7 +94,7 @@ fn a_wait_for_a_timer_costs_no_instructions() {
     let wait = vec![0x90, 0xCC, 0x11, 0xE0, 0x30, 0xE1, 0xFC];
     let main = [write(0xCC12, 0xFF), write(0xCC13, 0xFF), write(0xCC11, 1), wait, write(0x0100, 1)];
     let mut chip = firmware(&[], &main);
-    assert_eq!(chip.run(1_000_000), Outcome::Halted);
+    assert_eq!(chip.run(1_000_000), RunEnd::Halted);
     assert_eq!(xdata(&chip, 0x0100), 1);
     assert!(chip.now() > 655_350 && chip.instructions() < 5_000, "{} {}", chip.now(), chip.instructions());
 }
@@ -105,11 +105,11 @@ fn a_loop_that_writes_and_takes_back_idles_and_one_that_counts_does_not() {
     let mut toggling = [write(0x0100, 1), write(0x0100, 0)].concat();
     toggling.extend([0x80, 0xF2]);
     let mut chip = firmware(&[], &[toggling]);
-    assert_eq!(chip.run(100_000), Outcome::Parked);
+    assert_eq!(chip.run(100_000), RunEnd::Parked);
     // 1$: DPTR = 0x0100; A = @DPTR; INC A; @DPTR = A; R0 counts along; SJMP 1$
     let counting = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0, 0x70, 0xF8, 0x05, 0x30, 0x80, 0xF4];
     let mut chip = firmware(&[], &[counting]);
-    assert_eq!(chip.run(100_000), Outcome::Budget);
+    assert_eq!(chip.run(100_000), RunEnd::Budget);
     assert_eq!(chip.instructions(), 100_000);
 }
 
@@ -121,9 +121,9 @@ fn a_firmware_that_always_waits_for_its_timers_ends_the_run_all_the_same() {
     main.extend(write(0xCC11, 6));
     main.extend([0x80, 0xEB]);
     let mut chip = firmware(&[], &[write(0xCC12, 0x40), main]);
-    assert_eq!(chip.run(u64::MAX), Outcome::Parked);
+    assert_eq!(chip.run(u64::MAX), RunEnd::Parked);
     let now = chip.now();
-    assert_eq!(chip.run(u64::MAX), Outcome::Parked);
+    assert_eq!(chip.run(u64::MAX), RunEnd::Parked);
     assert!(chip.now() > now, "it goes on in the next run");
 }
 
@@ -139,14 +139,14 @@ fn a_register_is_reached_by_its_second_addresses() {
         [(0xB344, 0xB244), (0xB5A0, 0xB4A0), (0xB6A0, 0xB4A0), (0xB7A0, 0xB4A0), (0xC7A0, 0xC6A0), (0xC9E0, 0xC8E0)]
     {
         let mut chip = firmware(&[], &[write(alias, 0x5A), copy(at, 0x0100), write(at, 0xA5), copy(alias, 0x0101)]);
-        assert_eq!(chip.run(10_000), Outcome::Halted);
+        assert_eq!(chip.run(10_000), RunEnd::Halted);
         assert_eq!([0x0100, 0x0101, alias, at].map(|addr| xdata(&chip, addr)), [0x5A, 0xA5, 0xA5, 0xA5], "{alias:04X}");
         assert!(chip.unknown_registers().iter().all(|access| access.at != XdataAddress::main(alias)), "{alias:04X}");
     }
     // A modelled register: which page of the SRAM its window shows. And one whose reads are plain.
     let main = [write(0xC9D9, 3), write(0xF000, 0x77), write(0xB220, 0x11), copy(0xB320, 0x0100)];
     let mut chip = firmware(&[], &main);
-    assert_eq!(chip.run(10_000), Outcome::Halted);
+    assert_eq!(chip.run(10_000), RunEnd::Halted);
     assert_eq!((chip.sram()[0x3000], xdata(&chip, 0x0100)), (0x77, 0x11));
     chip.poke(XdataAddress::main(0xC9D9), &[0]);
     assert_eq!([0xC8D9, 0xC9D9, 0xF000].map(|addr| xdata(&chip, addr)), [0, 0, 0]);
@@ -157,19 +157,19 @@ fn a_loop_that_counts_in_a_second_address_does_not_idle() {
     // 1$: A = @0xC6A0; INC A; @0xC7A0 = A; CLR A; SJMP 1$
     let counting = vec![0x90, 0xC6, 0xA0, 0xE0, 0x04, 0x90, 0xC7, 0xA0, 0xF0, 0xE4, 0x80, 0xF4];
     let mut chip = firmware(&[], &[counting]);
-    assert_eq!(chip.run(100_000), Outcome::Budget);
+    assert_eq!(chip.run(100_000), RunEnd::Budget);
 }
 
 #[test]
 fn a_reset_stops_the_chip_until_it_is_restarted() {
     let mut chip = firmware(&[], &[write(0x0100, 9), write(0xCC31, 1), write(0x0100, 1)]);
-    assert_eq!(chip.run(10_000), Outcome::Reset);
-    assert_eq!((chip.run(10_000), xdata(&chip, 0x0100)), (Outcome::Reset, 9));
+    assert_eq!(chip.run(10_000), RunEnd::Reset);
+    assert_eq!((chip.run(10_000), xdata(&chip, 0x0100)), (RunEnd::Reset, 9));
     assert!(!chip.is_on_bus());
     let code = chip.code().clone();
     let mut chip = chip.restart(code);
     assert_eq!(xdata(&chip, 0x0100), 0);
-    assert_eq!(chip.run(10_000), Outcome::Reset);
+    assert_eq!(chip.run(10_000), RunEnd::Reset);
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_reset_by_the_firmware_keeps_xdata_and_sets_registers_back() {
     let count = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0];
     let mut chip = firmware(&[], &[count, write(0xE795, 0x55), write(0xC8AA, 0x9F), write(0xCC31, 1)]);
     for starts in 1..4 {
-        assert_eq!(chip.run(10_000), Outcome::Reset);
+        assert_eq!(chip.run(10_000), RunEnd::Reset);
         assert_eq!([0x0100, 0xE795, 0xC8AA].map(|at| xdata(&chip, at)), [starts, 0x55, 0x9F]);
         chip.reset();
         assert_eq!([0x0100, 0xE795, 0xC8AA].map(|at| xdata(&chip, at)), [starts, 0x3B, 0]);
@@ -189,7 +189,7 @@ fn a_reset_by_the_firmware_keeps_xdata_and_sets_registers_back() {
 fn an_i2c_transfer_is_over_at_once_without_an_answer() {
     let transfer = [write(0xC875, 0xFF), write(0xC875, 0x01)];
     let mut chip = firmware(&[], &[transfer.concat(), INTERRUPTS_ON.to_vec()]);
-    assert_eq!((chip.run(10_000), xdata(&chip, 0xC875)), (Outcome::Parked, 0x40));
+    assert_eq!((chip.run(10_000), xdata(&chip, 0xC875)), (RunEnd::Parked, 0x40));
     chip.poke(XdataAddress::main(0xC875), &[0x40]);
     assert_eq!(xdata(&chip, 0xC875), 0);
 }
@@ -197,7 +197,7 @@ fn an_i2c_transfer_is_over_at_once_without_an_answer() {
 #[test]
 fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
     let mut chip = firmware(&[], &[write(0x90E3, 2), write(0x92C2, 0x47), write(0x0100, 1), INTERRUPTS_ON.to_vec()]);
-    while chip.run(10_000) == Outcome::Attention {}
+    while chip.run(10_000) == RunEnd::Attention {}
     assert_eq!((chip.is_on_bus(), xdata(&chip, 0x0100)), (false, 1));
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 31]), PacketOut::Nak);
 }
@@ -205,7 +205,7 @@ fn a_unit_that_leaves_the_bus_answers_nobody_while_its_cpu_goes_on() {
 #[test]
 fn a_packet_longer_than_the_link_carries_is_refused() {
     let mut chip = firmware(&[], &[write(0x9094, 0x10), INTERRUPTS_ON.to_vec()]);
-    while chip.run(10_000) == Outcome::Attention {}
+    while chip.run(10_000) == RunEnd::Attention {}
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0; 1025]), PacketOut::Stall);
     assert_eq!(chip.bulk_out(DATA_OUT, 0, &[0x11; 1024]), PacketOut::Accepted);
     assert_eq!((xdata(&chip, 0x7000), xdata(&chip, 0x910D), xdata(&chip, 0x9093)), (0x11, 4, 2));
@@ -253,7 +253,7 @@ fn a_watch_sees_registers_wire_and_serial_port() {
     let mut chip = firmware(&[], &[write(0x0100, 1), write(0xC001, b'h'), write(0x9094, 2), INTERRUPTS_ON.to_vec()]);
     let seen = Arc::new(Mutex::new(Vec::new()));
     chip.set_watch(Some(Box::new(Seen(Arc::clone(&seen)))));
-    while chip.run(10_000) == Outcome::Attention {}
+    while chip.run(10_000) == RunEnd::Attention {}
     chip.bulk_in(DATA_IN, 0);
     assert_eq!(
         *seen.lock().unwrap(),
@@ -286,7 +286,7 @@ fn sfr_0x96_selects_the_bank_that_is_fetched_from() {
     // MOV R7,#value; RET
     let mut chip =
         banked(&[("c:0x0000", &common), ("b0:0x8000", &[0x7F, 0xB0, 0x22]), ("b1:0x8000", &[0x7F, 0xB1, 0x22])]);
-    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!(chip.run(100), RunEnd::Halted);
     assert_eq!([xdata(&chip, 0x0100), xdata(&chip, 0x0101)], [0xB1, 0xB0]);
 }
 
@@ -295,7 +295,7 @@ fn sfr_0x93_selects_the_xdata_page_that_movx_reaches() {
     // MOV DPTR,#1234; MOV 93h,#1; MOVX A,@DPTR; MOV 93h,#0; MOVX @DPTR,A; SJMP $
     let mut chip = banked(&[("c:0x0000", &[0x90, 0x12, 0x34, 0x75, 0x93, 1, 0xE0, 0x75, 0x93, 0, 0xF0, 0x80, 0xFE])]);
     chip.poke(XdataAddress { page: XdataPage::Other, addr: 0x1234 }, &[0x5A]);
-    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!(chip.run(100), RunEnd::Halted);
     assert_eq!(chip.memory().main()[0x1234], 0x5A);
 }
 
@@ -304,7 +304,7 @@ fn movx_at_ri_takes_its_high_byte_from_p2() {
     // MOV P2,#20; MOV R0,#34; MOVX A,@R0; MOV DPTR,#0100; MOVX @DPTR,A; SJMP $
     let mut chip = banked(&[("c:0x0000", &[0x75, 0xA0, 0x20, 0x78, 0x34, 0xE2, 0x90, 0x01, 0x00, 0xF0, 0x80, 0xFE])]);
     chip.poke(XdataAddress::main(0x2034), &[0x77]);
-    assert_eq!(chip.run(100), Outcome::Halted);
+    assert_eq!(chip.run(100), RunEnd::Halted);
     assert_eq!(xdata(&chip, 0x0100), 0x77);
 }
 
@@ -320,7 +320,7 @@ fn a_trace_keeps_the_last_instructions_with_the_registers_before_them() {
     // MOV A,#11; INC A; INC A; SJMP $
     let mut chip = banked(&[("c:0x0000", &[0x74, 0x11, 0x04, 0x04, 0x80, 0xFE])]);
     let mut trace = Trace::last(2);
-    assert_eq!(chip.run_observed(100, &mut trace), Outcome::Halted);
+    assert_eq!(chip.run_observed(100, &mut trace), RunEnd::Halted);
     let lines: Vec<_> = trace.lines().map(|line| (line.number, line.a)).collect();
     assert_eq!(lines, [(2, 0x12), (3, 0x13)]);
     let line = trace.lines().next().unwrap().to_string();
@@ -333,7 +333,7 @@ fn the_superspeed_links_state_goes_from_disabled_over_polling_to_u0_and_to_u3_wh
     assert_eq!(xdata(&chip, 0x92F7), 0x40, "off the bus");
     chip.run(6);
     assert_eq!(xdata(&chip, 0x92F7), 0x70);
-    while chip.run(1_000_000) == Outcome::Attention {}
+    while chip.run(1_000_000) == RunEnd::Attention {}
     assert_eq!(xdata(&chip, 0x92F7), 0x00);
     chip.suspend();
     assert_eq!(xdata(&chip, 0x92F7), 0x30);
@@ -357,7 +357,7 @@ fn a_fault_of_the_supply_holds_gpio_1_low() {
 fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
     let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
     chip.drive_link(0x9300, 0);
-    while chip.run(1_000_000) == Outcome::Attention {}
+    while chip.run(1_000_000) == RunEnd::Attention {}
     chip.begin_control([0x80, 6, 0, 1, 0, 0, 18, 0], &[]);
     assert_eq!([0x92F7, 0x9300, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0, 0]);
     chip.drive_link(0x9301, 0x40);
@@ -368,7 +368,7 @@ fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
     // One read of a record may show the first step's event and the last one's together.
     let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
     chip.drive_link(0x9300, 0);
-    while chip.run(1_000_000) == Outcome::Attention {}
+    while chip.run(1_000_000) == RunEnd::Attention {}
     assert_eq!(xdata(&chip, 0x92F7), 0x70);
     chip.drive_link(0x9301, 0xC0);
     assert_eq!([0x92F7, 0x9301].map(|addr| xdata(&chip, addr)), [0x00, 0xC0]);
@@ -378,8 +378,8 @@ fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
 fn a_driven_link_raises_none_of_its_own_events_after_a_reset_of_the_chip_either() {
     let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
     chip.drive_link(0x9300, 0);
-    while chip.run(1_000_000) == Outcome::Attention {}
+    while chip.run(1_000_000) == RunEnd::Attention {}
     chip.reset();
-    while chip.run(100_000_000) == Outcome::Attention {}
+    while chip.run(100_000_000) == RunEnd::Attention {}
     assert_eq!([0x92F7, 0x9300, 0x9301].map(|addr| xdata(&chip, addr)), [0x70, 0, 0]);
 }

@@ -61,7 +61,7 @@ pub struct Counts {
 
 /// What became of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct QueueEnd {
     /// The records.
     pub counts: Counts,
     /// The sink's error.
@@ -117,7 +117,7 @@ impl Queue {
 
     /// Ends the queue: writes the waiting records and `last`, which counts as none, for five seconds at most. Later
     /// records are lost.
-    pub fn finish(&self, last: impl FnOnce(Counts, &mut Vec<u8>)) -> Outcome {
+    pub fn finish(&self, last: impl FnOnce(Counts, &mut Vec<u8>)) -> QueueEnd {
         let mut state = self.lock();
         if !state.is_over {
             state.is_over = true;
@@ -127,7 +127,7 @@ impl Queue {
         }
         let state = self.wait_while(state, |state| !state.has_ended);
         let unwritten = state.counts.received - state.done;
-        Outcome {
+        QueueEnd {
             counts: Counts { lost: state.counts.lost + unwritten, ..state.counts },
             failure: state.failure.clone(),
             has_ended: state.has_ended,
@@ -277,7 +277,7 @@ mod tests {
         push(&queue, "two ");
         let outcome = queue.finish(|counts, bytes| bytes.extend(format!("of {}", counts.received).as_bytes()));
         let counts = Counts { received: 2, lost: 0 };
-        assert_eq!(outcome, Outcome { counts, failure: None, has_ended: true });
+        assert_eq!(outcome, QueueEnd { counts, failure: None, has_ended: true });
         assert_eq!(kept.recv().unwrap(), b"head one two of 2");
         push(&queue, "three");
         assert_eq!(queue.finish(|_, _| unreachable!()).counts, Counts { received: 3, lost: 1 });
@@ -307,7 +307,7 @@ mod tests {
         }
         assert!(queue.lock().bytes.len() <= 40);
         drop(go);
-        let Outcome { counts, failure, .. } = queue.finish(|_, _| {});
+        let QueueEnd { counts, failure, .. } = queue.finish(|_, _| {});
         assert_eq!((counts.received, failure), (100, None));
         // Four may wait while four are being written.
         assert!((4..=8).contains(&(100 - counts.lost)), "{counts:?}");

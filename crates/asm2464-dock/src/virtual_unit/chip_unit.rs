@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::firmware::{BridgeState, Image, UsbId, interface_classes};
 use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use asm2464_chip::chip::{
-    BOOT_BUDGETS, BOOT_RESETS, Board, Chip, ControlReply, Fabric, Outcome, PacketIn, PacketOut, Speed,
+    BOOT_BUDGETS, BOOT_RESETS, Board, Chip, ControlReply, Fabric, PacketIn, PacketOut, RunEnd, Speed,
 };
 use asm2464_chip::mcu::CodeSpace;
 use asm2464_host::bridge::Endpoint;
@@ -126,7 +126,7 @@ impl ChipUnit {
         // The start-up code runs first: a host sees a device only after its firmware has connected.
         for _ in 0..=BOOT_RESETS {
             let _ = self.wait_within(BOOT, |_| None::<()>);
-            if self.chip.run(0) != Outcome::Reset {
+            if self.chip.run(0) != RunEnd::Reset {
                 break;
             }
             self.chip.reset();
@@ -150,10 +150,10 @@ impl ChipUnit {
             }
         }
         match self.chip.run(0) {
-            Outcome::Reset => Course::Reset,
-            Outcome::Halted | Outcome::FlashGone => Course::Off,
-            Outcome::Parked | Outcome::Attention | Outcome::Budget if self.chip.is_on_bus() => Course::On,
-            Outcome::Parked | Outcome::Attention | Outcome::Budget => Course::Off,
+            RunEnd::Reset => Course::Reset,
+            RunEnd::Halted | RunEnd::FlashGone => Course::Off,
+            RunEnd::Parked | RunEnd::Attention | RunEnd::Budget if self.chip.is_on_bus() => Course::On,
+            RunEnd::Parked | RunEnd::Attention | RunEnd::Budget => Course::Off,
         }
     }
 
@@ -242,8 +242,8 @@ impl ChipUnit {
                 return Some(found);
             }
             match outcome {
-                Outcome::Attention => {}
-                Outcome::Budget if self.chip.instructions() < ends => {}
+                RunEnd::Attention => {}
+                RunEnd::Budget if self.chip.instructions() < ends => {}
                 _ => return None,
             }
         }
@@ -316,13 +316,13 @@ impl Wired for ChipUnit {
             return false;
         }
         let outcome = self.chip.run(SLICE);
-        self.is_busy = outcome == Outcome::Budget;
+        self.is_busy = outcome == RunEnd::Budget;
         let takes = self.chip.flash_mut().take_busy(Instant::now());
         if !takes.is_zero() {
             self.flash_ready_at = Some(Instant::now() + takes);
             return false;
         }
-        outcome == Outcome::Attention
+        outcome == RunEnd::Attention
     }
 }
 

@@ -57,7 +57,7 @@ fn a_backup_that_goes_before_the_first_erase_or_during_the_write_is_saved_again_
         for step in [FlashStep::Confirm, FlashStep::WritePart(Part::One)] {
             let mut lost = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Vanish)]);
             let stopped = mishap.during(step, &mut lost).unwrap_err();
-            assert_eq!(stopped.left, Left::Incomplete, "{mishap:?} {step}: {stopped:?}");
+            assert_eq!(stopped.left, StoppedState::Incomplete, "{mishap:?} {step}: {stopped:?}");
             let place = lost.home.path().join(name);
             assert_eq!(restorable(&stopped.report).parent(), Some(&*place), "{mishap:?} {step}");
 
@@ -73,7 +73,7 @@ fn a_unit_whose_backup_is_gone_and_can_not_be_saved_again_is_not_erased() {
     rig.options.backup_elsewhere.clear();
     let stopped = Mishap::Replaced.during(FlashStep::Confirm, &mut rig).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Folder(_)), "{stopped:?}");
-    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+    assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_backup_that_can_not_be_saved_again_stays_named_since_it_may_have_been_moved
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Vanish)]);
     rig.options.backup_elsewhere.clear();
     let stopped = Mishap::Replaced.during(FlashStep::WritePart(Part::One), &mut rig).unwrap_err();
-    assert_eq!(stopped.left, Left::Incomplete);
+    assert_eq!(stopped.left, StoppedState::Incomplete);
     assert!(stopped.report.backup.unwrap().starts_with(rig.home.path().join("backups")));
     let last = stopped.report.steps.last().unwrap();
     assert!(!last.done && last.result.contains("can't be saved again"), "{last:?}");

@@ -364,7 +364,7 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
         matches!(stopped.error, FlashError::PartDiffers { part: Part::One, attempts: 3, count: 1, first: 0x321 }),
         "{stopped:?}"
     );
-    assert_eq!(stopped.left, Left::Complete);
+    assert_eq!(stopped.left, StoppedState::Complete);
     assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and answers");
 }
 
@@ -378,7 +378,7 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
-    assert_eq!((stopped.left, rig.count(0xE8)), (Left::Complete, 0));
+    assert_eq!((stopped.left, rig.count(0xE8)), (StoppedState::Complete, 0));
 }
 
 #[test]
@@ -386,7 +386,7 @@ fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
     for quirk in [Quirk::Illegal, Quirk::Vanish] {
         let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
         let stopped = rig.stopped();
-        assert_eq!(stopped.left, Left::Incomplete);
+        assert_eq!(stopped.left, StoppedState::Incomplete);
         assert_eq!(stopped.during, FlashStep::WritePart(Part::One));
         assert_eq!(rig.count(0xE3), 1);
         assert!(stopped.report.backup.is_some());
@@ -399,7 +399,7 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     rig.port.unit.lock().unwrap().blocks[1][9] ^= 1;
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Changed("configuration")));
-    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+    assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_befo
         let mut rig = rig(Some(sample_image(1))).with(&misread);
         let stopped = rig.stopped();
         assert!(matches!(stopped.error, FlashError::Changed("configuration")), "{stopped:?}");
-        assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup));
+        assert_eq!((stopped.left, stopped.during), (StoppedState::Untouched, FlashStep::Backup));
         assert_eq!(rig.count(0xE1), 0);
         assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "nothing to rely on is there");
     }
@@ -422,5 +422,5 @@ fn a_backup_that_could_not_be_restored_stops_before_the_first_write() {
     rig.port.unit.lock().unwrap().flash[1][77] ^= 1;
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Unusable { .. }), "{stopped:?}");
-    assert_eq!((stopped.left, rig.count(0xE1)), (Left::Untouched, 0));
+    assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
 }

@@ -41,7 +41,11 @@ fn a_unit_that_changes_after_it_was_prepared_is_not_written() {
         let mut rig = rig(Some(sample_image(1)));
         let stopped = *confirmed(&mut rig, change).unwrap_err();
         assert!(matches!(stopped.error, FlashError::Changed(changed) if changed == what), "{stopped:?}");
-        assert_eq!((stopped.left, stopped.during, writes(&rig)), (Left::Untouched, FlashStep::Confirm, 0), "{what}");
+        assert_eq!(
+            (stopped.left, stopped.during, writes(&rig)),
+            (StoppedState::Untouched, FlashStep::Confirm, 0),
+            "{what}"
+        );
         assert!(stopped.report.backup.is_some());
     }
 }
@@ -52,7 +56,7 @@ fn a_signal_while_a_unit_waits_for_others_stops_it_before_the_write() {
     let interrupt = rig.interrupt.clone();
     let stopped = *confirmed(&mut rig, |_| interrupt.store(true, Ordering::Relaxed)).unwrap_err();
     assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
-    assert_eq!((stopped.left, writes(&rig)), (Left::Untouched, 0));
+    assert_eq!((stopped.left, writes(&rig)), (StoppedState::Untouched, 0));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_unit_that_takes_the_place_of_the_one_that_is_written_is_left_alone() {
         };
         let stopped = run(&mut port, &plan, &options(), &mut exchange, Interrupt::never()).unwrap_err();
         assert!(matches!(stopped.error, FlashError::Registers(_)), "{has_gap}: {stopped:?}");
-        assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WriteSectors), "{has_gap}");
+        assert_eq!((stopped.left, stopped.during), (StoppedState::Incomplete, FlashStep::WriteSectors), "{has_gap}");
         assert!(cells(&other) == before, "{has_gap}: the other unit was written");
     }
 }
@@ -99,7 +99,7 @@ fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
     let mut port = open_unit("[flash]\nprotection = 'clearable'\nstuck-sector = 0x0\n");
     let plan = plan(&mut port, &practice::image());
     let stopped = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap_err();
-    assert_eq!(stopped.left, Left::Incomplete, "{stopped:?}");
+    assert_eq!(stopped.left, StoppedState::Incomplete, "{stopped:?}");
     assert_eq!(port.unit().lock().flash().status(), 0, "the boot loader may not clear it");
     let last = stopped.report.steps.last().unwrap();
     assert!(!last.done && last.result.contains("protection stays cleared"), "{last:?}");
@@ -141,7 +141,7 @@ fn what_reads_back_differently_is_written_again_and_given_up_the_third_time() {
             Ok(_) => assert_eq!(times, 1),
             Err(stopped) => {
                 assert!(matches!(stopped.error, FlashError::PartDiffers { attempts: 3, .. }), "{stopped:?}");
-                assert_eq!((times, stopped.left), (3, Left::Complete));
+                assert_eq!((times, stopped.left), (3, StoppedState::Complete));
             }
         }
     }

@@ -31,7 +31,7 @@ fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success(
     rig.port.has_switch = true;
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::NotBack { .. }), "{stopped:?}");
-    assert_eq!(stopped.left, Left::Restarted);
+    assert_eq!(stopped.left, StoppedState::Restarted);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn a_unit_that_came_back_with_its_old_code_and_then_stays_away_after_its_power_i
     rig.port.has_switch = true;
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::NotBack { .. }), "{stopped:?}");
-    assert_eq!((stopped.left, rig.port.cycles), (Left::Restarted, 1));
+    assert_eq!((stopped.left, rig.port.cycles), (StoppedState::Restarted, 1));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn other_code_than_written_after_the_units_power_is_an_error() {
     rig.port.unit.lock().unwrap().lies = Some(written);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Version { .. }), "{stopped:?}");
-    assert_eq!(stopped.left, Left::Unproven);
+    assert_eq!(stopped.left, StoppedState::Unproven);
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
     let mut rig = rig(Some(sample_image(1))).returning(None);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::NotBack { .. }));
-    assert_eq!(stopped.left, Left::Restarted);
+    assert_eq!(stopped.left, StoppedState::Restarted);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() 
     rig.options.replug_deadline = Duration::from_millis(1);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Identity { expected: UsbId::PATCHED, found: UsbId::STOCK, .. }));
-    assert_eq!(stopped.left, Left::OtherIdentity);
+    assert_eq!(stopped.left, StoppedState::OtherIdentity);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_unit_that_comes_back_in_its_boot_loader_is_said_to_be_there() {
     rig.options.replug_deadline = Duration::from_secs(1);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::BootLoader { .. }), "{stopped:?}");
-    assert_eq!(stopped.left, Left::BootLoader);
+    assert_eq!(stopped.left, StoppedState::BootLoader);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_reset_without_a_status_is_judged_by_the_return() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE8, 1, Quirk::Silent)]).returning(None);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::NotBack { .. }));
-    assert_eq!(stopped.left, Left::Restarted);
+    assert_eq!(stopped.left, StoppedState::Restarted);
 }
 
 #[test]

@@ -7,7 +7,7 @@ fn ctrl_c_does_not_stop_before_what_differs_is_written_again() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 2, Quirk::Corrupt), (0xE3, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
-    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Verified, 4, 0));
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (StoppedState::Verified, 4, 0));
     assert!(rig.port.unit.lock().unwrap().flash == flash_of(&sample_image(2)));
 }
 
@@ -16,7 +16,7 @@ fn ctrl_c_lets_a_boot_loader_take_everything_and_stops_before_the_halt() {
     let mut rig = rig(None).with(&[(0xE1, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
-    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (Left::Complete, 2, 0));
+    assert_eq!((stopped.left, rig.count(0xE3), rig.count(0xE8)), (StoppedState::Complete, 2, 0));
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_panic_fails_its_unit_alone_and_says_how_it_is_left() {
     });
     let stopped = *panicked.0.unwrap_err();
     assert!(matches!(&stopped.error, FlashError::Panicked(panic) if panic.to_string().contains("as asked for")));
-    assert_eq!((stopped.left, stopped.during), (Left::Incomplete, FlashStep::WritePart(Part::Two)));
+    assert_eq!((stopped.left, stopped.during), (StoppedState::Incomplete, FlashStep::WritePart(Part::Two)));
     assert!(stopped.report.backup.is_some());
     assert_eq!(sound.0.unwrap().after.unwrap().id, UsbId::PATCHED);
     assert!(sound.1.lock().unwrap().flash == flash_of(&sample_image(2)));
@@ -38,7 +38,7 @@ fn a_panic_fails_its_unit_alone_and_says_how_it_is_left() {
 fn ctrl_c_before_the_first_write_leaves_the_unit_untouched() {
     let mut rig = rig(Some(sample_image(1))).with(&[(0xE2, 1, Quirk::Interrupt)]);
     let stopped = rig.stopped();
-    assert_eq!(stopped.left, Left::Untouched);
+    assert_eq!(stopped.left, StoppedState::Untouched);
     assert_eq!((rig.count(0xE1), rig.count(0xE3)), (0, 0));
     assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "no partial backup is left");
 }

@@ -21,7 +21,7 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
             assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
             return;
         };
-        assert!(matches!(stopped.left, Left::Incomplete | Left::Complete), "{after}: {stopped:?}");
+        assert!(matches!(stopped.left, StoppedState::Incomplete | StoppedState::Complete), "{after}: {stopped:?}");
         let backup = stopped.report.backup.unwrap();
         let found = state(&rig);
         assert!(matches!(found, BridgeState::BootLoader | BridgeState::OpenFirmware), "{after}: {found}");
@@ -52,7 +52,7 @@ fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
             match outcome {
                 Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault} {nth}"),
                 Err(stopped) => {
-                    assert_eq!(stopped.left, Left::Untouched, "{fault} {nth}: {stopped:?}");
+                    assert_eq!(stopped.left, StoppedState::Untouched, "{fault} {nth}: {stopped:?}");
                     assert!(rig.cells() == before);
                 }
             }
@@ -63,11 +63,11 @@ fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
 #[test]
 fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
     type IsExpected = fn(&RegisterError<ControlError>) -> bool;
-    let cases: [(&str, IsExpected, Left); 4] = [
-        ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), Left::Untouched),
-        ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), Left::Untouched),
-        ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
-        ("stuck-sector = 0x1000", |error| matches!(error, RegisterError::NotErased { .. }), Left::Incomplete),
+    let cases: [(&str, IsExpected, StoppedState); 4] = [
+        ("protection = 'for-good'", |error| matches!(error, RegisterError::Protected { .. }), StoppedState::Untouched),
+        ("unstable-reads = 1", |error| matches!(error, RegisterError::Unstable { .. }), StoppedState::Untouched),
+        ("stuck-sector = 0x0", |error| matches!(error, RegisterError::NotErased { .. }), StoppedState::Incomplete),
+        ("stuck-sector = 0x1000", |error| matches!(error, RegisterError::NotErased { .. }), StoppedState::Incomplete),
     ];
     side_by_side(cases, |(trouble, is_expected, left)| {
         let rig = Rig::new("factory = 'open'\n");
@@ -87,12 +87,13 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         assert!(is_expected(error), "{trouble}: {error:?}");
         assert_eq!(stopped.left, left, "{trouble}");
         let again = stopped.report.steps.iter().filter(|step| step.result.contains("again, over a new")).count();
-        assert_eq!(again, if left == Left::Incomplete { 7 } else { 0 }, "{trouble}");
+        assert_eq!(again, if left == StoppedState::Incomplete { 7 } else { 0 }, "{trouble}");
         rig.tell("");
         let found = state(&rig);
-        let expected = if left == Left::Untouched { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
+        let expected =
+            if left == StoppedState::Untouched { BridgeState::OpenFirmware } else { BridgeState::BootLoader };
         assert_eq!(found, expected, "{trouble}");
-        if left == Left::Untouched {
+        if left == StoppedState::Untouched {
             assert!(rig.cells() == before, "{trouble}");
         }
     });
@@ -111,7 +112,7 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let plan = FlashPlan::flash(attached.clone(), blocks, None, &practice::image(), |_| Ok(())).unwrap();
         let stopped = run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap_err();
-        assert_eq!(stopped.left, Left::Incomplete);
+        assert_eq!(stopped.left, StoppedState::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
         let commands = Arc::new(InvokedCommand {
@@ -169,7 +170,7 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
         run(&mut port, &plan, &options, &mut lingers(budget), Interrupt::never())
     };
     let stopped = tried(Duration::ZERO).unwrap_err();
-    assert_eq!(stopped.left, Left::Untouched);
+    assert_eq!(stopped.left, StoppedState::Untouched);
     assert!(matches!(stopped.error, FlashError::Registers(RegisterError::OutOfTime { .. })), "{stopped:?}");
     assert!(rig.cells() == before);
 
@@ -279,7 +280,7 @@ fn a_run_that_stops_with_the_protection_cleared_says_so() {
     let mut options = rig.options(false);
     options.return_deadline = Duration::from_millis(200);
     let stopped = run(&mut port, &plan, &options, &mut cable, Interrupt::never()).unwrap_err();
-    assert_eq!((stopped.left, stopped.during), (Left::Unprotected, FlashStep::Unprotect));
+    assert_eq!((stopped.left, stopped.during), (StoppedState::Unprotected, FlashStep::Unprotect));
     assert!(matches!(stopped.error, FlashError::Registers(RegisterError::Access(ControlError::Disconnected { .. }))));
 }
 
@@ -298,7 +299,11 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
             match outcome {
                 Ok(_) => assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before), "{fault}"),
                 Err(stopped) => {
-                    assert_eq!((stopped.left, stopped.during), (Left::Untouched, FlashStep::Backup), "{stopped:?}");
+                    assert_eq!(
+                        (stopped.left, stopped.during),
+                        (StoppedState::Untouched, FlashStep::Backup),
+                        "{stopped:?}"
+                    );
                     let FlashError::Registers(RegisterError::Access(error)) = &stopped.error else {
                         panic!("{stopped:?}")
                     };

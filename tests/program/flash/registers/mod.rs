@@ -20,7 +20,7 @@ use asmpatch::flash::backup_folder;
 use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::FlashPlan;
-use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, Left};
+use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
 use asmpatch::flash::proof::Runs;
 use asmpatch::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways, Writes};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
@@ -249,15 +249,15 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
 fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_between() {
     use FlashStep::{Backup, CheckProtection, Compare, Confirm, Invalidate, WriteFirstSector, WriteSectors};
     for (step, left) in [
-        (Backup, Left::Untouched),
-        (CheckProtection, Left::Untouched),
-        (Confirm, Left::Untouched),
+        (Backup, StoppedState::Untouched),
+        (CheckProtection, StoppedState::Untouched),
+        (Confirm, StoppedState::Untouched),
         // With several units, all or none: what is confirmed is written.
-        (Compare, Left::Verified),
-        (Invalidate, Left::Verified),
-        (WriteSectors, Left::Verified),
-        (WriteFirstSector, Left::Verified),
-        (FlashStep::ReadBackBlock(BlockIndex::Zero), Left::Verified),
+        (Compare, StoppedState::Verified),
+        (Invalidate, StoppedState::Verified),
+        (WriteSectors, StoppedState::Verified),
+        (WriteFirstSector, StoppedState::Verified),
+        (FlashStep::ReadBackBlock(BlockIndex::Zero), StoppedState::Verified),
     ] {
         let rig = Rig::new("factory = 'open'\n");
         let before = rig.cells();
@@ -271,7 +271,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
         assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{step}: {stopped:?}");
         assert_eq!(stopped.left, left, "{step}");
         let cells = rig.cells();
-        let expected = if left == Left::Untouched { before } else { stock().slot(&before) };
+        let expected = if left == StoppedState::Untouched { before } else { stock().slot(&before) };
         assert!(cells[..SLOT_LEN] == expected[..SLOT_LEN], "{step}");
     }
 }

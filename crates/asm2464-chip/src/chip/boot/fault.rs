@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::place::CodePlace;
-use crate::chip::core::{Chip, Outcome};
+use crate::chip::core::{Chip, RunEnd};
 use crate::chip::driver::Unanswered;
 use crate::mcu::SpiFlash;
 
@@ -13,7 +13,7 @@ pub enum BootFault {
     /// The image did not answer.
     Hung {
         /// How the run ended.
-        outcome: Outcome,
+        outcome: RunEnd,
         /// Where the CPU is: an instruction, or the loop that it does not leave.
         at: Option<CodePlace>,
     },
@@ -42,7 +42,7 @@ impl BootFault {
     /// Why a chip did not answer, with the loop that its firmware does not leave. Runs the chip on to find it.
     pub(in crate::chip) fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
         let mut fault = Self::of(why, chip);
-        if let Self::Hung { outcome: Outcome::Budget, at } | Self::Halted { at, .. } = &mut fault {
+        if let Self::Hung { outcome: RunEnd::Budget, at } | Self::Halted { at, .. } = &mut fault {
             *at = CodePlace::looping(chip);
         }
         fault
@@ -59,11 +59,11 @@ impl fmt::Display for BootFault {
         let at = match self {
             Self::Hung { outcome, at } => {
                 f.write_str(match outcome {
-                    Outcome::Parked | Outcome::Attention => "no answer: the firmware waits",
-                    Outcome::Budget => "no answer: the firmware goes on without one, in a loop",
-                    Outcome::Reset => "no answer: the firmware reset the chip",
-                    Outcome::Halted => "no answer: the firmware stopped",
-                    Outcome::FlashGone => "no answer: the flash lost its power",
+                    RunEnd::Parked | RunEnd::Attention => "no answer: the firmware waits",
+                    RunEnd::Budget => "no answer: the firmware goes on without one, in a loop",
+                    RunEnd::Reset => "no answer: the firmware reset the chip",
+                    RunEnd::Halted => "no answer: the firmware stopped",
+                    RunEnd::FlashGone => "no answer: the flash lost its power",
                 })?;
                 at
             }

@@ -19,7 +19,7 @@ use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 pub use self::effects::Effects;
 pub use self::fault::BootFault;
 pub use self::place::CodePlace;
-use super::core::{Chip, Outcome};
+use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
 use super::flash::FlashDefects;
 use super::proof_budget::ProofBudget;
@@ -199,7 +199,7 @@ impl<'a> BootedUnit<'a> {
 
     fn described(&mut self) -> Result<Enumerated, BootFault> {
         let settled = self.driver.boot();
-        if settled != Outcome::Parked {
+        if settled != RunEnd::Parked {
             return Err(self.fault(Unanswered::Silent(settled)));
         }
         self.driver.enumerate().map_err(|why| self.fault(why))?;
@@ -280,8 +280,8 @@ impl<'a> BootedUnit<'a> {
         let asked = self.command(Command::Reset(ResetMode::CpuReset).cdb(), Data::None).map(drop);
         let outcome = match asked {
             // The reset may arrive before the status.
-            Ok(()) | Err(BootFault::Hung { outcome: Outcome::Reset, .. }) => match self.driver.settle() {
-                Outcome::Reset => Ok("the CPU was reset".to_owned()),
+            Ok(()) | Err(BootFault::Hung { outcome: RunEnd::Reset, .. }) => match self.driver.settle() {
+                RunEnd::Reset => Ok("the CPU was reset".to_owned()),
                 other => Err(self.fault(Unanswered::Silent(other))),
             },
             Err(fault) => Err(fault),
@@ -352,7 +352,7 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootF
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
     let up = match unit.boot() {
-        Outcome::Parked => unit
+        RunEnd::Parked => unit
             .enumerate()
             .and_then(|()| unit.set_alternate(alternate))
             .and_then(|()| unit.command(inquiry.as_slice(), Data::In(INQUIRY_LEN.into())).map(drop)),

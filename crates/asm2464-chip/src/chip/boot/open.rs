@@ -8,7 +8,7 @@ use asm2464::flash::{PAGE_LEN, RegisterAccess, RegisterError, RegisterFlash};
 use asm2464::scsi::{XDATA_READ_MAX, XdataAddress};
 
 use super::{BootFault, BootedUnit, Failed, expect, same};
-use crate::chip::core::Outcome;
+use crate::chip::core::RunEnd;
 use crate::chip::usb::DATA_OUT;
 use crate::mcu::SpiFlash as _;
 
@@ -113,7 +113,7 @@ impl RegisterAccess for Registers<'_, '_> {
 
     fn is_gone(error: &BootFault) -> bool {
         // A firmware that waits answers the next request.
-        matches!(error, BootFault::Hung { outcome, .. } if *outcome != Outcome::Parked)
+        matches!(error, BootFault::Hung { outcome, .. } if *outcome != RunEnd::Parked)
     }
 
     fn is_super_speed(&self) -> bool {

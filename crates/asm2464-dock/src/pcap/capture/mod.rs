@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::files::file;
-use crate::files::queue::{Counts, Outcome, Queue, Sink};
+use crate::files::queue::{Counts, Queue, QueueEnd, Sink};
 use thiserror::Error;
 
 use super::pcapng;
@@ -76,7 +76,7 @@ struct Owner {
 
 impl Owner {
     fn finish(&self) -> Summary {
-        let Outcome { counts, failure, has_ended } = self
+        let QueueEnd { counts, failure, has_ended } = self
             .queue
             .finish(|Counts { received, lost }, out| pcapng::interface_statistics(out, now(), received, lost));
         Summary {

@@ -16,13 +16,13 @@ use super::errors;
 /// ([`asm2464_dock::files::toml_file`]).
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-pub struct Harmless<'a> {
+pub struct ShownError<'a> {
     original: &'a dyn Coded,
     text: Option<NamedSource<String>>,
     message: String,
     help: Option<String>,
     source: Option<Box<Cause>>,
-    related: Vec<Harmless<'a>>,
+    related: Vec<ShownError<'a>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +35,7 @@ struct Cause {
 /// The longest chain of causes that is followed. A longer one would be a loop.
 const MAX_CAUSES: usize = 32;
 
-impl<'a> Harmless<'a> {
+impl<'a> ShownError<'a> {
     /// Copies an error and escapes everything in it that is shown. The same help is shown once.
     pub fn new(original: &'a dyn Coded, line: &CommandLine) -> Self {
         let help = Some(escape::lines(&errors::help(original, line)));
@@ -65,7 +65,7 @@ pub(super) fn with_causes(error: &dyn Error) -> String {
     causes(error).fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-impl Diagnostic for Harmless<'_> {
+impl Diagnostic for ShownError<'_> {
     fn code<'b>(&'b self) -> Option<Box<dyn fmt::Display + 'b>> {
         Some(Box::new(shown_code(self.original)))
     }
@@ -121,7 +121,7 @@ mod tests {
                 .unwrap_err();
         let mut shown = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
-            .render_report(&mut shown, &Harmless::new(&error, &CommandLine::default()))
+            .render_report(&mut shown, &ShownError::new(&error, &CommandLine::default()))
             .unwrap();
         assert!(shown.contains("# \\u{202e}\\u{9b}2J") && shown.contains("evil\\nname:2:"), "{shown}");
     }
@@ -137,7 +137,7 @@ mod tests {
         let mut text = String::new();
         GraphicalReportHandler::new_themed(GraphicalTheme::none())
             .with_width(100)
-            .render_report(&mut text, &Harmless::new(&error, &CommandLine::default()))
+            .render_report(&mut text, &ShownError::new(&error, &CommandLine::default()))
             .unwrap();
         for line in ["a\\nWrite this unit? [y/N] y is bad", "b\\u{1b}[2J\\u{202e} is bad", "c\\r\\nok is bad"] {
             assert!(text.contains(line), "{text}");

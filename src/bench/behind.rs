@@ -25,7 +25,7 @@ pub struct Memory {
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Beyond {
+pub(super) struct PcieDevices {
     /// Description in words.
     pub(super) words: String,
     /// The function whose configuration space is read; `None` if the link is down.
@@ -49,7 +49,7 @@ pub(super) fn look(
     assigns: bool,
     completes: bool,
     interrupt: Interrupt<'_>,
-) -> Result<Beyond, BenchError> {
+) -> Result<PcieDevices, BenchError> {
     let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let scope = if assigns { Scope::USUAL } else { Scope::READ_ONLY };
@@ -57,7 +57,7 @@ pub(super) fn look(
         Ok(survey) => survey,
         Err(PcieError::LinkDown { ltssm }) => {
             let words = format!("nothing: the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
-            return Ok(Beyond { words, function: None, memory: Err(Skip::LinkDown), card: None });
+            return Ok(PcieDevices { words, function: None, memory: Err(Skip::LinkDown), card: None });
         }
         Err(error) => return Err(error.into()),
     };
@@ -77,7 +77,7 @@ pub(super) fn look(
         false => Skip::NoMemory,
     });
     let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
-    Ok(Beyond { words, function, memory, card })
+    Ok(PcieDevices { words, function, memory, card })
 }
 
 /// The largest memory that may be written and has an address.

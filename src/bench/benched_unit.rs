@@ -9,7 +9,7 @@ use asm2464_dock::tiny_gpu::TinyGpu;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
-use super::beyond::{Beyond, Memory};
+use super::behind::{Memory, PcieDevices};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
 use super::path::Path;
@@ -18,7 +18,7 @@ use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
-pub trait Subject {
+pub trait BenchedUnit {
     /// The firmware, as the verdict needs it.
     const STATE: BridgeState;
     /// The path that fills the SRAM.
@@ -40,7 +40,7 @@ pub trait Subject {
     /// Finds out what the unit has, and whether it may be written. `device` names it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError>;
 
-    /// Reason to skip one of the paths of [`Subject::STATE`] on this unit.
+    /// Reason to skip one of the paths of [`BenchedUnit::STATE`] on this unit.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
 
     /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.
@@ -71,7 +71,7 @@ pub trait Subject {
     fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
     -> Option<(Path, Result<usize, Halt>)>;
 
-    /// Writes a GPU's memory, at most [`Subject::MEMORY_LEN`] bytes.
+    /// Writes a GPU's memory, at most [`BenchedUnit::MEMORY_LEN`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
 
     /// Reads a GPU's memory.
@@ -107,26 +107,26 @@ pub struct Known {
     /// Whether the unit is initialised as by a GPU runtime.
     pub(super) is_initialised: bool,
     /// What is behind the bridge on PCIe.
-    pub(super) beyond: Option<Beyond>,
+    pub(super) devices: Option<PcieDevices>,
 }
 
 impl Known {
     /// The card that completes SRAM reads.
     pub(super) fn card(&self) -> Option<TinyGpu> {
-        self.beyond.as_ref()?.card
+        self.devices.as_ref()?.card
     }
 
     /// The memory behind the bridge that may be written.
     pub(super) fn memory(&self) -> Option<Memory> {
-        self.beyond.as_ref()?.memory.ok()
+        self.devices.as_ref()?.memory.ok()
     }
 
     /// What is behind the bridge, in words.
     pub(super) fn words(&self) -> String {
-        match (&self.behind, &self.beyond) {
-            (Some(behind), Some(beyond)) => format!("{behind}; on PCIe {}", beyond.words),
+        match (&self.behind, &self.devices) {
+            (Some(behind), Some(devices)) => format!("{behind}; on PCIe {}", devices.words),
             (Some(behind), None) => behind.clone(),
-            (None, beyond) => beyond.as_ref().map(|beyond| beyond.words.clone()).unwrap_or_default(),
+            (None, devices) => devices.as_ref().map(|devices| devices.words.clone()).unwrap_or_default(),
         }
     }
 }

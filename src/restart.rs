@@ -224,7 +224,7 @@ const WHO_ANSWERS: Scope = Scope { buses: true, windows: false, sizes: false, ex
 pub fn restart(
     port: &mut dyn Port,
     options: RestartOptions,
-    told: &mut dyn FnMut(RestartEvent),
+    on_event: &mut dyn FnMut(RestartEvent),
     interrupt: Interrupt<'_>,
 ) -> Result<RestartReport, AnyFailure> {
     let before = examine(port, false, false, interrupt)?;
@@ -245,8 +245,8 @@ pub fn restart(
         }
         interrupt.check()?;
         info!("restart level: {level}");
-        told(RestartEvent::Begin(level));
-        let mut step = Step { port: &mut *port, options, told: &mut *told, interrupt, met: None };
+        on_event(RestartEvent::Begin(level));
+        let mut step = Step { port: &mut *port, options, on_event: &mut *on_event, interrupt, met: None };
         let outcome = step.apply(level, &report.after)?;
         if let Some(met) = step.met.filter(|met| !report.after.has(met.kind)) {
             // Nothing has helped yet: it was there before.
@@ -287,7 +287,7 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 struct Step<'a, 'i> {
     port: &'a mut dyn Port,
     options: RestartOptions,
-    told: &'a mut dyn FnMut(RestartEvent),
+    on_event: &'a mut dyn FnMut(RestartEvent),
     interrupt: Interrupt<'i>,
     /// What the level found wrong with a unit that runs vendor firmware, once it had taken the unit.
     met: Option<Fault>,
@@ -316,7 +316,7 @@ impl Step<'_, '_> {
                 Ok(LevelEnd::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
             }
             Level::Cable => {
-                (self.told)(RestartEvent::Replug);
+                (self.on_event)(RestartEvent::Replug);
                 self.wait(self.options.replug, "unplugged and plugged in again")
             }
         }

@@ -19,10 +19,10 @@ mod campaign {
     mod feature;
     mod history;
     mod play;
+    mod printed;
     mod process;
     pub mod runner;
     mod tally;
-    mod told;
     mod watchdog;
     mod world;
 }

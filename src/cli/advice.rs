@@ -214,8 +214,8 @@ mod tests {
             "asmpatch::sense::flash",
         ];
         let line = CommandLine { is_virtual: true, words: Vec::new() };
-        for (code, told) in crate::cli::errors::each(&line) {
-            assert!(!is_for_docks(&told) || elsewhere.contains(&code), "{code}: {told}");
+        for (code, advice) in crate::cli::errors::each(&line) {
+            assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
         }
     }
 

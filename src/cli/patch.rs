@@ -120,8 +120,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::json(&json);
     } else {
         let suffix = args.patches.suffix();
-        let told = Told { file, dry_run: args.dry_run, image: &image, suffix: &suffix };
-        print(&told, &set, &patched, &written, context);
+        let page = Page { file, dry_run: args.dry_run, image: &image, suffix: &suffix };
+        print(&page, &set, &patched, &written, context);
     }
     Ok(Exit::Done)
 }
@@ -186,7 +186,7 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
 }
 
 /// What is said of a patched file.
-struct Told<'a> {
+struct Page<'a> {
     file: &'a Path,
     dry_run: bool,
     image: &'a str,
@@ -194,8 +194,8 @@ struct Told<'a> {
     suffix: &'a str,
 }
 
-fn print(told: &Told<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf], context: &Context) {
-    let Told { file, dry_run, image, suffix } = *told;
+fn print(page: &Page<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf], context: &Context) {
+    let Page { file, dry_run, image, suffix } = *page;
     let digest = context.digest(&patched.receipt.output.sha256);
     outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
     for patch in &set.patches {

@@ -147,12 +147,12 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         std::io::stdin().is_terminal() && std::io::stderr().is_terminal() && !port.location().is_virtual();
     let options = RestartOptions { only, come_back, replug: if is_attended { replug } else { Duration::ZERO } };
     let location = port.location();
-    let mut told = |event| {
+    let mut report_event = |event| {
         if let RestartEvent::Replug = event {
             errln!("{device}: {}", advice::by_hand_on(&location, Hands::ReplugWithSupply));
         }
     };
-    let report = restart_unit(&mut *port, options, &mut told, interrupt)?;
+    let report = restart_unit(&mut *port, options, &mut report_event, interrupt)?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
     if args.json {

@@ -40,9 +40,9 @@ impl<'a> ShownError<'a> {
     pub fn new(original: &'a dyn Coded, line: &CommandLine) -> Self {
         let help = Some(escape::lines(&errors::help(original, line)));
         let mut related: Vec<Self> = original.related().into_iter().map(|error| Self::new(error, line)).collect();
-        let mut told = HashSet::from([help.clone()]);
+        let mut shown_helps = HashSet::from([help.clone()]);
         for error in &mut related {
-            error.help = error.help.take().filter(|help| told.insert(Some(help.clone())));
+            error.help = error.help.take().filter(|help| shown_helps.insert(Some(help.clone())));
         }
         let text = original.quote().map(|Quote { name, text, .. }| NamedSource::new(name, text.to_owned()));
         let causes: Vec<String> = causes(original).take(MAX_CAUSES).map(one_line).collect();

@@ -103,8 +103,8 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
         ("bench", bench(seen)),
     ]
     .into_iter()
-    .flat_map(|(topic, told)| {
-        told.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
+    .flat_map(|(topic, lines)| {
+        lines.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
     })
     .collect();
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);
@@ -200,7 +200,7 @@ fn firmware(seen: &Examination) -> (Told, Option<&'static str>) {
     use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
-    let told = match (&seen.runs, seen.unit.state) {
+    let line = match (&seen.runs, seen.unit.state) {
         // Its backups decide what to advise.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
@@ -237,7 +237,7 @@ fn firmware(seen: &Examination) -> (Told, Option<&'static str>) {
         (Some(Ok(runs)), _) => advise(Bad, runs.to_string(), Advice::StartFlashed),
         (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
     };
-    (told, None)
+    (line, None)
 }
 
 fn part(seen: &Examination) -> Option<Told> {
@@ -269,7 +269,7 @@ fn flash(seen: &Examination) -> Option<Told> {
 }
 
 fn pipes(seen: &Examination) -> Option<Told> {
-    let told = match seen.pipes {
+    let line = match seen.pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
             Bad,
@@ -307,7 +307,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
                 .then(|| advise(Note, "not checked", Advice::CheckPipes));
         }
     };
-    Some(told)
+    Some(line)
 }
 
 fn link(seen: &Examination) -> Option<Told> {

@@ -100,7 +100,7 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
     found.sort_by_key(|(backup, _, fit)| {
         (*fit, !is_from_here(backup), std::cmp::Reverse(backup.written), backup.folder.clone())
     });
-    let told = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
+    let fit = |(backup, theirs, fit): (&FiledBackup, &UnitIdentity, Fit)| FittingBackup {
         folder: backup.folder.clone(),
         serial: backup.serial(),
         version: backup.unit.firmware_version.as_deref().and_then(|version| version.parse().ok()),
@@ -109,7 +109,7 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
         replaces_serial: unit.state == BridgeState::BootLoader
             && differing(shown.clone(), backup.given_identity().serial).is_some(),
     };
-    found.into_iter().map(told).collect()
+    found.into_iter().map(fit).collect()
 }
 
 /// The versions that a unit's board has run for certain, by these backups.

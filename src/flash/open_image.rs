@@ -33,10 +33,10 @@ impl OpenImage {
         if image.file_len() > Part::One.max_len() {
             return None;
         }
-        let told = boot::enumerated(image).filter(|told| told.state == BridgeState::OpenFirmware)?;
-        let build = commit(&told.product)
+        let enumerated = boot::enumerated(image).filter(|enumerated| enumerated.state == BridgeState::OpenFirmware)?;
+        let build = commit(&enumerated.product)
             .map_or_else(|| to_hex(&image.sha256(), "").chars().take(BUILD_DIGITS).collect(), ToOwned::to_owned);
-        Some(Self { product: told.product, usb_id: told.usb_id, build })
+        Some(Self { product: enumerated.product, usb_id: enumerated.usb_id, build })
     }
 }
 

@@ -175,13 +175,13 @@ mod tests {
 
     #[test]
     fn a_mistyped_virtual_unit_is_recognised_where_usb_cant_be_used() {
-        let told = |text: &str| {
+        let message = |text: &str| {
             let error = UsbError::Gone { port: "3-1".parse().unwrap() };
             ConnectError::unsearched(error, Some(&text.parse().unwrap())).to_string()
         };
-        assert!(told("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", told("virtul:m1"));
+        assert!(message("virtul:m1").contains("did you mean `virtual:m1`?"), "{}", message("virtul:m1"));
         for other in ["3-1", "00:1B:21", "LAB-07"] {
-            assert_eq!(told(other), "the unit at 3-1 was unplugged");
+            assert_eq!(message(other), "the unit at 3-1 was unplugged");
         }
     }
 }

@@ -10,8 +10,8 @@ use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::proof::Runs;
 
 use crate::campaign::history::{Blow, History, Output, Trouble};
+use crate::campaign::printed::Told;
 use crate::campaign::process::{End, Ended};
-use crate::campaign::told::Told;
 use crate::campaign::world::{self, SLOT, World};
 
 /// Purpose of a command.
@@ -48,7 +48,7 @@ pub struct Around<'a> {
     pub before: &'a [u8],
     pub after: &'a [u8],
     pub ended: &'a Ended,
-    pub told: &'a Told,
+    pub printed: &'a Told,
 }
 
 /// The slot contents with which a history may end.
@@ -122,7 +122,7 @@ impl Around<'_> {
         }
         if is_signal && self.trouble.output == Output::Read && self.ended.end == End::Status(130) {
             let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
-            claim(is_whole || self.told.left.is_some(), || {
+            claim(is_whole || self.printed.left.is_some(), || {
                 "two signals, and nothing says where the unit stands".into()
             })?;
         }
@@ -157,30 +157,32 @@ impl Around<'_> {
     }
 
     fn claims(&self, world: &World, goals: &Goals, folder: &Path) -> Result<(), String> {
-        let told = self.told;
+        let printed = self.printed;
         let is_unchanged = self.before == self.after;
         // A kill may arrive after the process's last output.
-        if let (Some(ok), End::Status(status)) = (told.ok, self.ended.end) {
+        if let (Some(ok), End::Status(status)) = (printed.ok, self.ended.end) {
             claim(ok == (status == 0), || format!("\"ok\": {ok} with status {status}"))?;
         }
-        if told.changed == Some(false) {
+        if printed.changed == Some(false) {
             claim(is_unchanged, || "\"changed\": false, but the flash changed".into())?;
         }
         if let (Some(image), Verb::Flash, End::Status(0)) = (world::image_in(self.after), self.verb, self.ended.end) {
             let digest = Sha256Digest(image.sha256()).to_string();
-            let others: Vec<&String> = told.digests.iter().filter(|told| **told != digest).collect();
+            let others: Vec<&String> = printed.digests.iter().filter(|printed| **printed != digest).collect();
             claim(others.is_empty(), || format!("SHA-256 {others:?}, the flash holds {digest}"))?;
         }
-        if let Some(left) = told.left {
+        if let Some(left) = printed.left {
             self.left(left, goals)?;
         } else if self.has_said_all() && matches!(self.ended.end, End::Status(1..)) {
             claim(is_unchanged, || "an error without the unit's state, but the flash changed".into())?;
         }
-        if let Some(version) = &told.version {
+        if let Some(version) = &printed.version {
             let runs = world::image_in(self.after).map(|image| image.version().to_string());
             claim(runs.as_ref() == Some(version), || format!("version {version}, the flash holds {runs:?}"))?;
         }
-        if let (Some((id, serial)), Some(blocks), Some(true)) = (&told.after, world::own_blocks(self.after), told.ok) {
+        if let (Some((id, serial)), Some(blocks), Some(true)) =
+            (&printed.after, world::own_blocks(self.after), printed.ok)
+        {
             let has = (blocks[0].usb_id().to_string(), blocks[0].text(asm2464::firmware::ConfigField::Serial));
             // Open firmware has its own identity, and the former firmware may still run.
             let may_be_open = world.is_open(self.before) || world.is_open(self.after);
@@ -188,10 +190,10 @@ impl Around<'_> {
             let is_own = (id, serial) == (&has.0, &has.1) || is_open;
             claim(is_own, || format!("came back as {id} {serial}, the flash has {has:?}"))?;
         }
-        if let Some(runs) = told.runs {
+        if let Some(runs) = printed.runs {
             self.runs(runs)?;
         }
-        if let Some(named) = &told.backup {
+        if let Some(named) = &printed.backup {
             let backup = backup_folder::load(&folder.join(named)).map_err(|error| format!("{named}: {error}"))?;
             let is_of_before = backup.content_digest() == world::backup_digest(self.before);
             claim(is_of_before, || format!("{named} is not what the unit held"))?;

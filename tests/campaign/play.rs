@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::campaign::check::{self, Around, Goals, Verb};
 use crate::campaign::feature::Done;
 use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Trouble};
+use crate::campaign::printed::Told;
 use crate::campaign::process::{self, End, Ended, Place, quoted};
-use crate::campaign::told::Told;
 use crate::campaign::watchdog::Watchdog;
 use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
 use crate::schemas;
@@ -137,13 +137,13 @@ impl Player<'_> {
         }
         let mut by = By::Itself;
         let first = self.first_command();
-        let (mut ended, mut told) = self.run(&first, &self.history.first)?;
+        let (mut ended, mut printed) = self.run(&first, &self.history.first)?;
         self.companion()?;
         self.done.wrote_companion = self.history.companion.is_some();
         let mut troubles = self.history.during_recovery.iter();
         let (mut calm, mut again) = (0, 0);
         while !self.is_over(&ended, calm) {
-            let next = match self.next(&told, again)? {
+            let next = match self.next(&printed, again)? {
                 Some(next) => next,
                 None => {
                     by = by.max(By::Printed);
@@ -159,7 +159,7 @@ impl Player<'_> {
             if calm > MOST_CALM {
                 return Err(format!("{MOST_CALM} commands without trouble did not bring the unit back"));
             }
-            (ended, told) = self.run(&next, &trouble)?;
+            (ended, printed) = self.run(&next, &trouble)?;
         }
         self.end(by)
     }
@@ -249,7 +249,7 @@ impl Player<'_> {
         if let Ok(document) = serde_json::from_str(&ended.out) {
             schemas::check(&next.line.to_string_lossy().split(' ').skip(1).collect::<Vec<_>>(), &document)?;
         }
-        let told = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
+        let printed = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
         let after = self.flash()?;
         let is_first = self.processes == 1 && next.by == By::Again;
         let is_printed = next.by == By::Printed;
@@ -263,21 +263,21 @@ impl Player<'_> {
             before: &before,
             after: &after,
             ended: &ended,
-            told: &told,
+            printed: &printed,
         };
         around.check(self.world, &self.goals, self.folder)?;
-        self.note(next, &before, &after, &ended, &told);
-        Ok((ended, told))
+        self.note(next, &before, &after, &ended, &printed);
+        Ok((ended, printed))
     }
 
     /// Notes what a process did, for the counts of features.
-    fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, told: &Told) {
+    fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, printed: &Told) {
         let is_copy = next.verb == Verb::Reads && matches!(self.history.job, Job::Backup { .. } | Job::DryRun);
         let does_move = ended.end == End::Status(0) && (next.verb != Verb::Reads || is_copy);
         self.done.moved |= does_move;
         self.done.through_registers |= does_move && self.world.is_open(before);
         let is_reset = [&ended.out, &ended.err].iter().any(|text| text.contains("CPU reset sent"));
-        self.done.judged_reset |= is_reset && before != after && told.runs.is_some();
+        self.done.judged_reset |= is_reset && before != after && printed.runs.is_some();
     }
 
     fn place(&self) -> Place<'_> {
@@ -422,17 +422,17 @@ impl Player<'_> {
     }
 
     /// The next command, or `None` if nothing is left to do.
-    fn next(&mut self, told: &Told, again: usize) -> Result<Option<Next>, String> {
-        if let Some(printed) = told.commands.iter().find(|command| command.starts_with("asmpatch list")) {
+    fn next(&mut self, printed: &Told, again: usize) -> Result<Option<Next>, String> {
+        if let Some(printed) = printed.commands.iter().find(|command| command.starts_with("asmpatch list")) {
             let row = self.list(format!("{printed} --json").into(), By::Printed)?;
             return if runs_firmware(&row) { Ok(None) } else { self.documented().map(Some) };
         }
         let back =
-            told.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
-        if let Some(printed) = back.or(told.commands.first()) {
+            printed.commands.iter().find(|command| self.history.goes_back && command.starts_with("asmpatch restore"));
+        if let Some(printed) = back.or(printed.commands.first()) {
             return Ok(Some(Next { line: printed.into(), verb: Verb::of(printed), by: By::Printed }));
         }
-        let is_again = told.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
+        let is_again = printed.code.as_deref().is_some_and(|code| code != "asmpatch::flash::no_backup");
         if (is_again && again < MOST_AGAIN) || !self.history.job.writes() {
             return Ok(Some(self.first_command()));
         }

@@ -217,8 +217,8 @@ fn new_open_firmware_reports_zeros_for_its_supply_while_the_fault_line_is_quiet(
 
 /// The voltage in millivolts, the current in milliamperes, and the fault.
 fn supply(unit: &mut Driver<MemoryFlash>) -> (u16, i16, u8) {
-    let told = unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap();
-    (u16::from_le_bytes([told[0], told[1]]), i16::from_le_bytes([told[2], told[3]]), told[4])
+    let answered = unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap();
+    (u16::from_le_bytes([answered[0], answered[1]]), i16::from_le_bytes([answered[2], answered[3]]), answered[4])
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn new_open_firmware_reads_its_supply_from_the_sensor_of_a_board_that_has_one() 
     for (voltage_mv, current_ma, fault) in [(12_050, 1_500, false), (11_250, -40, true)] {
         let sensor = SupplySensor { voltage_mv, current_ma, fault };
         let mut unit = unit_on(&new_open(), Board { supply: Some(sensor), ..Board::default() }, Speed::Super);
-        let (voltage, current, told) = supply(&mut unit);
+        let (voltage, current, answered) = supply(&mut unit);
         // The sensor's units are 1.25 mV and 1.04 mA.
         assert!(voltage.abs_diff(voltage_mv) <= 1 && current.abs_diff(current_ma) <= 1, "{voltage} mV, {current} mA");
-        assert_eq!(told, u8::from(fault));
+        assert_eq!(answered, u8::from(fault));
     }
 }
 

@@ -103,8 +103,11 @@ fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() 
     }
     // The flash doesn't hold what the name claims, so asmpatch writes it with vendor commands.
     let flash = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
-    let told = printed(&asmpatch(home, &flash));
-    assert!(told.contains("check what runs: open firmware \"custom practice\": it runs what was written"), "{told}");
+    let printed = printed(&asmpatch(home, &flash));
+    assert!(
+        printed.contains("check what runs: open firmware \"custom practice\": it runs what was written"),
+        "{printed}"
+    );
     let file = practice::open_image().to_file();
     assert!(fs::read(&path).unwrap()[0x100..][..file.len()] == file);
 }

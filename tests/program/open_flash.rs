@@ -71,8 +71,8 @@ fn wrapping_the_open_images_code_gives_the_open_image() {
     let rig = Rig::new();
     let file = fs::read(&rig.open).unwrap();
     fs::write(rig.home.path().join("code"), &file[4..file.len() - 6]).unwrap();
-    let told = rig.json(&["wrap", "code", "-o", "image.bin", "--json"]);
-    assert_eq!((&told["format"], &told["parts"]), (&"raw".into(), &1.into()));
+    let printed = rig.json(&["wrap", "code", "-o", "image.bin", "--json"]);
+    assert_eq!((&printed["format"], &printed["parts"]), (&"raw".into(), &1.into()));
     assert!(fs::read(rig.home.path().join("image.bin")).unwrap() == file);
     let known = rig.json(&["info", "image.bin", "--json"]);
     assert_eq!((&known["open"]["product"], &known["version"]), (&"custom v0.1".into(), &serde_json::Value::Null));

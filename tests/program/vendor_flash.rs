@@ -45,10 +45,10 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     // Flash stock firmware under the patches' identity, on which the bench can measure nothing, then go back.
     asmpatch(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
     let vendor = vendor.to_str().unwrap();
-    let told = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;
-    let told = String::from_utf8(told).unwrap();
-    assert!(told.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{told}");
-    assert!(told.contains("--stock-identity") && !told.contains("asmpatch bench"), "{told}");
+    let printed = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;
+    let printed = String::from_utf8(printed).unwrap();
+    assert!(printed.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{printed}");
+    assert!(printed.contains("--stock-identity") && !printed.contains("asmpatch bench"), "{printed}");
     let listed = json(home, &["list", "--device", unit, "--json"]);
     assert_eq!(
         (&listed["units"][0]["firmware"], &listed["units"][0]["usb_id"]),
@@ -67,9 +67,12 @@ fn patch_says_why_231204_has_no_patches() {
     let home = tempfile::tempdir().unwrap();
     let words = ["patch", vendor.to_str().unwrap(), "-o", "patched.bin"];
     let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).args(words).current_dir(home.path()).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(told.contains("is made for 240417, practice, not for this image, which is 231204"), "{told}");
-    assert!(told.contains("no GPU runtime drives a version of the vendor's firmware other than 240417"), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(3), "{printed}");
+    let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(printed.contains("is made for 240417, practice, not for this image, which is 231204"), "{printed}");
+    assert!(
+        printed.contains("no GPU runtime drives a version of the vendor's firmware other than 240417"),
+        "{printed}"
+    );
 }

@@ -224,16 +224,17 @@ fn other_transports_and_lengths_are_refused_before_anything_is_sent() {
     let mut high = port(&format!("speed = \"high\"\n{CARD}"));
     let mut bot = port(CARD);
     let bridges = [Bridge::new(high.uas().unwrap().unwrap()), bot.open().unwrap()];
-    let told = |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
+    let answered =
+        |_: &mut Bridge<AnyTransport>, _| -> Result<(), TinyGpuError> { panic!("the device must not be asked") };
     for mut bridge in bridges {
         let mut data = [0; SECTOR];
-        let ended = bridge.read_sram_by_read16(&mut data, SECOND, told);
+        let ended = bridge.read_sram_by_read16(&mut data, SECOND, answered);
         assert!(matches!(ended, Err(SramReadError::Transport { .. })), "{ended:?}");
         assert!(bridge.inquiry().is_ok());
     }
     let mut unit = unit(CARD);
     for len in [0, 511, 513, 129 * SECTOR] {
-        let ended = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, told);
+        let ended = unit.bridge.read_sram_by_read16(&mut vec![0; len], SECOND, answered);
         assert!(matches!(ended, Err(SramReadError::Length { .. })), "{len}");
     }
 }

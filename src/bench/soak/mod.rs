@@ -139,7 +139,7 @@ impl Soak<'_> {
         reopen: Reopen<'_, S>,
         tally: &mut SoakTally,
     ) -> Ended {
-        let mut told = Instant::now();
+        let mut last_event = Instant::now();
         for number in 0_u64.. {
             if self.interrupt.is_requested() {
                 return Ended::Stopped;
@@ -150,8 +150,8 @@ impl Soak<'_> {
             if elapsed >= self.plan.duration {
                 return Ended::Completed;
             }
-            if told.elapsed() >= TICK {
-                told = Instant::now();
+            if last_event.elapsed() >= TICK {
+                last_event = Instant::now();
                 let (bytes, errors) = (tally.bytes(), tally.error_count());
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }

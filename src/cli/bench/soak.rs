@@ -339,8 +339,8 @@ mod tests {
     #[test]
     fn the_controllers_count_may_have_begun_anew() {
         for (before, after, new) in [(7, 7, 0), (7, 87, 80), (0xFFFF, 2, 3)] {
-            let told = usb_link(UsbLink { before, after });
-            assert!(told.contains(&format!("counted {new} link errors")), "{told}");
+            let line = usb_link(UsbLink { before, after });
+            assert!(line.contains(&format!("counted {new} link errors")), "{line}");
         }
     }
 

@@ -213,12 +213,12 @@ pub(super) fn aligned(mut table: Table) -> Table {
 
 /// Prints the rows without figures. Rows of one path that ended the same way share a line.
 fn rows_without_figures(rows: &[Row]) {
-    let mut told: Vec<(Path, &Outcome)> = Vec::new();
+    let mut listed: Vec<(Path, &Outcome)> = Vec::new();
     for row in rows.iter().filter(|row| row.figures().is_none()) {
-        if told.contains(&(row.path, &row.outcome)) {
+        if listed.contains(&(row.path, &row.outcome)) {
             continue;
         }
-        told.push((row.path, &row.outcome));
+        listed.push((row.path, &row.outcome));
         match &row.outcome {
             Outcome::NotRun { reason } => {
                 let advice = advice(*reason).map(|advice| format!("; {advice}")).unwrap_or_default();

@@ -208,9 +208,9 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
         let matches = crate::cli::command().get_matches_from(&words);
         entry_of(&error).help(&CommandLine::of(&matches, words.into_iter().map(Into::into)))
     };
-    let told = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
+    let advice = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
-    assert!(told.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=DISK`")), "{told}");
-    let told = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
-    assert!(told.ends_with("`asmpatch flash --yes --unchecked-disk=DISK -- -fw.bin`"), "{told}");
+    assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=DISK`")), "{advice}");
+    let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
+    assert!(advice.ends_with("`asmpatch flash --yes --unchecked-disk=DISK -- -fw.bin`"), "{advice}");
 }

@@ -252,18 +252,18 @@ mod tests {
             backup: None,
         };
         let config = invoked(Writes::Fields, "product=GPU dock");
-        let told = |origin: &InvokedCommand, question| {
+        let offered = |origin: &InvokedCommand, question| {
             let offers = [offer(question)];
             steps(StoppedState::Incomplete, origin, &Carried::default(), "1-2", None, &offers, None)
         };
         // The known blocks are no way while a backup has the unit's own.
-        assert_eq!(told(&flash(), None), [offer(None)]);
-        assert_eq!(told(&config, None)[0], offer(None));
+        assert_eq!(offered(&flash(), None), [offer(None)]);
+        assert_eq!(offered(&config, None)[0], offer(None));
         // Another dock's backup is never the first command.
         let again = quoted("asmpatch flash 'fw patched.bin' --device 1-2 --no-backup");
-        assert_eq!(told(&flash(), Some("is it?"))[0].command, Some(again));
+        assert_eq!(offered(&flash(), Some("is it?"))[0].command, Some(again));
         assert_eq!(
-            told(&config, Some("is it?"))[..2],
+            offered(&config, Some("is it?"))[..2],
             [Action::by_hand(config.without_backup()), offer(Some("is it?"))]
         );
     }

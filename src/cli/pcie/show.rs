@@ -266,9 +266,9 @@ mod tests {
 
     #[test]
     fn sizes_are_told_in_the_unit_that_fits() {
-        let told =
+        let texts =
             [(16, "16 bytes"), (4096, "4 KiB"), (512 << 10, "512 KiB"), (16 << 30, "16 GiB"), (1 << 62, "4 EiB")];
-        told.into_iter().for_each(|(bytes, text)| assert_eq!(binary_bytes(bytes), text));
+        texts.into_iter().for_each(|(bytes, text)| assert_eq!(binary_bytes(bytes), text));
     }
 
     #[test]

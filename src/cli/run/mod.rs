@@ -182,7 +182,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         version_words: file.image.version().words(),
         ..RunReport::default()
     };
-    let told = match host(args, &commands, &mut driver, &mut report) {
+    let answered = match host(args, &commands, &mut driver, &mut report) {
         Ok(()) => Ok(()),
         Err(Stop::Unanswered(why)) => Err(why),
         Err(Stop::Refused(failure)) => return Err(failure),
@@ -191,8 +191,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
     }
     let hit = eyes.borrow().hit;
-    let hangs = hit.is_none() && told.is_err();
-    let stopped = hit.map(|at| format!("stopped at {at}")).or_else(|| told.err().map(words));
+    let hangs = hit.is_none() && answered.is_err();
+    let stopped = hit.map(|at| format!("stopped at {at}")).or_else(|| answered.err().map(words));
     let chip = &mut driver.chip;
     let mut eyes = eyes.borrow_mut();
     let InstructionObserver { symbols, observers, .. } = &mut *eyes;

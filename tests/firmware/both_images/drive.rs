@@ -72,8 +72,8 @@ fn disk_commands_are_answered_from_the_drive() {
     let mut capacity = vec![0x9E, 0x10];
     capacity.resize(13, 0);
     capacity.extend([32, 0, 0]);
-    let told = ask(&capacity, 32);
-    assert_eq!((told.len(), &told[..12]), (32, &[0, 0, 0, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0][..]));
+    let answered = ask(&capacity, 32);
+    assert_eq!((answered.len(), &answered[..12]), (32, &[0, 0, 0, 1, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 2, 0][..]));
     assert!(ask(&SYNCHRONIZE_CACHE, 0).is_empty());
     assert_eq!(ask(&[0xE6, 6, 0, 1, 0, 0], 4096)[24..46], *b"asmpatch virtual drive", "Identify");
     assert_eq!(ask(&[0xE6, 6, 0, 0, 0, 0], 4096)[..8], (1_u64 << 33).to_le_bytes(), "of the namespace");

@@ -81,9 +81,9 @@ fn another_file_than_the_open_image_is_refused_with_the_way_to_build_it_and_noth
         let url = server.url("/firmware_wrapped.bin");
         let output = asmpatch(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
-        let told = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(told.contains(code) && told.contains("git -C asm2464pd-firmware checkout ed4e39b"), "{told}");
-        assert!(told.contains("clean") && told.contains("asmpatch wrap"), "{told}");
+        let printed = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(printed.contains(code) && printed.contains("git -C asm2464pd-firmware checkout ed4e39b"), "{printed}");
+        assert!(printed.contains("clean") && printed.contains("asmpatch wrap"), "{printed}");
         assert!(!folder.path().join("open.bin").exists());
     }
 }

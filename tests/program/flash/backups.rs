@@ -8,7 +8,7 @@ use crate::program::flash::cases::{Rig, patched, write_image};
 use crate::schemas;
 
 /// Runs asmpatch with its data folder in `home`.
-fn told(home: &Path, words: &[&str]) -> Output {
+fn printed(home: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
     command.current_dir(home).env("ASMPATCH_CONFIG", "").env("XDG_DATA_HOME", home.join("data"));
     command.args(words).args(["--yes", "--json"]).output().unwrap()
@@ -28,14 +28,14 @@ fn the_command_after_a_backup_that_could_not_be_saved_saves_it_elsewhere() {
         write_image(home, &patched());
         fs::write(home.join("in-the-way"), b"a file").unwrap();
         let words = ["flash", "patched.bin", "--device", "virtual:unit", "--backup-dir", taken];
-        let output = told(home, &words);
+        let output = printed(home, &words);
         assert_eq!(output.status.code(), Some(3));
         let unit = schemas::parse(&["flash"], &output.stdout)[0].clone();
         assert_eq!((&unit["error"]["code"], &unit["changed"]), (&"asmpatch::backup::save".into(), &false.into()));
         let commands = commands(&unit);
         let [on] = &commands[..] else { panic!("{commands:?}") };
         assert!(on.contains("--backup-dir=") && !on.contains(taken), "{on}");
-        let output = told(home, &on.split(' ').skip(1).collect::<Vec<_>>());
+        let output = printed(home, &on.split(' ').skip(1).collect::<Vec<_>>());
         assert!(output.status.success(), "{on}: {}", String::from_utf8_lossy(&output.stdout));
         let unit = schemas::parse(&["flash"], &output.stdout)[0].clone();
         assert!(Path::new(unit["backup"].as_str().unwrap()).starts_with(home.join("data/asmpatch/backups")), "{unit}");
@@ -55,7 +55,7 @@ fn the_commands_printed_after_a_write_whose_backup_is_gone_bring_the_unit_back()
     rig.tell("[timing]\nerase-sector-ms = 30\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
     let words = ["flash", "patched.bin", "--device", "virtual:unit", "--backup-dir", "backups"];
     let (moved, output) = std::thread::scope(|scope| {
-        let flash = scope.spawn(|| told(home, &words));
+        let flash = scope.spawn(|| printed(home, &words));
         // The unit is busy for some seconds after the backup is there.
         let is_erased = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before[0x100..0x104];
         while !is_erased() && !flash.is_finished() {
@@ -71,7 +71,7 @@ fn the_commands_printed_after_a_write_whose_backup_is_gone_bring_the_unit_back()
     assert!(steps.iter().any(|step| step["result"].as_str().unwrap().contains("saved again in backups")), "{unit:#}");
     rig.tell("");
     for command in commands(&unit) {
-        let output = told(home, &command.split(' ').skip(1).collect::<Vec<_>>());
+        let output = printed(home, &command.split(' ').skip(1).collect::<Vec<_>>());
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(rig.cells() == before, "the last command goes back");

@@ -230,8 +230,8 @@ fn a_fault_that_passes_is_overcome_without_help() {
             let report = rig.flash(None, true).unwrap_or_else(|stopped| panic!("{kind} {opcode}: {stopped:?}"));
             assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "{kind} {opcode}");
             // The Bulk-Only engine itself recovers from a halted status pipe. The report shows the other faults.
-            let told = report.steps.iter().any(|step| !step.done);
-            assert_eq!(told, kind != "stall-status", "{kind} {opcode}");
+            let printed = report.steps.iter().any(|step| !step.done);
+            assert_eq!(printed, kind != "stall-status", "{kind} {opcode}");
         }
     }
 }

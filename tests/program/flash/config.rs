@@ -23,8 +23,8 @@ fn changed(before: &[u8], after: &[u8]) -> Vec<usize> {
 fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
     let rig = Rig::new("serial = 'DOCK7'");
     let before = rig.cells();
-    let told = set(&rig, &["serial=LAB-07", "t10-product=GPU dock"]);
-    assert_eq!((&told["ok"], &told["after"]["serial"]), (&true.into(), &"LAB-07".into()), "{told}");
+    let printed = set(&rig, &["serial=LAB-07", "t10-product=GPU dock"]);
+    assert_eq!((&printed["ok"], &printed["after"]["serial"]), (&true.into(), &"LAB-07".into()), "{printed}");
     let after = rig.cells();
     let fields = [ConfigField::Serial.range(), ConfigField::T10Product.range(), 0x7F..0x80];
     let is_wanted = |at: &usize| fields.iter().any(|range| range.contains(at));
@@ -51,8 +51,8 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
         String::from_utf8(command.output().unwrap().stdout).unwrap()
     };
     assert_eq!(get(), "DOCK7\n");
-    let told = set(&rig, &["serial=LAB-07"]);
-    assert_eq!((&told["ok"], &told["after"]["state"]), (&true.into(), &"open-firmware".into()), "{told}");
+    let printed = set(&rig, &["serial=LAB-07"]);
+    assert_eq!((&printed["ok"], &printed["after"]["state"]), (&true.into(), &"open-firmware".into()), "{printed}");
     let after = rig.cells();
     let is_wanted = |at: &usize| ConfigField::Serial.range().contains(at) || *at == 0x7F;
     let changed = changed(&before, &after);
@@ -69,10 +69,10 @@ fn on_open_firmware_the_block_is_read_and_written_through_registers() {
 fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_printed() {
     let rig = Rig::new("serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n");
     let before = rig.cells();
-    let told = set(&rig, &["product=GPU dock"]);
-    let recovery = told["error"]["recovery"].as_array().unwrap();
+    let printed = set(&rig, &["product=GPU dock"]);
+    let recovery = printed["error"]["recovery"].as_array().unwrap();
     let commands: Vec<&str> = recovery.iter().filter_map(|action| action["command"].as_str()).collect();
-    let [restore, again] = commands[..] else { panic!("{told}") };
+    let [restore, again] = commands[..] else { panic!("{printed}") };
     assert!(restore.starts_with("asmpatch restore ") && again.starts_with("asmpatch config set 'product=GPU dock' "));
     rig.tell("");
     let run = |command: &str| {
@@ -99,9 +99,9 @@ fn config_set_refuses_a_block_with_a_wrong_checksum_and_writes_nothing() {
     cells[0x80 + 0x10] ^= 1;
     std::fs::write(rig.home.path().join("unit/flash.bin"), &cells).unwrap();
     let output = asmpatch(rig.home.path(), &["config", "set", "serial=LAB-07", "--device", "virtual:unit"]);
-    let told = schemas::parse(&["config", "set"], &output.stdout);
-    assert_eq!(told["error"]["code"], "asmpatch::config::checksum", "{told}");
-    assert!(told["error"]["message"].as_str().unwrap().contains("configuration block 1"), "{told}");
+    let printed = schemas::parse(&["config", "set"], &output.stdout);
+    assert_eq!(printed["error"]["code"], "asmpatch::config::checksum", "{printed}");
+    assert!(printed["error"]["message"].as_str().unwrap().contains("configuration block 1"), "{printed}");
     assert_eq!(output.status.code(), Some(3));
     assert!(rig.cells() == cells);
 }

@@ -48,11 +48,11 @@ fn doctor(rig: &Rig) -> Value {
 fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work() {
     let (rig, before) = interrupted(false);
     let page = doctor(&rig);
-    let told = page["recovery"].as_array().unwrap().clone();
-    let commands: Vec<&str> = told.iter().map(|action| action["command"].as_str().unwrap()).collect();
+    let printed = page["recovery"].as_array().unwrap().clone();
+    let commands: Vec<&str> = printed.iter().map(|action| action["command"].as_str().unwrap()).collect();
     assert!(commands[0].starts_with("asmpatch restore backups/asmpatch-backup-DOCK7-"), "{page:#}");
     assert!(commands[1].contains("flash IMAGE --config-from backups/asmpatch-backup-DOCK7-"), "{page:#}");
-    assert!(told.iter().all(|action| action.get("question").is_none()), "{page:#}");
+    assert!(printed.iter().all(|action| action.get("question").is_none()), "{page:#}");
     let advice = page["lines"].as_array().unwrap().iter().find_map(|line| line["advice"].as_str()).unwrap();
     assert!(advice.contains(commands[0]) && !advice.contains("IMAGE --device"), "{advice}");
 
@@ -80,13 +80,13 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
 fn a_backup_that_agrees_by_port_alone_is_a_question() {
     let (rig, before) = interrupted(true);
     let page = doctor(&rig);
-    let told = page["recovery"].as_array().unwrap();
-    assert_eq!(told.len(), 2, "{page:#}");
-    for action in told {
+    let printed = page["recovery"].as_array().unwrap();
+    assert_eq!(printed.len(), 2, "{page:#}");
+    for action in printed {
         assert!(action["question"].as_str().unwrap().contains("(serial DOCK7)"), "{page:#}");
     }
     // Once its owner has said yes, the command works.
-    let output = run(&rig, told[0]["command"].as_str().unwrap());
+    let output = run(&rig, printed[0]["command"].as_str().unwrap());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     assert!(rig.cells() == before);
 }
@@ -178,9 +178,9 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
     let unsure = flash(&rig, &[]);
     assert!(unsure["error"]["recovery"][0]["question"].is_string(), "{unsure:#}");
     // Once its owner has said yes, each command works.
-    let told = doctor(&rig)["recovery"].as_array().unwrap().clone();
+    let printed = doctor(&rig)["recovery"].as_array().unwrap().clone();
     let interrupted = fs::read(rig.dir().join("flash.bin")).unwrap();
-    for action in [&unsure["error"]["recovery"][0], &told[0]] {
+    for action in [&unsure["error"]["recovery"][0], &printed[0]] {
         let command = action["command"].as_str().unwrap();
         assert!(command.ends_with(" --clone-identity --no-backup"), "{command}");
         let output = run(&rig, command);

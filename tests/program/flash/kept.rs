@@ -62,8 +62,8 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
     // The backup of before has other first bytes, and still is what the unit holds.
     let home = rig.home.path();
     let restored = asmpatch(home, &["restore", stock_backup.to_str().unwrap(), "--device", "virtual:unit"]);
-    let told = String::from_utf8_lossy(&restored.stdout);
-    assert!(restored.status.success() && told.contains(r#""changed": false"#), "{told}");
+    let printed = String::from_utf8_lossy(&restored.stdout);
+    assert!(restored.status.success() && printed.contains(r#""changed": false"#), "{printed}");
     assert!(rig.cells() == cells);
     std::fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
     let mut verify = Command::new(env!("CARGO_BIN_EXE_asmpatch"));

@@ -58,9 +58,12 @@ fn a_log_that_is_full_or_gone_costs_its_lines_and_no_write() {
     File::create(home.join("log")).unwrap().set_len(LIMIT - 100).unwrap();
     let limit = format!("trap '' XFSZ; ulimit -f {};", LIMIT / 512);
     let output = flash(home, &limit, &["--log-file", "log"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("asmpatch: the log lacks ") && told.contains(" lines: cannot write to log: "), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    assert!(
+        printed.contains("asmpatch: the log lacks ") && printed.contains(" lines: cannot write to log: "),
+        "{printed}"
+    );
     assert!(is_written(&rig));
 
     for shell in ["exec 2>/dev/full;", "exec 2>&-;"] {
@@ -79,9 +82,9 @@ fn an_unusable_log_file_is_refused_before_anything_is_written() {
     assert!(fifo.success());
     for name in ["fifo", "unit", "gone/log", "/dev/null"] {
         let output = flash(home, "", &["--log-file", name]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{name}: {told}");
-        assert!(told.contains("asmpatch::log::file"), "{name}: {told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(3), "{name}: {printed}");
+        assert!(printed.contains("asmpatch::log::file"), "{name}: {printed}");
     }
     assert!(rig.cells() == before && !home.join("backups").exists());
 }
@@ -93,10 +96,10 @@ fn units_that_are_written_at_once_have_their_names_on_their_lines() {
     fs::create_dir(home.join("other")).unwrap();
     fs::write(home.join("other/bridge.toml"), "serial = 'OTHER001'\n").unwrap();
     let output = flash(home, "", &["--all", "--device", "virtual:other", "-v"]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
     for name in ["virtual:unit", "virtual:other"] {
-        assert!(told.contains(&format!("\ninfo: {name}: write firmware part 1\n")), "{told}");
+        assert!(printed.contains(&format!("\ninfo: {name}: write firmware part 1\n")), "{printed}");
     }
-    assert!(!told.contains("debug: "), "{told}");
+    assert!(!printed.contains("debug: "), "{printed}");
 }

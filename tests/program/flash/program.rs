@@ -127,8 +127,8 @@ fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
 fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     let output = asmpatch(rig.home.path(), &words);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{command}: {told}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{command}: {printed}");
     schemas::parse(&words, &output.stdout)[0].clone()
 }
 

@@ -29,8 +29,8 @@ fn the_json_of_a_flash_has_read16_against_e4_or_why_it_could_not_be_measured() {
         write_image(home, &patched());
         fs::write(home.join("open.bin"), practice::open_image().to_file()).unwrap();
         let output = asmpatch(home, &["flash", image, "--device", "virtual:unit", "--bench"]);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(0), "{scenario} {image}: {told}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{scenario} {image}: {printed}");
         let unit = &schemas::parse(&["flash"], &output.stdout)[0];
         assert_eq!(unit["result"], "written", "{scenario} {image}: {unit:#}");
         assert_eq!(outcomes(unit, "e4-255"), ["measured".to_owned()].into(), "{scenario} {image}");

@@ -71,19 +71,26 @@ fn with_all_or_none_nothing_that_can_fail_before_the_first_write_of_any_unit_fai
         units(home, &["", trouble, ""]);
         (0..3).for_each(|at| power_on(home, at));
         let before = [0, 1, 2].map(|at| cells(home, at));
-        let (status, told) = flash_all(home, 3, &["--all-or-none"]);
-        assert!([0, 1, 2].map(|at| cells(home, at)) == before, "{what}: {told:#?}");
-        assert!(matches!(status, Some(4 | 5)), "{what}: {told:#?}");
+        let (status, printed) = flash_all(home, 3, &["--all-or-none"]);
+        assert!([0, 1, 2].map(|at| cells(home, at)) == before, "{what}: {printed:#?}");
+        assert!(matches!(status, Some(4 | 5)), "{what}: {printed:#?}");
         for unit in [0, 2] {
-            assert_eq!(told[unit]["error"]["code"], "asmpatch::flash::all_or_none", "{what}: {told:#?}");
-            assert_eq!(told[unit]["error"]["left"], "untouched", "{what}");
-            assert_eq!(told[unit]["changed"], false, "{what}");
-            assert!(told[unit]["backup"].is_string(), "{what}: each was ready to be written");
+            assert_eq!(printed[unit]["error"]["code"], "asmpatch::flash::all_or_none", "{what}: {printed:#?}");
+            assert_eq!(printed[unit]["error"]["left"], "untouched", "{what}");
+            assert_eq!(printed[unit]["changed"], false, "{what}");
+            assert!(printed[unit]["backup"].is_string(), "{what}: each was ready to be written");
         }
-        assert_eq!((&told[1]["error"]["left"], &told[1]["changed"]), (&"untouched".into(), &false.into()), "{what}");
+        assert_eq!(
+            (&printed[1]["error"]["left"], &printed[1]["changed"]),
+            (&"untouched".into(), &false.into()),
+            "{what}"
+        );
 
-        let (_, told) = flash_all(home, 3, &[]);
-        assert!(told[0]["changed"] == true && told[1]["changed"] == false && told[2]["changed"] == true, "{told:#?}");
+        let (_, printed) = flash_all(home, 3, &[]);
+        assert!(
+            printed[0]["changed"] == true && printed[1]["changed"] == false && printed[2]["changed"] == true,
+            "{printed:#?}"
+        );
     }
 }
 
@@ -92,6 +99,9 @@ fn with_all_or_none_a_unit_that_fails_while_it_is_written_does_not_undo_the_othe
     let home = tempfile::tempdir().unwrap();
     let home = home.path();
     units(home, &["", "[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\n"]);
-    let (status, told) = flash_all(home, 2, &["--all-or-none"]);
-    assert_eq!((status, &told[0]["ok"], &told[1]["error"]["left"]), (Some(4), &true.into(), &"incomplete".into()));
+    let (status, printed) = flash_all(home, 2, &["--all-or-none"]);
+    assert_eq!(
+        (status, &printed[0]["ok"], &printed[1]["error"]["left"]),
+        (Some(4), &true.into(), &"incomplete".into())
+    );
 }

@@ -38,13 +38,16 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
         let flash = flashing(&rig);
         send(signal, &flash);
         let output = flash.wait_with_output().unwrap();
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(130), "{signal:?}: {told}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(130), "{signal:?}: {printed}");
         let steps = text(&output.stdout);
-        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal:?}: {told}");
-        assert!(told.contains("a second Ctrl-C ends asmpatch within 3 s"), "{signal:?}: {told}");
-        assert!(told.contains("the new firmware is written and verified"), "{signal:?}: {told}");
-        assert!(told.contains("run the next command, which powers the virtual unit up again"), "{signal:?}: {told}");
+        assert_eq!(steps.lines().last(), Some("read back firmware part 2: the same"), "{signal:?}: {printed}");
+        assert!(printed.contains("a second Ctrl-C ends asmpatch within 3 s"), "{signal:?}: {printed}");
+        assert!(printed.contains("the new firmware is written and verified"), "{signal:?}: {printed}");
+        assert!(
+            printed.contains("run the next command, which powers the virtual unit up again"),
+            "{signal:?}: {printed}"
+        );
         // After a power cycle the unit is what was written.
         assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED, "{signal:?}");
     });
@@ -92,9 +95,9 @@ fn output_and_a_log_that_meet_a_limit_of_a_files_size_stop_no_write() {
     }
     let flash = "\"$0\" flash patched.bin --device virtual:unit --yes -vv --log-file log >>out";
     let output = shell(home, &format!("ulimit -f 1536; {flash}"));
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(0), "{:?}: {told}", output.status);
-    assert!(told.contains("some output was lost") && told.contains("the log lacks"), "{told}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{:?}: {printed}", output.status);
+    assert!(printed.contains("some output was lost") && printed.contains("the log lacks"), "{printed}");
     assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
 }
 
@@ -110,14 +113,14 @@ fn a_second_signal_ends_the_process_and_says_where_the_unit_stands_and_the_comma
     let output = flash.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
     assert!(!text(&output.stdout).contains("write configuration block 0: written"));
-    let told = text(&output.stderr);
+    let printed = text(&output.stderr);
     assert!(
-        told.contains("asmpatch::interrupted") && told.contains("(at: erase, write configuration block 0)"),
-        "{told}"
+        printed.contains("asmpatch::interrupted") && printed.contains("(at: erase, write configuration block 0)"),
+        "{printed}"
     );
-    assert!(told.contains("the unit's state: the write didn't finish"), "{told}");
-    let commands: Vec<&str> = told.lines().map(str::trim).filter(|line| line.starts_with("asmpatch ")).collect();
-    assert_eq!(commands.len(), 2, "one to go on, one to go back: {told}");
+    assert!(printed.contains("the unit's state: the write didn't finish"), "{printed}");
+    let commands: Vec<&str> = printed.lines().map(str::trim).filter(|line| line.starts_with("asmpatch ")).collect();
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {printed}");
     rig.tell("");
     for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
         let words: Vec<&str> = command.split(' ').skip(1).collect();
@@ -142,9 +145,9 @@ fn once_everything_is_written_ctrl_c_says_that_nobody_waits_for_the_unit_any_mor
     assert!(looks.count() < 3000, "it was not restarted");
     send(Signal::INT, &flash);
     let output = flash.wait_with_output().unwrap();
-    let told = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{told}");
-    assert!(told.contains("everything is written") && !told.contains("a write that has begun"), "{told}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{printed}");
+    assert!(printed.contains("everything is written") && !printed.contains("a write that has begun"), "{printed}");
 }
 
 /// However few threads the system starts: none, or one or two more.
@@ -165,9 +168,9 @@ fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
             "bench --soak 0.2s",
         ] {
             let output = shell(home, &format!("{limit}; \"$0\" {command} --device virtual:unit"));
-            let told = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(0), "{threads} threads, {command}: {:?}: {told}", output.status);
-            assert!(!told.contains("panicked"), "{threads} threads, {command}: {told}");
+            let printed = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(0), "{threads} threads, {command}: {:?}: {printed}", output.status);
+            assert!(!printed.contains("panicked"), "{threads} threads, {command}: {printed}");
         }
         assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
     }

@@ -46,8 +46,8 @@ fn restorable(report: &FlashReport) -> &Path {
     let backup = backup_folder::load(folder).unwrap();
     assert_eq!(backup.firmware().unwrap(), sample_image(1));
     assert_eq!(&backup.blocks[0], own_block(UsbId::STOCK).bytes());
-    let told = report.steps.iter().any(|step| !step.done && step.result.contains(&folder.display().to_string()));
-    assert!(told, "{:?}", report.steps);
+    let reported = report.steps.iter().any(|step| !step.done && step.result.contains(&folder.display().to_string()));
+    assert!(reported, "{:?}", report.steps);
     folder
 }
 

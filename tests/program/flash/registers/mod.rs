@@ -178,7 +178,7 @@ fn a_restore_brings_back_every_byte_from_either_firmware() {
 fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
     let rig = Rig::new("factory = 'open'\n");
     let cells = rig.cells();
-    let told = |wanted: &Wanted, rewrite: bool| {
+    let printed = |wanted: &Wanted, rewrite: bool| {
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
@@ -193,10 +193,10 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
         run(&mut port, &plan, &options, &mut progress, Interrupt::never()).unwrap();
         sectors
     };
-    assert_eq!(told(&open(), false), [0]);
-    assert_eq!(told(&open(), true), [32]);
+    assert_eq!(printed(&open(), false), [0]);
+    assert_eq!(printed(&open(), true), [32]);
     assert!(rig.cells() == cells);
-    assert_eq!(told(&stock(), false), [24]);
+    assert_eq!(printed(&stock(), false), [24]);
 }
 
 #[test]
@@ -290,9 +290,9 @@ fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_b
     ] {
         let second = asmpatch(rig.home.path(), words);
         assert!(first.try_wait().unwrap().is_none(), "the first flasher is still running");
-        let told = String::from_utf8_lossy(&second.stdout);
-        assert_eq!(second.status.code(), Some(4), "{words:?}: {told}");
-        assert!(told.contains("asmpatch::virtual_unit::busy"), "{words:?}: {told}");
+        let printed = String::from_utf8_lossy(&second.stdout);
+        assert_eq!(second.status.code(), Some(4), "{words:?}: {printed}");
+        assert!(printed.contains("asmpatch::virtual_unit::busy"), "{words:?}: {printed}");
     }
     let output = first.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

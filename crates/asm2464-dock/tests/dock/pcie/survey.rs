@@ -109,8 +109,8 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
 fn capabilities_that_loop_are_told_and_the_rest_is_found() {
     let looping = DeviceSpec { capabilities_loop: true, ..device("0", 1) };
     let survey = usual(&[looping]);
-    let told: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
-    assert_eq!(told, ["01:00.0: the list of capabilities comes back to 0x050"]);
+    let found: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
+    assert_eq!(found, ["01:00.0: the list of capabilities comes back to 0x050"]);
     assert!(survey.functions[1].capabilities.express().is_some());
 }
 
@@ -136,10 +136,10 @@ fn a_narrow_link_shows_beside_what_both_ends_can() {
         ("2.5 GT/s x1".to_owned(), "16 GT/s x16".to_owned())
     );
     assert_eq!(survey.functions[0].capabilities.express().unwrap().link, express.link);
-    let told: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
+    let found: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
     assert!(
-        told.len() == 1 && told[0].starts_with("01:00.0: the link runs at 2.5 GT/s x1, both ends can 16 GT/s x4"),
-        "{told:?}"
+        found.len() == 1 && found[0].starts_with("01:00.0: the link runs at 2.5 GT/s x1, both ends can 16 GT/s x4"),
+        "{found:?}"
     );
 }
 

@@ -75,21 +75,21 @@ fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
 fn a_cards_failure_is_reported_with_its_place() {
     let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
     let (mut pcie, card) = opened(&mut engine, &mut patience);
-    let mut told = |job| card.run(&mut pcie, &job).unwrap_err();
+    let mut found = |job| card.run(&mut pcie, &job).unwrap_err();
     let fault = |fault| TinyGpuError::Fault { at: Bdf::new(3, 0, 0), fault };
-    let endless = told(Job { program: &[0x2000, 0x1401], cycle_limit: CYCLES_MAX, ..JOB });
+    let endless = found(Job { program: &[0x2000, 0x1401], cycle_limit: CYCLES_MAX, ..JOB });
     assert_eq!(endless, fault(CardFault::NeverEnds { block: 0, word: 1 }));
     assert_eq!(
         endless.to_string(),
         "the tiny-gpu at 03:00.0: the program did not end within its cycle limit: block 0 is at word 1"
     );
-    assert_eq!(told(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
+    assert_eq!(found(Job { program: &MATMUL[..5], ..JOB }), fault(CardFault::LeftProgram { block: 0, word: 5 }));
     for to in [0, SRAM_ADDRESS + 0xFFD, u64::MAX - 2] {
-        assert_eq!(told(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
+        assert_eq!(found(Job { send: Some(DmaWrite { to, ..TO_SRAM }), ..JOB }), fault(CardFault::NoTarget));
     }
     let no_source = DmaWrite { len: 16 << 20, ..TO_SRAM };
-    assert_eq!(told(Job { send: Some(no_source), ..JOB }), fault(CardFault::NoSource));
-    assert!(matches!(told(Job { data: &[0; 257], ..JOB }), TinyGpuError::Job { .. }));
+    assert_eq!(found(Job { send: Some(no_source), ..JOB }), fault(CardFault::NoSource));
+    assert!(matches!(found(Job { data: &[0; 257], ..JOB }), TinyGpuError::Job { .. }));
     assert_eq!(card.run(&mut pcie, &JOB), Ok(491), "the next job still runs");
 }
 

@@ -51,14 +51,14 @@ const RUNS: [Runs; 3] = [Runs::Written, Runs::Before, Runs::Unknown];
 impl Told {
     /// Parses the output, as far as it is about this unit.
     pub fn by(ended: &Ended, device: &str) -> Self {
-        let mut told = match serde_json::from_str::<Value>(&ended.out) {
+        let mut printed = match serde_json::from_str::<Value>(&ended.out) {
             Ok(document) => Self::in_json(&document, device),
             Err(_) => Self::in_words(&format!("{}{}", plain(&ended.out), plain(&ended.err))),
         };
         let is_digest = |word: &&str| word.len() == 64 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         let words = ended.out.split(|c: char| !c.is_ascii_alphanumeric());
-        told.digests = words.filter(is_digest).map(ToOwned::to_owned).collect();
-        told
+        printed.digests = words.filter(is_digest).map(ToOwned::to_owned).collect();
+        printed
     }
 
     fn in_json(document: &Value, device: &str) -> Self {

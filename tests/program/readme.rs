@@ -91,8 +91,11 @@ fn sources(folder: &Path, text: &mut String) {
 #[test]
 fn each_test_that_a_page_of_claims_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (crates, this) = (root.join("crates"), root.join(file!()));
+    // A package of this crate is without the others, whose tests the pages name, too.
+    let Some(tests) = this.ancestors().nth(2).filter(|_| crates.is_dir()) else { return };
     let mut text = String::new();
-    ["crates", "src", "tests"].iter().for_each(|folder| sources(&root.join(folder), &mut text));
+    [&crates, &root.join("src"), tests].into_iter().for_each(|folder| sources(folder, &mut text));
     for page in CLAIMS {
         let claims = fs::read_to_string(root.join("docs").join(page)).unwrap();
         // A test's name is a sentence: no register and no function is.

@@ -174,10 +174,12 @@ fn host(name: &str) -> Vec<Request> {
 
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 
-/// A host that waits for each answer, and one that has three UAS commands under way. Open firmware has no UAS.
+/// A host that waits for each answer, one whose next UAS command comes before the firmware has acknowledged the status, and
+/// one that has three of them under way. Open firmware has no UAS.
 fn hosts(name: &str, speed: Speed) -> Vec<Setting<'static>> {
     let patient = Setting::patient(speed);
-    if is_open(name) { vec![patient] } else { vec![patient, Setting { rest: 0, queue: 3, ..patient }] }
+    let hasty = Setting { rest: 8, ..patient };
+    if is_open(name) { vec![patient] } else { vec![patient, hasty, Setting { rest: 0, queue: 3, ..patient }] }
 }
 
 /// What is wrong with the replay of what the rig records of this image, with the model as its chip.
@@ -490,6 +492,23 @@ fn each_of_two_commands_that_wait_together_has_its_slots_tag() {
     ]);
     let command = |tag| Request::Command { tag, cdb: [0; CDB_LEN] };
     assert_eq!(acts, [Act { shows: 0, seen: 0, request: command(5) }, Act { shows: 3, seen: 3, request: command(6) }]);
+}
+
+#[test]
+fn a_command_came_before_the_firmware_freed_a_lower_slot() {
+    let acts = seen(&[
+        "Read 0x9096 = 0x01",
+        "Write 0x9096 = 0x01",
+        "Read 0xC802 = 0x04",
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x01",
+        "Write 0xC47A = 0xFF",
+        "Read 0x9096 = 0x02",
+        "Write 0x9096 = 0x02",
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x00",
+    ]);
+    assert_eq!(acts.iter().map(|act| (act.shows, act.seen)).collect::<Vec<_>>(), [(1, 3), (8, 8)]);
 }
 
 /// A status, a command and a SETUP wait together. The firmware takes the SETUP in the next interrupt, after the command.

@@ -296,10 +296,27 @@ impl Recording {
                 Kind::Command => command(rest),
                 Kind::Cbw => cbw(rest),
             };
-            acts.push(Act { shows: self.shows(&request, seen, last), seen, request });
+            let shows = self.shows(&request, seen, last);
+            let shows = if kind == Kind::Command { self.frees_lower(seen, last).unwrap_or(shows) } else { shows };
+            acts.push(Act { shows, seen, request });
             last = seen + 1;
         }
         acts
+    }
+
+    /// The first event, from `from` on, that frees a lower slot than that of the command that the firmware knows at `seen`.
+    /// The command had come before: it would be in that slot.
+    fn frees_lower(&self, seen: usize, from: usize) -> Option<usize> {
+        let mut after = self.events[seen..].iter().filter_map(Event::access);
+        let slot = after.find(|access| access.is_read() && access.addr == 0xC47A)?.value & 0x1F;
+        let lower = ((1_u32 << slot) - 1).to_le_bytes();
+        let frees = |event: &Event| {
+            event.access().is_some_and(|access| match access.addr {
+                0x9096..=0x9099 => access.writes(access.addr, lower[usize::from(access.addr - 0x9096)]),
+                _ => false,
+            })
+        };
+        Some(from + self.events[from..seen].iter().position(frees)?)
     }
 
     /// What the link did, as far as the firmware saw it.

@@ -1,9 +1,11 @@
 //! The `asmpatch virtual` command: serves virtual units over usbredir and cycles their power.
 
 use std::path::Path;
+use std::sync::OnceLock;
 use std::thread;
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, ServerEvent, serve};
@@ -111,20 +113,29 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
-    // Each unit has its own thread, so that one that erases its flash does not delay the others.
+    // Each unit has its own thread, so that one that erases its flash does not delay the others. All wait until the last
+    // has started, and end if one can't.
+    let have_all_started = &OnceLock::new();
     thread::scope(|scope| {
-        let serving: Vec<_> = served
-            .iter_mut()
-            .map(|(unit, listener)| {
-                scope.spawn(move || {
-                    let address = listener.address().clone();
-                    let report = &mut |report| tell(context, &address, report);
-                    serve(unit, listener, args.once, interrupt, report)
-                })
-            })
-            .collect();
-        serving.into_iter().try_for_each(|unit| match unit.join() {
-            Ok(ended) => ended,
+        let serving = served.iter_mut().map(|(unit, listener)| {
+            let address = listener.address().clone();
+            let no_thread = Failure::new(
+                Kind::Device.code("asmpatch::serve::thread"),
+                format!("the system starts no thread for the unit on {address}"),
+            );
+            let work = move || {
+                if !have_all_started.wait() {
+                    return Ok(());
+                }
+                let report = &mut |report| tell(context, &address, report);
+                serve(unit, listener, args.once, interrupt, report)
+            };
+            thread::Builder::new().spawn_scoped(scope, work).map_err(|error| no_thread.because(error))
+        });
+        let serving: Result<Vec<_>, _> = serving.collect();
+        let _ = have_all_started.set(serving.is_ok());
+        serving?.into_iter().try_for_each(|unit| match unit.join() {
+            Ok(ended) => ended.map_err(AnyFailure::from),
             Err(panic) => std::panic::resume_unwind(panic),
         })
     })?;

@@ -273,6 +273,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::stuck",
         "find out what the other program waits for. The unit saw its cable pulled, so an erase or write of its flash \
          may be unfinished";
+    "asmpatch::serve::thread",
+        "raise the limit of processes (`ulimit -u`, or a container's), or serve fewer units; none is served now";
     "asmpatch::serve::wait", "see the system log; start the server again";
     "asmpatch::sram::length", "split the read; nothing was sent";
     "asmpatch::sram::no_completion",

@@ -175,3 +175,22 @@ fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
         assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED);
     }
 }
+
+#[test]
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+fn units_whose_threads_cannot_start_are_not_served_and_the_server_ends_with_the_reason() {
+    let home = tempfile::tempdir().unwrap();
+    // No thread, and one for the first of two units.
+    for gib in [8, 24] {
+        let serve = format!(
+            "export RUST_MIN_STACK={}; ulimit -v {}; timeout 20 \"$0\" virtual serve --once \
+             --listen unix:a.sock --device virtual:a --listen unix:b.sock --device virtual:b",
+            16_u64 << 30,
+            gib << 20
+        );
+        let output = shell(home.path(), &serve);
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(4), "{printed}");
+        assert!(printed.contains("asmpatch::serve::thread") && !printed.contains("panicked"), "{printed}");
+    }
+}

@@ -31,7 +31,7 @@ pub trait TlpEngine {
     /// the same order. Send a request that must not be repeated in a call of its own.
     ///
     /// # Errors
-    /// [`EngineError`]; some TLPs may have been sent. A completion with an error status is no error here.
+    /// [`EngineError`]; some TLPs may have been sent. A completion with an error status is not an error here.
     fn tlps(&mut self, tlps: &[Tlp]) -> Result<Vec<Option<Completion>>, EngineError>;
 
     /// Reads XDATA.

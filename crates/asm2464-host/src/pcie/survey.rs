@@ -283,7 +283,7 @@ impl Walk<'_, '_> {
         Ok(header[3] & MULTI_FUNCTION != 0)
     }
 
-    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is no bridge or can't be
+    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is not a bridge or can't be
     /// passed.
     fn secondary(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
         let function = &self.survey.functions[index];

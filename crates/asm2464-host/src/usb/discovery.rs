@@ -117,7 +117,7 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
     PortPath::new(device.bus_number(), device.port_numbers().ok()?)
 }
 
-/// Describes a device; `None` if it is no bridge, or if it left meanwhile.
+/// Describes a device; `None` if it is not a bridge, or if it left meanwhile.
 fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };

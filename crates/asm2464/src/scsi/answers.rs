@@ -19,7 +19,7 @@ pub struct Inquiry {
     pub revision: String,
 }
 
-/// The bytes are no standard INQUIRY data.
+/// The bytes are not standard INQUIRY data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("standard INQUIRY data have at least {INQUIRY_LEN} bytes; the unit sent {0}")]
 pub struct InquiryError(pub usize);

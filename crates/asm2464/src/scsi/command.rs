@@ -1,6 +1,6 @@
 //! The commands that asmpatch sends, each with its wire form beside it.
 //!
-//! Vendor commands come from the reference's vendor-command table, which was read from image 240417 and confirmed by
+//! Vendor commands come from image 240417's code (docs/firmware.md, "Vendor commands"), and were confirmed by
 //! executing it. Standard commands come from SPC-4 and SBC-3.
 
 use super::bot::Direction;

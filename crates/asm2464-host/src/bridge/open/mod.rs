@@ -176,7 +176,7 @@ impl OpenBridge {
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
     ///
     /// # Errors
-    /// [`ControlError`]; a completion with an error status is no error here.
+    /// [`ControlError`]; a completion with an error status is not an error here.
     pub fn tlp(&mut self, tlp: &Tlp) -> Result<Option<Completion>, ControlError> {
         Ok(self.tlps(std::slice::from_ref(tlp))?.pop().flatten())
     }

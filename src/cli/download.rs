@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::output;

@@ -20,7 +20,8 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::advice::{self, CommandLine};
+use super::advice;
+use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::device::UNIT_OR_RECORD;
 use super::flash::SSD_LOST;
@@ -213,7 +214,7 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
-    let otherwise = format!("{}; 5 Gbit/s and more are usual", advice::by_hand_on(&unit.location, Hands::OtherPort));
+    let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
     speed.is_slow().then(|| match unit.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => {
             format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")

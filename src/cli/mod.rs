@@ -10,6 +10,7 @@ mod advice;
 mod backup;
 mod backup_place;
 mod bench;
+mod command_line;
 mod completions;
 mod config;
 mod context;
@@ -62,7 +63,7 @@ use std::process::ExitCode;
 use crate::failure::AnyFailure;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
-use self::advice::CommandLine;
+use self::command_line::CommandLine;
 use self::context::Context;
 use self::errors::Exit;
 pub use self::flash::commands;

@@ -18,6 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::advice;
+use super::command_line::by_hand_on;
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -108,7 +109,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let location = port.location();
     let mut report_event = |event| {
         if let RestartEvent::Replug = event {
-            errln!("{device}: {}", advice::by_hand_on(&location, Hands::ReplugWithSupply));
+            errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
         }
     };
     let report = restart_unit(&mut *port, options, &mut report_event, interrupt)?;

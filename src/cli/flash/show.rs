@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use super::commands;
 use super::summary::UnitResult;
-use crate::cli::advice::CommandLine;
+use crate::cli::command_line::CommandLine;
 use crate::cli::context::{self, ErrorJson};
 use crate::cli::{errors, print, table};
 

@@ -37,7 +37,6 @@ mod names;
 mod other_file;
 mod output;
 mod patch;
-mod pcap;
 mod pcie;
 mod plan;
 mod proof;

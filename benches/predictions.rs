@@ -160,7 +160,7 @@ fn port(image: &Image, scenario: &str) -> Outcome<VirtualPort> {
 fn patched(image: &Image, patch: Option<&str>) -> Outcome<Image> {
     let selection = Selection { no_defaults: false, add: patch.into_iter().map(str::to_owned).collect() };
     let digest = Sha256Digest::of(&image.to_file());
-    let library = asmpatch::embedded::patches().map_err(|failure| failure.coded().to_string())?;
+    let library = asmpatch::embedded::patches()?;
     Ok(PatchSet::resolve(&library, &selection, image, digest)?.apply()?.image)
 }
 

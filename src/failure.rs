@@ -183,8 +183,8 @@ impl<E: Coded + Send + Sync + 'static> From<E> for AnyFailure {
     }
 }
 
-impl From<AnyFailure> for Box<dyn Error> {
-    fn from(failure: AnyFailure) -> Self {
-        failure.0
+impl Error for AnyFailure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
     }
 }

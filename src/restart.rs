@@ -121,11 +121,14 @@ pub struct Fault {
 }
 
 /// What a unit shows of itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Condition {
     /// The unit; `None` off the bus.
+    #[serde(flatten)]
     pub attached: Option<UnitInfo>,
     /// Devices behind the bridge, as VENDOR:DEVICE and place; `None` if they were not looked for.
+    #[serde(rename = "devices", skip_serializing_if = "Option::is_none")]
     pub behind: Option<Vec<String>>,
     /// What is wrong.
     pub faults: Vec<Fault>,
@@ -165,7 +168,8 @@ pub struct Tried {
 }
 
 /// The course of a restart.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct RestartReport {
     /// The unit before.
     pub before: Condition,

@@ -15,7 +15,7 @@ use super::backup_place::BackupPlace;
 use super::context::Context;
 use super::device::PortArgs;
 use super::flash::Screen;
-use super::print;
+use super::{print, table};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -92,14 +92,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         let BackedUpUnit { device, usb_id, state, serial, .. } = &backup.unit;
         outln!("{}: {usb_id} ({state}), serial {}", device.shown(), serial.shown());
+        let mut lines = Vec::new();
         if let Ok(image) = &firmware {
             let what = match OpenImage::of(image) {
                 Some(open) => open.to_string(),
                 None => format!("version {}", image.version()),
             };
-            outln!("  firmware  {what}, {} bytes", image.file_len());
+            lines.push(("firmware", format!("{what}, {} bytes", image.file_len())));
         }
-        outln!("  backup    {}", saved.to_string().shown());
+        lines.push(("backup", saved.to_string().shown().to_string()));
+        table::print_labelled(2, lines);
     }
     match firmware {
         Ok(_) => Ok(Exit::Done),

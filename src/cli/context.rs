@@ -12,7 +12,7 @@ use clap::ColorChoice;
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::errors;
 use super::shown_error::{ShownError, with_causes};
 use super::{fold, print, terminal};

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use crate::failure::AnyFailure;
 use crate::fetch::{
-    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, ImageVersion, Limits, Manifest, Manifests, Source,
+    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
-use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
@@ -16,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
 use super::output;
@@ -73,37 +72,12 @@ pub struct Args {
     json: bool,
 }
 
-/// An image as its manifest describes it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct ImageJson<'a> {
-    /// The image's id, as `asmpatch download` takes it.
-    image: &'a str,
-    /// The version in it; of open firmware its product string, which begins with `custom`.
-    version: &'a ImageVersion,
-    /// The chip that it is for.
-    chip: &'a str,
-    /// Bytes.
-    size: u64,
-    /// Its MD5, if the manifest has it.
-    md5: Option<Md5Digest>,
-    /// Its SHA-256.
-    sha256: Sha256Digest,
-}
-
-impl<'a> From<&'a Manifest> for ImageJson<'a> {
-    fn from(manifest: &'a Manifest) -> Self {
-        let Manifest { id, version, chip, size, md5, sha256, .. } = manifest;
-        Self { image: id, version, chip, size: *size, md5: *md5, sha256: *sha256 }
-    }
-}
-
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct DownloadReport<'a> {
     #[serde(flatten)]
-    image: ImageJson<'a>,
+    image: &'a Manifest,
     /// The file: OUT, or the one in the cache.
     path: &'a Path,
     /// `cache`, `file` or `url`.
@@ -115,6 +89,10 @@ pub(super) struct DownloadReport<'a> {
 }
 
 impl print::Document for DownloadReport<'_> {}
+
+impl print::Document for &Manifest {
+    const VERSION: u32 = 2;
+}
 
 /// Runs the subcommand.
 ///
@@ -171,36 +149,13 @@ fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
     }
 }
 
-/// A known image, as `--list --json` prints it.
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct KnownImageJson<'a> {
-    #[serde(flatten)]
-    image: ImageJson<'a>,
-    /// How many mirrors the manifest lists.
-    mirrors: usize,
-    /// What the manifest says about it.
-    notes: Option<&'a str>,
-    /// How to build it, if its source is public.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    build: Option<&'a str>,
-}
-
-impl print::Document for KnownImageJson<'_> {}
-
 fn list(known: &Manifests, json: bool) {
-    let images = known.iter().map(|manifest| KnownImageJson {
-        image: manifest.into(),
-        mirrors: manifest.mirrors.len(),
-        notes: manifest.notes.as_deref(),
-        build: manifest.build.as_deref(),
-    });
     if json {
-        return print::json_each(&images.collect::<Vec<_>>());
+        return print::json_each(&known.iter().collect::<Vec<_>>());
     }
-    for KnownImageJson { image: ImageJson { image, version, chip, size, sha256, .. }, notes, build, .. } in images {
-        let default = if image == DEFAULT_IMAGE { ", the default" } else { "" };
-        outln!("{image}: version {} for the {}, {size} bytes{default}", version.to_string().shown(), chip.shown());
+    for Manifest { id, version, chip, size, sha256, notes, build, .. } in known.iter() {
+        let default = if id == DEFAULT_IMAGE { ", the default" } else { "" };
+        outln!("{id}: version {} for the {}, {size} bytes{default}", version.to_string().shown(), chip.shown());
         outln!("  {sha256}");
         for text in [notes, build].into_iter().flatten() {
             outln!("  {}", text.shown());
@@ -228,7 +183,7 @@ fn report<'a>(manifest: &'a Manifest, path: &'a Path, acquired: &'a Acquired) ->
         Some(Source::Url(_)) => "url",
     };
     let from = source.as_ref().map(Source::to_string);
-    DownloadReport { image: manifest.into(), path, origin, from, place: place.as_deref() }
+    DownloadReport { image: manifest, path, origin, from, place: place.as_deref() }
 }
 
 fn summary(manifest: &Manifest, acquired: &Acquired, context: &Context) -> String {

@@ -1,10 +1,11 @@
 //! The `asmpatch info` command: describes an image.
 
+use std::iter;
 use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Identified};
+use crate::patch::{self, Identified, Patch};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
@@ -126,32 +127,30 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    outln!("  container  {} bytes; length, magic, checksum and CRC-32 are valid", input.len);
-    if let Some(version) = version {
-        outln!("  version    {version}");
-    }
-    outln!("  SHA-256    {}", input.sha256);
-    outln!("  MD5        {md5}");
+    let valid = format!("{} bytes; length, magic, checksum and CRC-32 are valid", input.len);
+    let mut lines = vec![("container", valid)];
+    lines.extend(version.map(|version| ("version", version.to_string())));
+    lines.extend([("SHA-256", input.sha256.to_string()), ("MD5", md5.to_string())]);
     if let Some(open) = &open {
-        outln!("  image      {open}, which enumerates as {}", open.usb_id);
-        outln!("  part       one: {} of at most {} bytes", input.len, Part::One.max_len());
+        lines.push(("image", format!("{open}, which enumerates as {}", open.usb_id)));
+        lines.push(("part", format!("one: {} of at most {} bytes", input.len, Part::One.max_len())));
     }
     match &identified {
         None if open.is_some() => {}
         None => {
-            outln!("  image      unknown: not a known image, with or without the known patches");
+            lines.push(("image", "unknown: not a known image, with or without the known patches".to_owned()));
         }
         Some(Identified { patches, .. }) => {
-            outln!("  image      {}", base_name.unwrap_or_default().shown());
+            lines.push(("image", base_name.unwrap_or_default().shown().to_string()));
             if patches.is_empty() {
-                outln!("  patches    none");
+                lines.push(("patches", "none".to_owned()));
             }
-            for (index, patch) in patches.iter().enumerate() {
-                let label = if index == 0 { "patches" } else { "" };
-                outln!("  {label:<10} {}: {}", patch.id.shown(), patch.title.shown());
-            }
+            let labels = iter::once("patches").chain(iter::repeat(""));
+            let patch_words = |patch: &&Patch| format!("{}: {}", patch.id.shown(), patch.title.shown());
+            lines.extend(labels.zip(patches.iter().map(patch_words)));
         }
     }
+    table::print_labelled(2, lines);
     let code = |area: &Area| area.code().map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
     let row = |area: &Area| {
         [

@@ -20,13 +20,13 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::advice::{self, CommandLine};
+use super::advice;
+use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
-use super::device::UNIT_OR_RECORD;
+use super::device::{PcapArgs, UNIT_OR_RECORD};
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
-use super::pcap::PcapArgs;
-use super::print;
+use super::{print, table};
 use crate::cli::errors::{Exit, help};
 use crate::cli::interrupt;
 
@@ -69,7 +69,7 @@ pub(super) struct ListedUnit {
     #[serde(flatten)]
     unit: UnitInfo,
     /// What is sold under its USB ID; nothing if only the user has named the ID.
-    known_as: Option<KnownAs>,
+    known_as: Option<KnownDevice>,
     /// The version that it reports, if it could be asked.
     version: Option<String>,
     /// The build that open firmware reports.
@@ -103,15 +103,6 @@ impl print::Document for ListJson<'_> {
 
 impl print::Document for &KnownDevice {
     const VERSION: u32 = 2;
-}
-
-#[derive(Debug, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct KnownAs {
-    /// The product, as its maker sells it.
-    product: String,
-    /// Who makes it.
-    maker: String,
 }
 
 /// Runs the subcommand.
@@ -169,9 +160,8 @@ struct Look<'a> {
 
 impl Look<'_> {
     fn at(&self, unit: UnitInfo) -> ListedUnit {
-        let known_as = |known: &KnownDevice| KnownAs { product: known.product.clone(), maker: known.maker.clone() };
         let mut row = ListedUnit {
-            known_as: self.known.get(unit.id).map(known_as),
+            known_as: self.known.get(unit.id).cloned(),
             version: None,
             open_build: None,
             firmware: unit.state.to_string(),
@@ -223,7 +213,7 @@ impl Look<'_> {
 fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let speed = unit.speed;
     let reset = reset_command(unit, suffix);
-    let otherwise = format!("{}; 5 Gbit/s and more are usual", advice::by_hand_on(&unit.location, Hands::OtherPort));
+    let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
     speed.is_slow().then(|| match unit.state {
         BridgeState::Vendor | BridgeState::OpenFirmware => {
             format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
@@ -294,26 +284,23 @@ fn hidden_docks(os: &str) -> Option<&'static str> {
 fn show(row: &ListedUnit) {
     let unit = &row.unit;
     let known_as = match &row.known_as {
-        Some(KnownAs { product, maker }) => format!("{maker} {product}"),
+        Some(KnownDevice { product, maker, .. }) => format!("{maker} {product}"),
         None => "named by --usb-id".to_owned(),
     };
     outln!("{}: {} {}", unit.location.to_string().shown(), unit.id, known_as.shown());
-    let line = |name: &str, text: &str| outln!("  {name:<9} {}", text.shown());
+    let mut lines = Vec::new();
     let version = row.version.as_ref().filter(|version| !row.firmware.contains(*version));
     let firmware = || row.firmware.clone();
-    line("runs", &version.map_or_else(firmware, |version| format!("{}, version {version}", row.firmware)));
-    if let Some(reason) = &row.unread {
-        line("unread", reason);
-    }
-    if let Some(behind) = &row.behind {
-        line("behind", behind);
-    }
+    lines.push(("runs", version.map_or_else(firmware, |version| format!("{}, version {version}", row.firmware))));
+    lines.extend(row.unread.clone().map(|reason| ("unread", reason)));
+    lines.extend(row.behind.clone().map(|behind| ("behind", behind)));
     let strings = format!("{} {}", unit.manufacturer, unit.product);
     let serial = unit.serial.as_ref().map(|serial| format!(", serial {serial}")).unwrap_or_default();
-    line("strings", &format!("{}{serial}", strings.trim()));
+    lines.push(("strings", format!("{}{serial}", strings.trim())));
     let driver = unit.driver.as_ref().map(|driver| format!(", driver {driver}")).unwrap_or_default();
-    line("link", &format!("{}{driver}", unit.speed));
-    row.notes.iter().for_each(|note| line("note", note));
+    lines.push(("link", format!("{}{driver}", unit.speed)));
+    lines.extend(row.notes.iter().map(|note| ("note", note.clone())));
+    table::print_labelled(2, lines.iter().map(|(label, text)| (label, text.shown())));
 }
 
 /// Prints the USB IDs of the device files, and those that the user has named.

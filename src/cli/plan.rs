@@ -1,11 +1,15 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
+use std::iter;
+
 use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Image;
 use asm2464_chip::disasm::Line;
 use serde::Serialize;
+
+use super::table;
 
 /// The keys of a patch in `--json`.
 #[derive(Serialize)]
@@ -64,15 +68,14 @@ pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpat
         let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
         let address = hunk.at.code_address().map(|address| format!(", {address}")).unwrap_or_default();
         outln!("  {}: {:#07x} in the file{address}", patch.id.shown(), hunk.at.file_offset().0);
-        for (name, lines) in [
+        let blocks = [
             ("expected", byte_lines(&hunk.expect)),
             ("new", byte_lines(&hunk.new)),
             ("before", instruction_lines(&before)),
             ("after", instruction_lines(&after)),
-        ] {
-            let names = std::iter::once(name).chain(std::iter::repeat(""));
-            names.zip(shortened(lines)).for_each(|(name, line)| outln!("    {name:<9} {line}"));
-        }
+        ];
+        let labels = |name| iter::once(name).chain(iter::repeat(""));
+        table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| labels(name).zip(shortened(lines))));
     }
 }
 

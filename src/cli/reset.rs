@@ -11,13 +11,14 @@ use crate::restart::{
 };
 use asm2464::Kind;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{BusSpeed, Location, Port};
+use asm2464_host::bridge::{Location, Port};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::advice;
+use super::command_line::by_hand_on;
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -68,60 +69,19 @@ fn words(faults: &[Fault]) -> String {
     faults.iter().map(|fault| fault.found.shown().to_string()).collect::<Vec<_>>().join("; ")
 }
 
-/// A unit before or after.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct Seen<'a> {
-    /// VID:PID.
-    usb_id: UsbId,
-    /// What runs on it.
-    state: BridgeState,
-    /// Its serial number.
-    serial: &'a str,
-    /// Its product string.
-    product: &'a str,
-    /// The speed of its link.
-    speed: BusSpeed,
-    /// The devices that answer behind it on PCIe, as VENDOR:DEVICE and place; left out if they were not looked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    devices: Option<&'a [String]>,
-    /// What is wrong with it.
-    faults: &'a [Fault],
-}
-
-impl<'a> Seen<'a> {
-    /// `None` off the bus.
-    fn of(found: &'a Condition) -> Option<Self> {
-        let unit = found.attached.as_ref()?;
-        Some(Self {
-            usb_id: unit.id,
-            state: unit.state,
-            serial: unit.serial(),
-            product: &unit.product,
-            speed: unit.speed,
-            devices: found.behind.as_deref(),
-            faults: &found.faults,
-        })
-    }
-}
-
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct ResetJson<'a> {
     /// The unit's port now: after the link is retrained, the unit may be on the connector's other port.
     device: &'a str,
-    /// The unit before.
-    before: Option<Seen<'a>>,
-    /// The unit after; null if it is off the bus.
-    after: Option<Seen<'a>>,
-    /// The levels that were tried, in their order.
-    tried: &'a [Tried],
+    #[serde(flatten)]
+    report: &'a RestartReport,
     /// The level that helped; null if nothing was wrong before, or nothing has helped.
     helped: Option<Level>,
 }
 
 impl print::Document for ResetJson<'_> {
-    const VERSION: u32 = 3;
+    const VERSION: u32 = 4;
 }
 
 /// Runs the subcommand.
@@ -149,20 +109,14 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let location = port.location();
     let mut report_event = |event| {
         if let RestartEvent::Replug = event {
-            errln!("{device}: {}", advice::by_hand_on(&location, Hands::ReplugWithSupply));
+            errln!("{device}: {}", by_hand_on(&location, Hands::ReplugWithSupply));
         }
     };
     let report = restart_unit(&mut *port, options, &mut report_event, interrupt)?;
     // After the link is retrained, the unit may be on the connector's other port.
     let device = port.location().to_string();
     if args.json {
-        print::json(&ResetJson {
-            device: &device,
-            before: Seen::of(&report.before),
-            after: Seen::of(&report.after),
-            tried: &report.tried,
-            helped: report.helped(),
-        });
+        print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {
         show(&port.location(), &report);
     }

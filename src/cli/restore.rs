@@ -19,7 +19,7 @@ use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingRun};
 use super::known::PatchDirs;

@@ -9,7 +9,7 @@ use asm2464::escape::{self, Escape as _};
 use asm2464::{Coded, Quote};
 use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode};
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::errors;
 
 /// An error with escaped messages, as miette prints it. Codes are ours; quoted source is escaped where it is read

@@ -1,6 +1,10 @@
-//! Text tables: columns with spaces between, at most 80 wide in a pipe, as wide as the terminal otherwise.
+//! Text tables: columns with spaces between, at most 80 wide in a pipe, as wide as the terminal otherwise. And labelled
+//! lines.
+
+use std::fmt::Display;
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
+use console::{Alignment, measure_text_width, pad_str};
 
 use super::terminal;
 
@@ -83,9 +87,32 @@ fn records<const N: usize>(header: [&str; N], rows: &[Vec<String>]) -> String {
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
+/// Prints labelled lines, as [`labelled`] formats them.
+pub fn print_labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl IntoIterator<Item = (L, T)>) {
+    labelled(indent, lines).iter().for_each(|line| outln!("{line}"));
+}
+
+/// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the one
+/// before it.
+pub fn labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl IntoIterator<Item = (L, T)>) -> Vec<String> {
+    let lines: Vec<(L, T)> = lines.into_iter().collect();
+    let width = lines.iter().map(|(label, _)| measure_text_width(label.as_ref())).max().unwrap_or_default();
+    let line = |(label, text): &(L, T)| {
+        let label = pad_str(label.as_ref(), width, Alignment::Left, None);
+        format!("{:indent$}{label}  {text}", "")
+    };
+    lines.iter().map(line).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_texts_of_labelled_lines_stand_in_one_column_whatever_colour_a_label_has() {
+        let lines = [("\x1b[32mok\x1b[0m", "yes"), ("backup", "none"), ("", "so far")];
+        assert_eq!(labelled(2, lines), ["  \x1b[32mok\x1b[0m      yes", "  backup  none", "          so far"]);
+    }
 
     #[test]
     fn a_table_fits_its_width_and_no_word_in_it_is_broken() {

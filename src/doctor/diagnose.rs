@@ -12,9 +12,10 @@ use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use super::examine::{Examination, FlashPart, PipeState, Problem, Timing};
+use super::examine::{Examination, FlashPart, PipeState, Timing};
 use super::findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 use super::host::SLOW_GOVERNOR;
+use super::questions::Problem;
 use crate::advice::Advice;
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::gpus::{GpuSupport, PciId};

@@ -2,23 +2,22 @@
 
 use std::time::Instant;
 
+use asm2464::Bdf;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
 use asm2464::flash::{JedecId, PROTECTION, RegisterError, RegisterFlash};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::DMA_STATE;
-use asm2464::{Bdf, Coded};
 use asm2464_host::bridge::open::Supply;
 use asm2464_host::bridge::{
-    AnyTransport, Behind, Bridge, CommandError, ControlError, OpenBridge, Port, PortError, Transport, TransportError,
-    UnitInfo,
+    AnyTransport, Behind, Bridge, CommandError, ControlError, OpenBridge, Port, Transport, TransportError, UnitInfo,
 };
 use asm2464_host::pcie::{EngineError, Link, Pcie, PcieError, Scope, Survey, TlpEngine, VendorTlp};
 use serde::Serialize;
 
 use super::host::HostState;
-use super::questions::{Exchange, ask_model, ask_open, ask_vendor};
-use crate::failure::{AnyFailure, shown_code};
+use super::questions::{Exchange, Problem, ask_model, ask_open, ask_vendor};
+use crate::failure::AnyFailure;
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
 use crate::patch::Library;
@@ -36,35 +35,6 @@ const REPEATS: usize = 50;
 const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
 /// The last slot of the SRAM, the target of the bulk data.
 const SRAM_SLOT: u8 = 31;
-
-/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
-/// a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The error's code, as asmpatch shows it.
-    pub code: String,
-    /// The error's message: what happened and where.
-    pub message: String,
-}
-
-impl Problem {
-    /// Records an error.
-    pub fn of(error: &dyn Coded) -> Self {
-        Self { code: shown_code(error), message: error.to_string() }
-    }
-}
-
-impl From<PortError> for Problem {
-    fn from(error: PortError) -> Self {
-        Self::of(&error)
-    }
-}
-
-impl From<AnyFailure> for Problem {
-    fn from(failure: AnyFailure) -> Self {
-        Self::of(failure.coded())
-    }
-}
 
 /// Actions besides reading that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

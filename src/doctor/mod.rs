@@ -12,9 +12,9 @@ mod report;
 
 pub use diagnose::{Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, TopicLine, Verdict, diagnose};
 pub(crate) use examine::answers;
-pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Problem, Timing, examine};
+pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
-pub use questions::{Exchange, Question};
+pub use questions::{Exchange, Problem, Question};
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};
 pub(crate) use report::{FIRST_WITH_RECORD, ReportedUnit};

@@ -3,19 +3,48 @@
 use std::fmt;
 use std::time::Instant;
 
-use asm2464::Bdf;
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BridgeState, ConfigBlock, Image};
 use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
 use asm2464::sram::DMA_STATE;
 use asm2464::tlp::LTSSM;
+use asm2464::{Bdf, Coded};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_host::bridge::open::OpenCommand;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge, PortError};
 use serde::Serialize;
 
-use super::examine::Problem;
+use crate::failure::{AnyFailure, shown_code};
+
+/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
+/// a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The error's code, as asmpatch shows it.
+    pub code: String,
+    /// The error's message: what happened and where.
+    pub message: String,
+}
+
+impl Problem {
+    /// Records an error.
+    pub fn of(error: &dyn Coded) -> Self {
+        Self { code: shown_code(error), message: error.to_string() }
+    }
+}
+
+impl From<PortError> for Problem {
+    fn from(error: PortError) -> Self {
+        Self::of(&error)
+    }
+}
+
+impl From<AnyFailure> for Problem {
+    fn from(failure: AnyFailure) -> Self {
+        Self::of(failure.coded())
+    }
+}
 
 /// A question with a short answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,8 +13,9 @@ use asm2464_host::pcie::{Link, Survey};
 use serde::{Deserialize, Serialize};
 
 use super::diagnose::{Diagnosis, TopicLine, Verdict};
-use super::examine::{Examination, FlashPart, PipeState, Problem, Timing};
+use super::examine::{Examination, FlashPart, PipeState, Timing};
 use super::questions::Exchange;
+use super::questions::Problem;
 use crate::flash::identity::is_nobodys;
 use crate::record::ReportedRecord;
 

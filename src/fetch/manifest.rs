@@ -23,10 +23,12 @@ pub const DEFAULT_IMAGE: &str = "240417";
 const MAX_MANIFEST_LEN: usize = 1 << 20;
 
 /// One known image.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// The short name that commands take, such as `240417`.
+    #[serde(rename(serialize = "image"))]
     pub id: String,
     /// The version in the image, which tells what kind of firmware it is.
     pub version: ImageVersion,
@@ -41,6 +43,7 @@ pub struct Manifest {
     /// What a user should know about it.
     pub notes: Option<String>,
     /// How to build it, if its source is public.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub build: Option<String>,
     /// Sources, in the order in which to try them.
     #[serde(default)]
@@ -73,7 +76,8 @@ impl From<ImageVersion> for String {
 }
 
 /// One source of an image: a zip, a bare image, or a vendor's Windows updater.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Mirror {
     /// An http or https address.

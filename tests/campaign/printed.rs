@@ -78,7 +78,7 @@ impl Told {
             backup: text(&unit["backup"]),
             version: text(&unit["version"]),
             runs: RUNS.into_iter().find(|runs| serde_json::to_value(runs).is_ok_and(|name| name == unit["runs"])),
-            after: text(&unit["after"]["usb_id"]).zip(text(&unit["after"]["serial"])),
+            after: text(&unit["after"]["usb_id"]).map(|id| (id, text(&unit["after"]["serial"]).unwrap_or_default())),
         }
     }
 

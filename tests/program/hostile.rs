@@ -95,7 +95,7 @@ fn a_unit_with_false_strings_is_identified_by_its_behaviour_and_shown_escaped() 
     fs::write(&path, &cells).unwrap();
 
     let listed = printed(&asmpatch(home, &["list", "--device", "virtual:unit"]));
-    assert!(listed.contains("runs      practice image") && listed.contains("custom c5e2090a-CLEAN"), "{listed}");
+    assert!(listed.contains("runs     practice image") && listed.contains("custom c5e2090a-CLEAN"), "{listed}");
     for words in [["config", "get"].as_slice(), &["backup"], &["doctor"], &["pcie"], &["list", "--json"]] {
         let output = asmpatch(home, &[words, &["--device", "virtual:unit"]].concat());
         let text = printed(&output);

@@ -7,7 +7,7 @@ use crate::flash::observe;
 use crate::suggest::{nearest, question};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, FieldKind, known_blocks};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FieldKind, known_blocks};
 use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use super::block;
 use crate::cli::device::PortArgs;
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
-use crate::cli::print;
+use crate::cli::{print, table};
 
 /// Show the fields of a unit's configuration.
 ///
@@ -46,12 +46,8 @@ fn parse_field(name: &str) -> Result<ConfigField, String> {
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(in crate::cli) struct ConfigJson<'a> {
-    /// The unit's port, as `--device` takes it.
-    device: String,
-    /// VID:PID.
-    usb_id: String,
-    /// What runs on it.
-    state: BridgeState,
+    #[serde(flatten)]
+    unit: &'a UnitInfo,
     /// The fields of configuration block 0 by name.
     fields: BTreeMap<&'a str, Value>,
 }
@@ -92,25 +88,23 @@ pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
-    let (UnitInfo { id, state, .. }, blocks) = observe::configuration(&mut *port, interrupt)?;
-    let zero = block(&device, state, &blocks, BlockIndex::Zero)?;
+    let (unit, blocks) = observe::configuration(&mut *port, interrupt)?;
+    let zero = block(&device, unit.state, &blocks, BlockIndex::Zero)?;
     let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
     let value = |field: ConfigField| Value::of(&zero, field);
     if args.json {
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
-        print::json(&ConfigJson { device, usb_id: id.to_string(), state, fields });
+        print::json(&ConfigJson { unit: &unit, fields });
     } else if let Some(field) = args.field {
         outln!("{}", value(field).words());
     } else {
-        outln!("{}: {id} ({state})", device.shown());
-        for field in shown {
-            outln!("  {:<15} {}", field.name(), value(*field).words());
-        }
+        outln!("{}: {} ({})", device.shown(), unit.id, unit.state);
+        let mut lines: Vec<_> = shown.iter().map(|field| (field.name(), value(*field).words())).collect();
         if zero.field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {
-            outln!(
-                "  note            tinygrad's patch.py gives every unit this serial number: `asmpatch config set serial=TEXT`"
-            );
+            let note = "tinygrad's patch.py gives every unit this serial number: `asmpatch config set serial=TEXT`";
+            lines.push(("note", note.to_owned()));
         }
+        table::print_labelled(2, lines);
     }
     Ok(Exit::Done)
 }

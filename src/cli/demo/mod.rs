@@ -21,7 +21,7 @@ use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
 use self::compute::{Computed, MATRICES};
-use crate::cli::advice::CommandLine;
+use crate::cli::command_line::CommandLine;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::{Cli, dispatch, interrupt, print};

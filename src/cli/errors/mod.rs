@@ -7,7 +7,7 @@
 use crate::failure::shown_code;
 use asm2464::{Coded, Kind};
 
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use crate::advice::Hands;
 
 /// Builds the entries, each written as `"code" | "other code", "help";`. The help has texts, names of [`Hands`], and in

@@ -8,10 +8,12 @@ use std::{env, fs};
 use crate::devices::RULES_PATH;
 use crate::failure::shown_code;
 use asm2464::{Coded as _, Kind};
+use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
 use super::{Exit, entry_of, files, units};
-use crate::cli::advice::CommandLine;
+use crate::cli::advice::is_for_docks;
+use crate::cli::command_line::CommandLine;
 
 const INTRODUCTION: &str = "\
 # Error codes
@@ -213,4 +215,26 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
     assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=DISK`")), "{advice}");
     let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
     assert!(advice.ends_with("`asmpatch flash --yes --unchecked-disk=DISK -- -fw.bin`"), "{advice}");
+}
+
+#[test]
+fn a_virtual_unit_is_never_to_be_unplugged() {
+    // About hubs, systems' permissions, USB4 ports and other programs' guests, which virtual units don't meet; about
+    // leaving the cable where it is.
+    let elsewhere = [
+        "asmpatch::usb::port_left_off",
+        "asmpatch::usb::permission",
+        "asmpatch::usb::descriptors",
+        "asmpatch::device::none",
+        "asmpatch::device::tunnelled",
+        "asmpatch::serve::cut_off",
+        "asmpatch::serve::io",
+        "asmpatch::serve::stuck",
+        "asmpatch::bench::worse",
+        "asmpatch::sense::flash",
+    ];
+    let line = CommandLine::on(&Location::Virtual("u".into()));
+    for (code, advice) in super::each(&line) {
+        assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
+    }
 }

@@ -9,8 +9,8 @@ use crate::flash::recovery::{Action, BackupFirst, Commands, Writes};
 use crate::shell;
 use asm2464_host::bridge::Location;
 
-use crate::cli::advice;
 use crate::cli::backup_place;
+use crate::cli::command_line::by_hand_on;
 
 /// The command that was run, kept so that it can be printed again.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl Commands for InvokedCommand {
     }
 
     fn replug(&self, location: &Location) -> &'static str {
-        advice::by_hand_on(location, Hands::Replug)
+        by_hand_on(location, Hands::Replug)
     }
 
     fn without_backup(&self) -> &'static str {

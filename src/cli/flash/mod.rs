@@ -15,9 +15,8 @@ use std::sync::Arc;
 
 use super::backup_place::BackupPlace;
 use super::context::Context;
-use super::device::UNIT;
+use super::device::{PcapArgs, UNIT};
 use super::known::{KnownUnits, PatchDirs};
-use super::pcap::PcapArgs;
 use crate::cli::errors::Exit;
 
 use crate::failure::AnyFailure;

@@ -29,10 +29,10 @@ use crate::cli::backup_place;
 use crate::cli::bench::self_test;
 use crate::cli::context::Context;
 use crate::cli::deadlines::Deadlines;
+use crate::cli::device::Recording;
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 use crate::cli::log;
-use crate::cli::pcap::Recording;
 
 /// Which of the selected units to write, and whether to test them then.
 #[derive(Clone, Copy, Default)]

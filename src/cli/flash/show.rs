@@ -24,9 +24,9 @@ use serde::Serialize;
 
 use super::commands;
 use super::summary::UnitResult;
-use crate::cli::advice::CommandLine;
+use crate::cli::command_line::CommandLine;
 use crate::cli::context::{self, ErrorJson};
-use crate::cli::{errors, print};
+use crate::cli::{errors, print, table};
 
 /// What to say about the disk behind a unit that was not opened exclusively.
 const UNCHECKED_DISK: &str = if cfg!(target_os = "linux") {
@@ -57,7 +57,7 @@ pub fn plan(
 ) -> Vec<String> {
     let firmware = &job.subject.firmware;
     let mut lines = Vec::new();
-    let mut line = |name: &str, text: &str| lines.push(format!("  {name:<9} {text}"));
+    let mut line = |label: &str, text: &str| lines.push((label.to_owned(), text.to_owned()));
     line("image", &job.source);
     if !seen.is_disk_checked {
         line("disk", UNCHECKED_DISK);
@@ -108,7 +108,7 @@ pub fn plan(
     };
     line("then", &format!("{order}, come back as {}", identity_words(plan.usb_id)));
     notes(plan, job, terms).iter().for_each(|note| line("note", note));
-    lines
+    table::labelled(2, lines)
 }
 
 /// Hints about what the user may want to do differently.
@@ -290,7 +290,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     dry_run: bool,
     /// The unit before.
     #[serde(skip_serializing_if = "Option::is_none")]
-    before: Option<IdentityJson<'a>>,
+    before: Option<UnitAndFirmware<'a>>,
     /// What is behind the bridge, in words.
     #[serde(skip_serializing_if = "Option::is_none")]
     behind: Option<String>,
@@ -299,7 +299,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     plan: Option<PlanJson<'a>>,
     /// The unit after, once it is back.
     #[serde(skip_serializing_if = "Option::is_none")]
-    after: Option<IdentityJson<'a>>,
+    after: Option<UnitAndFirmware<'a>>,
     /// The version that it runs now, as the unit reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -326,22 +326,16 @@ pub(in crate::cli) struct UnitJson<'a> {
 }
 
 impl print::Document for UnitJson<'_> {
-    const VERSION: u32 = 4;
+    const VERSION: u32 = 5;
 }
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct IdentityJson<'a> {
-    /// VID:PID.
-    usb_id: String,
-    /// What runs on it.
-    state: BridgeState,
+struct UnitAndFirmware<'a> {
+    #[serde(flatten)]
+    unit: &'a UnitInfo,
     /// The firmware, as far as it can be told.
     firmware: String,
-    /// Its serial number.
-    serial: &'a str,
-    /// Its product string.
-    product: &'a str,
 }
 
 /// What would be or was written; empty if the unit already holds it.
@@ -371,16 +365,6 @@ struct UnitErrorJson<'a> {
     left: StoppedState,
     /// The steps that recover it, in the order in which to try them.
     recovery: &'a [Action],
-}
-
-fn identity(attached: &UnitInfo, firmware: String) -> IdentityJson<'_> {
-    IdentityJson {
-        usb_id: attached.id.to_string(),
-        state: attached.state,
-        firmware,
-        serial: attached.serial(),
-        product: &attached.product,
-    }
 }
 
 /// Prints the outcomes of all units as one JSON array.
@@ -434,12 +418,16 @@ fn unit_json<'a>(
         next: unit.next_command(job),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
-        before: seen.map(|seen| identity(&seen.attached, seen.running.runs(&job.library).to_string())),
+        before: seen.map(|seen| UnitAndFirmware {
+            unit: &seen.attached,
+            firmware: seen.running.runs(&job.library).to_string(),
+        }),
         behind: seen.map(|seen| seen.running.behind.to_string()),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
-        after: report
-            .map_or(same, |report| report.after.as_ref())
-            .map(|after| identity(after, if error.is_none() { firmware.to_string() } else { after.state.to_string() })),
+        after: report.map_or(same, |report| report.after.as_ref()).map(|unit| UnitAndFirmware {
+            unit,
+            firmware: if error.is_none() { firmware.to_string() } else { unit.state.to_string() },
+        }),
         version: report.and_then(|report| report.version).map(|version| version.to_string()),
         runs: report.and_then(|report| report.runs),
         needs: report.filter(|report| report.needs_power).map(|_| "power"),

@@ -19,7 +19,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use thiserror::Error;
 
-pub use self::show::help;
 use super::context::Context;
 use super::device::DeviceArgs;
 use super::{print, terminal};

@@ -15,7 +15,7 @@ use asm2464_host::pcie::{
 use serde::Serialize;
 
 use super::{Reached, tree};
-use crate::cli::print;
+use crate::cli::{advice, print};
 
 /// Where systems keep the PCI ID database.
 const IDS: [&str; 2] = ["/usr/share/misc/pci.ids", "/usr/share/hwdata/pci.ids"];
@@ -92,19 +92,9 @@ fn bytes(dwords: &[u32]) -> Vec<u8> {
     dwords.iter().flat_map(|dword| dword.to_le_bytes()).collect()
 }
 
-/// The command that helps against a note, if one does.
-pub const fn help(note: &Note) -> Option<&'static str> {
-    match note {
-        Note::OddBuses { .. } => Some("`asmpatch pcie reset` clears them"),
-        Note::NoBusLeft { .. } => Some("`asmpatch pcie reset` frees them"),
-        Note::Closed { .. } => Some("`asmpatch pcie --assign` lays windows and BARs out anew"),
-        _ => None,
-    }
-}
-
 /// A note in words, with the command that helps.
 fn in_words(note: &Note) -> String {
-    help(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
+    advice::against_note(note).map_or_else(|| note.to_string(), |help| format!("{note}; {help}"))
 }
 
 impl PcieShown<'_, '_> {

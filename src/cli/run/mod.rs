@@ -26,11 +26,10 @@ use self::events::{Events, InstructionObserver};
 pub(super) use self::report::RunReport;
 use self::report::{RequestReport, show, unknown};
 use super::context::Context;
-use super::device::TransportArg;
+use super::device::{PcapArgs, TransportArg};
 use super::errors::Exit;
 use super::input::ImageFile;
 use super::names::code_address;
-use super::pcap::PcapArgs;
 use super::print;
 
 /// Instructions that `--trace` keeps: enough for every command except those on the flash.

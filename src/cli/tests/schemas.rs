@@ -154,7 +154,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("doctor", doctor::DoctorJson<'_>, "asmpatch doctor --json");
     one!("download", download::DownloadReport<'_>, "asmpatch download --json");
     each!("flash", flash::show::UnitJson<'_>, "asmpatch flash, restore and config set --json: an element a unit");
-    each!("images", download::KnownImageJson<'_>, "asmpatch download --list --json: an element an image");
+    each!("images", &crate::fetch::Manifest, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");
     one!("list", list::ListJson<'_>, "asmpatch list --json");
     one!("patch", patch::PatchedJson<'_>, "asmpatch patch --json");

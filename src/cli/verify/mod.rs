@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use self::booting::Booting;
 use self::unit::Comparison;
-use super::advice::CommandLine;
+use super::command_line::CommandLine;
 use super::context::Context;
 use super::device::UNIT;
 use super::input::{self, ImageFile};

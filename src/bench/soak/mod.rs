@@ -11,11 +11,11 @@ use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::PcieError;
 pub use report::{
-    Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SOAK_SCHEMA, Slice, SoakPath,
-    SoakReport, UsbLink,
+    Ended, ErrorCount, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SOAK_SCHEMA, Slice, SoakPath, SoakReport,
+    UsbLink,
 };
 
-use self::tally::{Failure, SoakTally, Surroundings};
+use self::tally::{Failure, SoakTally};
 use super::benched_unit::{BenchedUnit, Known};
 use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
@@ -27,7 +27,7 @@ use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
 
-/// Number of attempts at bringing a unit back, with the same connection and then with a new one.
+/// Number of attempts at preparing a unit, at checking its paths, and at bringing it back with the same connection.
 const ATTEMPTS: u32 = 3;
 /// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
@@ -54,91 +54,101 @@ pub type Reopen<'a, S> = &'a mut dyn FnMut() -> Option<S>;
 /// # Errors
 /// As for [`run`](super::run()), before the soak has begun.
 pub fn soak<S: BenchedUnit>(
-    mut subject: S,
+    subject: S,
     mut unit: BenchUnit,
     plan: SoakPlan,
     reopen: Reopen<'_, S>,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<SoakReport, BenchError> {
-    let mut soak = Soak { plan, interrupt, progress, saved: None, unit: &mut unit };
-    let mut preparation = Vec::new();
-    let mut attempts = 1;
-    let mut prepared = loop {
-        let error = match soak.prepare(&mut subject) {
-            Ok(prepared) => break prepared,
-            Err(error) => error,
-        };
-        // This failure is more useful than one of the restoring.
-        let _ = run::restore(&mut subject, soak.saved.take());
-        if attempts == ATTEMPTS || !error.is_of_the_wire() {
-            return Err(error);
-        }
-        attempts += 1;
-        // The system lets a unit be taken only once.
-        drop(subject);
-        let Some(again) = reopen() else { return Err(error) };
-        subject = again;
-        preparation.push(PreparationError::new(None, error.into()));
-    };
-    // An error that passes must not leave a path out of the whole soak.
-    for _ in 1..ATTEMPTS {
-        let failed = left_out::<S>(&prepared);
-        if !failed.is_empty() {
-            preparation.extend(failed.into_iter().map(PreparationError::from));
-            if let Err(error) = run::check_again(&mut subject, &mut prepared, plan.timeout, &mut soak.saved) {
-                preparation.push(PreparationError::new(None, error.into()));
-            }
-        }
-    }
-    let before = registers::read(&mut subject, &prepared.known);
     let mut tally = SoakTally::new();
+    let mut soak =
+        Soak { plan, reopen, interrupt, progress, tally: &mut tally, saved: None, left_out: 0, unit: &mut unit };
+    let (mut subject, mut prepared) = soak.prepare(subject)?;
+    let before = registers::read(&mut subject, &prepared.known);
     let mut open = Some(subject);
-    let ended = soak.go_on(&mut open, &mut prepared, reopen, &mut tally);
-    let elapsed = tally.elapsed();
+    let ended = soak.go_on(&mut open, &mut prepared);
+    let saved = soak.saved;
+    let mut report = tally.report(unit, plan.duration, ended);
     let mut after = Vec::new();
     if let Some(subject) = &mut open {
         after = registers::read(subject, &prepared.known).unwrap_or_default();
         // A unit with errors may fail this as well; the report is what counts.
-        let _ = run::restore(subject, soak.saved);
+        let _ = run::restore(subject, saved);
     }
     // A path that failed when the unit was prepared again is left out now, and one that works again is not.
-    let left_out = left_out::<S>(&prepared);
-    preparation.retain(|error| left_out.iter().all(|left| Some(left.path) != error.path));
-    let (pcie, pcie_unread) = match before {
-        Ok(before) => (registers::join(before, &after), None),
-        Err(error) => (Vec::new(), Some(error.to_string())),
-    };
-    let surroundings = Surroundings { left_out, preparation, pcie, pcie_unread };
-    Ok(tally.report(unit, plan.duration, elapsed, ended, surroundings))
+    report.left_out = left_out::<S>(&prepared);
+    match before {
+        Ok(before) => report.pcie = registers::join(before, &after),
+        Err(error) => report.pcie_unread = Some(error.to_string()),
+    }
+    Ok(report)
 }
 
-/// A soak in progress.
-struct Soak<'a> {
+/// A soak under way.
+struct Soak<'a, S> {
     plan: SoakPlan,
+    reopen: Reopen<'a, S>,
     interrupt: Interrupt<'a>,
     progress: &'a mut dyn Progress<BenchEvent>,
+    tally: &'a mut SoakTally,
     saved: Saved,
+    /// How many paths failed their check when the unit was prepared last.
+    left_out: usize,
     unit: &'a mut BenchUnit,
 }
 
-impl Soak<'_> {
-    /// Prepares the unit for all paths of its firmware.
-    fn prepare<S: BenchedUnit>(&mut self, subject: &mut S) -> Result<Prepared, BenchError> {
+impl<S: BenchedUnit> Soak<'_, S> {
+    /// Surveys, initialises and checks a unit. If that fails, or a path fails its check that did not before, there is another
+    /// attempt: an error that passes is counted, and leaves no path out of the soak.
+    fn prepare(&mut self, mut subject: S) -> Result<(S, Prepared), BenchError> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(Path::of(S::STATE), effort, seed);
-        run::prepare(subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
+        let mut failed = Vec::new();
+        let mut attempts = 0;
+        loop {
+            attempts += 1;
+            match run::prepare(&mut subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved) {
+                Ok(mut prepared) => {
+                    for _ in 1..ATTEMPTS {
+                        let left_out = left_out::<S>(&prepared);
+                        if left_out.len() <= self.left_out {
+                            break;
+                        }
+                        let outcomes = left_out.into_iter();
+                        failed.extend(outcomes.map(|left| (left.path, Halt::from(left.outcome).into())));
+                        if let Err(error) = run::check_again(&mut subject, &mut prepared, timeout, &mut self.saved) {
+                            self.tally.failed(None, error.into());
+                        }
+                    }
+                    // What is left out is in the report as that.
+                    let left_out = left_out::<S>(&prepared);
+                    failed.retain(|(path, _)| left_out.iter().all(|left| left.path != *path));
+                    failed.into_iter().for_each(|(path, failure)| self.tally.failed(Some(path), failure));
+                    self.left_out = left_out.len();
+                    return Ok((subject, prepared));
+                }
+                Err(error) => {
+                    // This failure is more useful than one of the restoring.
+                    let _ = run::restore(&mut subject, self.saved.take());
+                    if attempts == ATTEMPTS || !error.is_of_the_wire() {
+                        return Err(error);
+                    }
+                    // The system lets a unit be taken only once.
+                    drop(subject);
+                    let Some(again) = (self.reopen)() else { return Err(error) };
+                    subject = again;
+                    self.tally.failed(None, error.into());
+                }
+            }
+        }
     }
 
-    /// Moves data until the soak ends. `open` is `None` then if the unit is gone.
-    fn go_on<S: BenchedUnit>(
-        &mut self,
-        open: &mut Option<S>,
-        prepared: &mut Prepared,
-        reopen: Reopen<'_, S>,
-        tally: &mut SoakTally,
-    ) -> Ended {
+    /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. What stands in
+    /// `open` is given up before a unit is opened again.
+    fn go_on(&mut self, open: &mut Option<S>, prepared: &mut Prepared) -> Ended {
+        self.tally.begin();
         let mut last_event = Instant::now();
         for number in 0_u64.. {
             if self.interrupt.is_requested() {
@@ -146,55 +156,36 @@ impl Soak<'_> {
             }
             // A unit that has not come back has not lasted the whole time, however late it is by now.
             let Some(subject) = open else { break };
-            let elapsed = tally.elapsed();
+            let elapsed = self.tally.elapsed();
             if elapsed >= self.plan.duration {
                 return Ended::Completed;
             }
             if last_event.elapsed() >= TICK {
                 last_event = Instant::now();
-                let (bytes, errors) = (tally.bytes(), tally.error_count());
+                let (bytes, errors) = (self.tally.bytes(), self.tally.error_count());
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
             // Each round has another pattern, so that what an earlier one left never passes.
             let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
-            let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, tally) else { continue };
+            let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
+                continue;
+            };
             let is_gone = failure.kind == ErrorKind::Gone;
-            tally.failed(path, failure);
-            if is_gone || !revive(subject, &prepared.known, path, tally) {
+            self.tally.failed(Some(path), failure);
+            if is_gone || !revive(subject, &prepared.known, path, self.tally) {
                 // The system lets a unit be taken only once.
                 *open = None;
-                *open = self.come_back(prepared, path, reopen, tally);
+                // What was in the memory may be gone with its power.
+                self.saved = None;
+                let Some(again) = (self.reopen)() else { continue };
+                match self.prepare(again) {
+                    Ok((subject, now)) => (*open, *prepared) = (Some(subject), now),
+                    Err(BenchError::Interrupted(_)) => {}
+                    Err(error) => self.tally.failed(Some(path), error.into()),
+                }
             }
         }
         Ended::Vanished
-    }
-
-    /// Opens the unit again and prepares it. `None` if it is gone for good.
-    fn come_back<S: BenchedUnit>(
-        &mut self,
-        prepared: &mut Prepared,
-        path: Path,
-        reopen: Reopen<'_, S>,
-        tally: &mut SoakTally,
-    ) -> Option<S> {
-        for _ in 0..ATTEMPTS {
-            let mut subject = reopen()?;
-            // What was in the memory may be gone with its power.
-            self.saved = None;
-            match self.prepare(&mut subject) {
-                Err(BenchError::Interrupted(_)) => return Some(subject),
-                Err(error) => tally.failed(path, error.into()),
-                Ok(now) if left_out::<S>(&now).len() > left_out::<S>(prepared).len() => {
-                    let failed = left_out::<S>(&now).into_iter();
-                    failed.for_each(|left| tally.failed(left.path, Halt::from(left.outcome).into()));
-                }
-                Ok(now) => {
-                    *prepared = now;
-                    return Some(subject);
-                }
-            }
-        }
-        None
     }
 }
 
@@ -205,7 +196,7 @@ fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mu
         let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
         let failure = Failure::from(error);
         let is_gone = failure.kind == ErrorKind::Gone;
-        tally.failed(path, failure);
+        tally.failed(Some(path), failure);
         if is_gone {
             return false;
         }
@@ -263,6 +254,6 @@ fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTall
     match sent.map(|sent| compare(&sent[..found.len()], found, 0)) {
         None => tally.moved(path, found.len(), 0),
         Some(Outcome::Same) => tally.moved(path, found.len(), found.len()),
-        Some(outcome) => tally.failed(path, Halt::from(outcome).into()),
+        Some(outcome) => tally.failed(Some(path), Halt::from(outcome).into()),
     }
 }

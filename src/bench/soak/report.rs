@@ -10,7 +10,7 @@ use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
 
 /// Version of the JSON's structure. It increases when a key changes its meaning or disappears.
-pub const SOAK_SCHEMA: u32 = 3;
+pub const SOAK_SCHEMA: u32 = 4;
 
 /// Result of a soak.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -36,8 +36,6 @@ pub struct SoakReport {
     pub paths: Vec<SoakPath>,
     /// Paths whose check failed whenever the unit was prepared, so that the soak left them out.
     pub left_out: Vec<LeftOut>,
-    /// Errors before the time began, while the unit was surveyed, initialised and checked. They are not among the errors.
-    pub preparation: Vec<PreparationError>,
     /// Number of errors.
     pub error_count: u64,
     /// Errors an hour.
@@ -128,18 +126,6 @@ pub struct LeftOut {
     /// The result of its check.
     #[serde(flatten)]
     pub outcome: Outcome,
-}
-
-/// An error before the time began. What was tried again worked then.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct PreparationError {
-    /// The path that was checked; null if the unit was surveyed, initialised or recovered.
-    pub path: Option<Path>,
-    /// Its kind.
-    pub kind: ErrorKind,
-    /// Its message.
-    pub what: String,
 }
 
 /// Kinds of errors.

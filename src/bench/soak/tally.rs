@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use asm2464::{Coded as _, Kind};
 
-use super::report::{Ended, ErrorCount, ErrorKind, LeftOut, PcieErrors, PreparationError, Slice, SoakPath, SoakReport};
+use super::report::{Ended, ErrorCount, ErrorKind, Slice, SoakPath, SoakReport};
 use crate::bench::error::{BenchError, Halt};
 use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
@@ -19,18 +19,6 @@ const SLICES: usize = 200;
 pub(super) struct Failure {
     pub(super) kind: ErrorKind,
     what: String,
-}
-
-impl PreparationError {
-    pub(super) fn new(path: Option<Path>, Failure { kind, what }: Failure) -> Self {
-        Self { path, kind, what }
-    }
-}
-
-impl From<LeftOut> for PreparationError {
-    fn from(LeftOut { path, outcome }: LeftOut) -> Self {
-        Self::new(Some(path), Halt::from(outcome).into())
-    }
 }
 
 impl From<Halt> for Failure {
@@ -63,17 +51,10 @@ impl From<BenchError> for Failure {
     }
 }
 
-/// What a report says beside the counts.
-pub(super) struct Surroundings {
-    pub(super) left_out: Vec<LeftOut>,
-    pub(super) preparation: Vec<PreparationError>,
-    pub(super) pcie: Vec<PcieErrors>,
-    pub(super) pcie_unread: Option<String>,
-}
-
 /// The counts of a soak.
 pub(super) struct SoakTally {
-    begun: Instant,
+    /// When the time began. What is counted earlier belongs to its first moment.
+    begun: Option<Instant>,
     slice: Duration,
     paths: BTreeMap<Path, SoakPath>,
     errors: BTreeMap<ErrorKind, ErrorCount>,
@@ -82,20 +63,18 @@ pub(super) struct SoakTally {
 }
 
 impl SoakTally {
-    /// Begins to count.
-    pub(super) fn new() -> Self {
-        Self {
-            begun: Instant::now(),
-            slice: SLICE,
-            paths: BTreeMap::new(),
-            errors: BTreeMap::new(),
-            slices: Vec::new(),
-        }
+    pub(super) const fn new() -> Self {
+        Self { begun: None, slice: SLICE, paths: BTreeMap::new(), errors: BTreeMap::new(), slices: Vec::new() }
+    }
+
+    /// Begins the time.
+    pub(super) fn begin(&mut self) {
+        self.begun = Some(Instant::now());
     }
 
     /// Time since the soak began.
     pub(super) fn elapsed(&self) -> Duration {
-        self.begun.elapsed()
+        self.begun.map_or(Duration::ZERO, |begun| begun.elapsed())
     }
 
     /// Bytes so far.
@@ -117,23 +96,19 @@ impl SoakTally {
         self.slice(self.elapsed()).0 += bytes as u64;
     }
 
-    /// Counts an error.
-    pub(super) fn failed(&mut self, path: Path, failure: Failure) {
-        tracing::info!("soak: {path}: {}", failure.what);
+    /// Counts an error, of a path or of the unit's preparation.
+    pub(super) fn failed(&mut self, path: Option<Path>, Failure { kind, what }: Failure) {
+        let what = path.map_or_else(|| what.clone(), |path| format!("{path}: {what}"));
+        tracing::info!("soak: {what}");
         let at = self.elapsed();
-        let Failure { kind, what } = failure;
-        let entry = self.path(path);
-        entry.errors += 1;
-        let first_after = entry.transfers;
+        let first_after = path.map_or(0, |path| {
+            let entry = self.path(path);
+            entry.errors += 1;
+            entry.transfers
+        });
         self.slice(at).1 += 1;
-        let first = || ErrorCount {
-            kind,
-            count: 0,
-            per_hour: 0.0,
-            first_s: at.as_secs_f64(),
-            first_after,
-            first: format!("{path}: {what}"),
-        };
+        let first =
+            || ErrorCount { kind, count: 0, per_hour: 0.0, first_s: at.as_secs_f64(), first_after, first: what };
         self.errors.entry(kind).or_insert_with(first).count += 1;
     }
 
@@ -157,37 +132,17 @@ impl SoakTally {
         &mut self.slices[index]
     }
 
-    /// Adds a last slice of less than a tenth to the one before it: too little happens in it to give a throughput.
-    fn merge_stump(&mut self, elapsed: Duration) {
-        let last = self.slice * (self.slices.len().saturating_sub(1)) as u32;
-        if self.slices.len() > 1
-            && elapsed.saturating_sub(last) < self.slice / 10
-            && let Some((bytes, errors)) = self.slices.pop()
-            && let Some(before) = self.slices.last_mut()
-        {
-            *before = (before.0 + bytes, before.1 + errors);
-        }
-    }
-
-    /// The report.
-    pub(super) fn report(
-        mut self,
-        unit: BenchUnit,
-        asked: Duration,
-        elapsed: Duration,
-        ended: Ended,
-        surroundings: Surroundings,
-    ) -> SoakReport {
-        let Surroundings { left_out, preparation, pcie, pcie_unread } = surroundings;
-        let whole = self.slice;
-        self.merge_stump(elapsed);
+    /// The report, but for what is not counted.
+    pub(super) fn report(self, unit: BenchUnit, asked: Duration, ended: Ended) -> SoakReport {
+        let (elapsed, whole) = (self.elapsed(), self.slice);
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
         let slice = |(index, (bytes, errors)): (usize, &(u64, u64))| {
             let at = whole * index as u32;
-            // The last one may have been cut short, or have lasted until a recovery was over.
+            // The last one may have been cut short, or have lasted until a recovery was over. What little happened in less
+            // than a tenth of it is no throughput.
             let is_last = index + 1 == self.slices.len();
-            let len = if is_last { elapsed.saturating_sub(at).max(Duration::from_millis(1)) } else { whole };
+            let len = if is_last { elapsed.saturating_sub(at).max(whole / 10) } else { whole };
             Slice { at_s: at.as_secs_f64(), mb_per_s: *bytes as f64 / 1e6 / len.as_secs_f64(), errors: *errors }
         };
         SoakReport {
@@ -201,8 +156,7 @@ impl SoakTally {
             mb_per_s: bytes as f64 / 1e6 / elapsed.as_secs_f64(),
             over_time: self.slices.iter().enumerate().map(slice).collect(),
             paths: self.paths.into_values().collect(),
-            left_out,
-            preparation,
+            left_out: Vec::new(),
             error_count,
             errors_per_hour: per_hour(error_count),
             errors: self
@@ -210,8 +164,8 @@ impl SoakTally {
                 .into_values()
                 .map(|error| ErrorCount { per_hour: per_hour(error.count), ..error })
                 .collect(),
-            pcie,
-            pcie_unread,
+            pcie: Vec::new(),
+            pcie_unread: None,
             usb_link: None,
         }
     }
@@ -241,25 +195,20 @@ mod tests {
         let hang = || Failure { kind: ErrorKind::NoAnswer, what: "no answer".to_owned() };
         (0..7_000).for_each(|_| tally.moved(Path::F2Out, 64, 0));
         tally.moved(Path::F2In, 64, 64);
-        tally.failed(Path::F2Out, hang());
+        tally.failed(Some(Path::F2Out), hang());
         tally.moved(Path::F2Out, 64, 0);
-        tally.failed(Path::F2Out, hang());
+        tally.failed(Some(Path::F2Out), hang());
         let error = &tally.errors[&ErrorKind::NoAnswer];
         assert_eq!((error.count, error.first_after, error.first.as_str()), (2, 7_000, "F2 out: no answer"));
     }
 
     #[test]
-    fn what_comes_just_after_the_last_whole_slice_is_counted_in_it() {
-        for (end_ms, expected) in [(41, vec![(10, 0), (11, 1)]), (60, vec![(10, 0), (10, 0), (1, 1)])] {
-            let mut tally = SoakTally::new();
-            tally.slice = Duration::from_millis(20);
-            tally.slices = vec![(10, 0), (10, 0), (1, 1)];
-            tally.merge_stump(Duration::from_millis(end_ms));
-            assert_eq!(tally.slices, expected, "{end_ms} ms");
-        }
-        let mut short = SoakTally::new();
-        short.slices = vec![(1, 0)];
-        short.merge_stump(Duration::from_micros(1));
-        assert_eq!(short.slices, [(1, 0)], "a soak of one slice keeps it");
+    fn what_little_comes_just_after_the_last_whole_slice_is_no_peak() {
+        let mut tally = SoakTally::new();
+        tally.begun = Instant::now().checked_sub(SLICE * 2);
+        tally.slices = vec![(10, 0), (10, 0), (1, 1)];
+        let report = tally.report(BenchUnit::default(), Duration::ZERO, Ended::Completed);
+        let rates: Vec<f64> = report.over_time.iter().map(|slice| slice.mb_per_s).collect();
+        assert!(rates[2] <= rates[1], "{rates:?}");
     }
 }

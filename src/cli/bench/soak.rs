@@ -2,19 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use crate::bench::soak::{
-    self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, PreparationError, SoakPlan, SoakReport, UsbLink,
-};
+use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, ConnectError, Purpose, Unfit};
+use crate::unit::{Chosen, Live, Purpose};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
 use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
-use serde::Serialize;
 use thiserror::Error;
 
 use super::table::{aligned, figure, plain, unit_lines, wrapped};
@@ -39,15 +35,7 @@ struct Vanished {
 
 asm2464::coded!(Vanished => Gone "asmpatch::bench::vanished");
 
-/// The JSON of `bench --soak --json`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(in crate::cli) struct SoakJson<'a> {
-    #[serde(flatten)]
-    report: &'a SoakReport,
-}
-
-impl print::Document for SoakJson<'_> {
+impl print::Document for SoakReport {
     const VERSION: u32 = soak::SOAK_SCHEMA;
 }
 
@@ -88,38 +76,33 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     let place = chosen.info.location.clone();
     let link_before = UsbLink::count(&place);
     let who = BenchUnit::from(&chosen.info);
-    let again = |chosen: &mut Chosen| chosen.find_again(&known);
-    let report = match chosen.info.state {
-        BridgeState::OpenFirmware => {
-            let unit = chosen.open_control()?;
-            let mut reopen = || {
-                let mut open = || again(&mut chosen).and_then(|()| chosen.open_control());
-                wait_for(interrupt, &mut open)
-            };
+    let transport = args.device.transport.into();
+    let open = chosen.open_for(Purpose::Bench, transport)?;
+    let mut again = || {
+        wait_for(interrupt, || {
+            chosen.find_again(&known)?;
+            chosen.open_for(Purpose::Bench, transport)
+        })
+    };
+    let report = match open {
+        Live::Vendor(unit) => {
+            let mut reopen = || again().and_then(Live::vendor);
             soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
         }
-        BridgeState::Vendor => {
-            let transport = args.device.transport.into();
-            let unit = chosen.open(transport)?;
-            let mut reopen = || {
-                let mut open = || again(&mut chosen).and_then(|()| chosen.open(transport));
-                wait_for(interrupt, &mut open)
-            };
+        Live::Open(unit) => {
+            let mut reopen = || again().and_then(Live::open_firmware);
             soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
-        }
-        BridgeState::BootLoader => {
-            return Err(Unfit::NoFirmware { device: place.to_string(), purpose: Purpose::Bench }.into());
         }
     };
     bar.finish_and_clear();
     if is_initialised && !is_virtual {
-        leave(&args.device.port.ids.load()?, chosen);
+        leave(&known, chosen);
     }
     let mut report = report?;
     let link_after = UsbLink::count(&place);
     report.usb_link = link_before.zip(link_after).map(|(before, after)| UsbLink { before, after });
     if args.json {
-        print::json(&SoakJson { report: &report });
+        print::json(&report);
     } else {
         print_report(&report);
     }
@@ -131,13 +114,13 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
 }
 
 /// Opens a unit again, as soon as it is back.
-fn wait_for<T>(interrupt: Interrupt<'_>, open: &mut dyn FnMut() -> Result<T, ConnectError>) -> Option<T> {
+fn wait_for<T>(interrupt: Interrupt<'_>, mut open: impl FnMut() -> Result<T, AnyFailure>) -> Option<T> {
     let until = Instant::now() + Deadlines::of_this_run().come_back;
     loop {
         match open() {
             Ok(unit) => return Some(unit),
             Err(_) if interrupt.is_requested() || Instant::now() >= until => return None,
-            Err(error) => tracing::debug!("soak: {error}"),
+            Err(error) => tracing::debug!("soak: {}", error.coded()),
         }
         std::thread::sleep(LOOK_AGAIN);
     }
@@ -185,11 +168,6 @@ fn print_report(report: &SoakReport) {
     for left in &report.left_out {
         wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
     }
-    for PreparationError { path, kind, what } in &report.preparation {
-        let path = path.map(|path| format!("{path}: ")).unwrap_or_default();
-        let text = format!("before the time began, and not again: {path}{kind}: {}", what.shown());
-        wrapped(&format!("  {} ", "!".yellow()), "    ", &text);
-    }
     let mut table = plain();
     table.set_header(["path", "transfers", "MB", "compared", "errors"]);
     let megabytes = |bytes: u64| figure(bytes as f64 / 1e6);
@@ -207,7 +185,6 @@ fn print_report(report: &SoakReport) {
     let rate = figure(report.errors_per_hour);
     let errors = match report.error_count {
         0 if !report.left_out.is_empty() => "no error in the paths that were not left out".red().to_string(),
-        0 if !report.preparation.is_empty() => "no errors since the time began".yellow().to_string(),
         0 => "no errors".green().to_string(),
         1 => format!("1 error, {rate} an hour").red().to_string(),
         count => format!("{count} errors, {rate} an hour").red().to_string(),

@@ -147,7 +147,7 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     one!("error", context::FailureJson, "What any command prints with --json where it fails before it has a result.");
     one!("backup", backup::BackupJson, "asmpatch backup --json");
     one!("bench", bench::BenchJson<'_>, "asmpatch bench --json");
-    one!("bench-soak", bench::soak::SoakJson<'_>, "asmpatch bench --soak --json");
+    one!("bench-soak", crate::bench::soak::SoakReport, "asmpatch bench --soak --json");
     one!("config", config::get::ConfigJson<'_>, "asmpatch config get --json");
     each!("devices", &KnownDevice, "asmpatch list --known --json: an element a USB ID");
     one!("disasm", disasm::DisasmReport<'_>, "asmpatch disasm --json");

@@ -398,7 +398,7 @@ impl Step<'_, '_> {
     }
 
     fn cycle_port(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
-        // Keeps others off the disk behind a unit whose power goes.
+        // Keeps others off the disk behind a unit whose power is cut.
         let mut held = match now.state().map(|state| Live::at(&mut *self.port, state)).transpose() {
             Ok(held) => held,
             // A unit that can't be opened at all is a reason to cycle its power, not against it.

@@ -1,4 +1,4 @@
-//! Devices behind the bridge on PCIe, and the memory of theirs that may be written.
+//! Devices behind the bridge on PCIe, and which of their memory may be written.
 
 use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
@@ -85,7 +85,7 @@ fn memory(survey: &Survey) -> Option<Memory> {
     let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
     let bars = displays.filter(|function| function.decodes_memory()).flat_map(|function| &function.bars);
     bars.filter(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.is_assigned())
-        // Whoever assigned the address has sized the BAR.
+        // The program that assigned the address has sized the BAR.
         .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)

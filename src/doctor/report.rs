@@ -199,7 +199,7 @@ fn halves<'a, T>(found: Option<&'a Result<T, Problem>>) -> (Option<&'a T>, Optio
     }
 }
 
-/// The numbers at the start of a kernel's version. Whoever builds a kernel may append any name.
+/// The numbers at the start of a kernel's version. The builder of a kernel may append any name.
 fn version(kernel: &str) -> &str {
     let end = kernel.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(kernel.len());
     &kernel[..end]

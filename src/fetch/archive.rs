@@ -1,7 +1,7 @@
 //! Finds an image in a zip: by its member's name, or by its digest if the name is unknown.
 //!
 //! Members are never written under their own names. Even so, an archive that tries to escape, to be ambiguous, or to
-//! grow without bound is refused: whoever made it meant harm.
+//! grow without bound is refused: it was made to do harm.
 
 use std::io::{self, Cursor, Read};
 

@@ -63,7 +63,7 @@ pub fn offers(
             // What the unit was needs no choice of an image.
             let steps = if writes == Writes::AnyImage { [back, flash] } else { [flash, back] };
             let (question, folder) = (question(found), found.folder.to_str().map(str::to_owned));
-            // The command names a folder that is no Unicode, too.
+            // The command also names a folder whose path is not Unicode.
             let of_backup = move |step| Action { question: question.clone(), backup: folder.clone(), ..step };
             steps.into_iter().flatten().map(of_backup)
         })

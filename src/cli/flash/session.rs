@@ -100,7 +100,7 @@ impl<'a> WritingRun<'a> {
                 backup_into,
                 backup_elsewhere: backup_place::elsewhere(),
                 return_deadline: come_back,
-                // Nobody who sees no messages will plug in a unit again.
+                // A user who sees no messages won't plug in a unit again.
                 replug_deadline: if is_attended { replug } else { Duration::ZERO },
                 rewrite: args.force,
                 budget: BUDGET,
@@ -182,7 +182,7 @@ impl<'a> WritingRun<'a> {
 
     /// Prints what will be written to each unit, and why the others won't be. Units with equal plans share one.
     fn show(&self, units: &[PreparedUnit], job: &WritingJob) {
-        // Nobody who says --quiet and --yes is going to read the plans.
+        // With --quiet and --yes nobody reads the plans.
         if !(self.context.is_quiet && self.args.yes && !self.args.dry_run) {
             self.show_plans(units, job);
         }

@@ -103,7 +103,7 @@ impl Run<'_> {
         }
     }
 
-    /// Takes back that the unit had returned if it has left since: nobody has seen what was written start.
+    /// Forgets that the unit has returned, if it has left again: then nothing shows that what was written starts.
     fn forget_if_gone(&mut self, port: &mut dyn Port, found: &mut Option<UnitInfo>) {
         if port.attached().is_err() {
             (*found, self.report.after) = (None, None);

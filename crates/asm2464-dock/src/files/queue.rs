@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{mem, thread};
 
-/// How long an end, or whoever waits for what is queued, waits for the sink.
+/// Time limit for the sink to take what is queued: at the end, and for a caller that waits for it.
 const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// Where the records go. Each write begins with a whole record.

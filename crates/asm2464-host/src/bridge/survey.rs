@@ -82,8 +82,8 @@ fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>,
 }
 
 impl<T: Transport> Bridge<T> {
-    /// The first variable of the initialisation that is not 0, and its value. In a version of which nobody knows where they
-    /// are, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0 then, no
+    /// The first variable of the initialisation that is not 0, and its value. In a version whose variables are not
+    /// known, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0 then, no
     /// runtime has been there, and an unknown version is asked for its SSD as any stock unit is.
     fn initialised_variable(&mut self, version: FirmwareVersion) -> Result<Option<(u16, u8)>, CommandError> {
         let known = Variables::of(version);

@@ -49,7 +49,7 @@ impl<T: Transport> Bridge<T> {
     /// was read before.
     ///
     /// # Errors
-    /// [`CommandError::UnknownVariables`] for a version of which nobody knows it.
+    /// [`CommandError::UnknownVariables`] for a version whose variables are not known.
     pub fn variables(&mut self) -> Result<Variables, CommandError> {
         let version = self.running_version()?;
         Variables::of(version).ok_or(CommandError::UnknownVariables(version))

@@ -371,8 +371,8 @@ impl Walk<'_, '_> {
 }
 
 impl Survey {
-    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if nobody does. Nobody
-    /// tells the sender of a write.
+    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if there is none. The
+    /// sender of a write is not told.
     pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
         let last = address.checked_add(len.checked_sub(1)?)?;
         let asked = Window { base: address, limit: last };

@@ -2,9 +2,9 @@
 //! interface that a process leaves behind.
 //!
 //! The kernel lets any request claim a free interface, so a request after the release would take the device back from
-//! the kernel's driver, and recovery would reset the port under it. A device's handle is therefore [`Gated`]: whoever
-//! uses it is inside the gate, and the release waits until nobody is, with the gate closed. A closed gate lets nobody
-//! in: the device is gone for this process.
+//! the kernel's driver, and recovery would reset the port under it. A device's handle is therefore [`Gated`]: each
+//! request passes a gate. The release closes the gate and waits until no request is inside. A closed gate lets no
+//! request in: the device is gone for this process.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -29,7 +29,7 @@ pub(super) struct Gated(Arc<DeviceHandle<Context>>);
 
 /// A handle whose requests may go to the device: it is not released before this is dropped.
 ///
-/// Nobody may hold two at once: a gate that closes in between lets nobody in.
+/// A thread must not hold two at once: if the gate closes in between, the second is refused.
 pub(super) struct Admitted<'a> {
     handle: &'a DeviceHandle<Context>,
     _inside: Inside<'static>,

@@ -133,7 +133,7 @@ fn opened(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Follows no link, and waits for nobody at the other end of a pipe.
+/// Doesn't follow a link, and doesn't wait for the other end of a pipe.
 #[cfg(unix)]
 fn careful(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt as _;
@@ -223,7 +223,7 @@ mod tests {
         let obstacle = |path: &Path| in_the_way(path, &refused);
         assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock is a symbolic link"));
         assert_eq!(obstacle(&nowhere), None);
-        // Somebody else's, which they let nobody open.
+        // Another user's, which only that user may open.
         fs::remove_file(&path).unwrap();
         File::create(&path).unwrap();
         assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock can't be opened: permission denied"));

@@ -83,7 +83,7 @@ impl Devices {
     /// Adds the entries of one device file. `origin` names it in errors.
     ///
     /// # Errors
-    /// If it is no device file, an ID is known already, or a text is empty or too long for its line.
+    /// If it is not a device file, an ID is known already, or a text is empty or too long for its line.
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         let DeviceFile { device } = toml_file::parse(origin, text)?;
         for device in device {

@@ -1,4 +1,4 @@
-//! The errors of the program: one type for those that nobody tells apart, the box of any of them, and panics as errors.
+//! The errors of the program: one type for those that callers handle alike, the box of any of them, and panics as errors.
 //! Every error is [`Coded`].
 
 use std::error::Error;
@@ -9,7 +9,7 @@ use std::path::Path;
 use asm2464::{Coded, Kind, Label};
 use derive_more::Display;
 
-/// An error that nobody tells apart from others: a kind and a code, what happened and where, and why.
+/// An error that no caller handles by its type: a kind and a code, what happened and where, and why.
 ///
 /// ```
 /// use asm2464::{Coded as _, Kind};

@@ -143,7 +143,7 @@ impl Condition {
         self.faults.iter().any(|fault| fault.kind == kind)
     }
 
-    /// Whether a level can help. A slow link that was not the complaint is no reason to go on.
+    /// Whether a level can help. If the complaint was another one, a slow link alone gives no reason to go on.
     fn calls_for(&self, level: Level, ignores_speed: bool) -> bool {
         self.faults.iter().filter(|fault| !(ignores_speed && fault.kind == FaultKind::Slow)).any(|fault| {
             let [first, last] = fault.kind.levels();

@@ -1,4 +1,4 @@
-//! What somebody may have meant who mistyped a name. Pure.
+//! What a mistyped name may have meant. Pure.
 
 /// Returns the candidate that is nearest to a mistyped word, if one is near: at most a third of its characters differ.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

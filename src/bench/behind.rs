@@ -43,7 +43,7 @@ pub(super) struct PcieDevices {
 /// side effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
 ///
 /// # Errors
-/// If the bridge does not carry requests. A link that is down is no error.
+/// If the bridge does not carry requests. A link that is down is not an error.
 pub(super) fn look(
     engine: &mut dyn TlpEngine,
     assigns: bool,

@@ -77,7 +77,7 @@ pub trait BenchedUnit {
     /// Reads a GPU's memory.
     fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
-    /// Measures a path that is no single TLP.
+    /// Measures a path other than single TLPs.
     fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError>;
 
     /// Makes the unit usable again after a failure.

@@ -30,13 +30,13 @@ pub enum BenchError {
     /// The wire failed in a way that a time-out does not explain.
     #[error(transparent)]
     Transport(#[from] TransportError),
-    /// A control request of the open firmware failed in a way that is no result.
+    /// A control request of the open firmware failed so that the row has no result.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// The PCIe side can't be reached.
     #[error(transparent)]
     Pcie(#[from] PcieError),
-    /// An SRAM read that a GPU should complete failed in a way that is no result.
+    /// An SRAM read that a GPU should complete failed so that the row has no result.
     #[error(transparent)]
     SramRead(#[from] SramReadError),
     /// The GPU that should complete reads can't be used.

@@ -157,7 +157,7 @@ impl Context {
     }
 }
 
-/// Prints a failure to stderr, for who has no [`Context`].
+/// Prints a failure to stderr, for code that has no [`Context`].
 pub fn report(error: &dyn Coded, line: &CommandLine) {
     let shown = ShownError::new(error, line);
     let mut text = String::new();

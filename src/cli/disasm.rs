@@ -77,7 +77,7 @@ impl print::Document for DisasmReport<'_> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file can't be read or is no image, or if OUT exists or can't be written.
+/// Fails if the file can't be read or is not an image, or if OUT exists or can't be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let image = ImageFile::read(&args.file)?.image;
     match (&args.elf, args.at) {

@@ -67,7 +67,7 @@ fn watch() -> io::Result<()> {
     }
     let mut signals = Signals::new(STOPPING)?;
     for signal in (1..=HIGHEST).filter(|signal| !LEFT_ALONE.contains(signal)) {
-        // Some numbers are no signals, or the C library's own.
+        // Some numbers are not signals, or are the C library's own.
         let _ = signals.add_signal(signal);
     }
     let watch = move || {

@@ -70,7 +70,7 @@ impl PatchDirs {
 /// vouch for nothing.
 ///
 /// # Errors
-/// Fails if such a file can't be read or is no patch.
+/// Fails if such a file can't be read or is not a patch.
 pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Result<(), AnyFailure> {
     for (id, name) in &receipt.files {
         let path = beside.with_file_name(name);

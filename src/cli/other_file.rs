@@ -34,7 +34,7 @@ pub enum OtherKind {
 }
 
 impl OtherKind {
-    /// Recognises a file that is no image by its first bytes; `None` for what may be a damaged image.
+    /// Recognises a file that is not an image by its first bytes; `None` for what may be a damaged image.
     pub fn of_file(start: &[u8]) -> Option<Self> {
         let is_receipt = |text: &[u8]| str::from_utf8(text).is_ok_and(|text| Receipt::parse("", text).is_ok());
         match CodeFormat::of(start) {

@@ -176,7 +176,7 @@ pub fn examine(
         Err(error) => seen.opened = Err(error.into()),
     }
     interrupt.check()?;
-    // What a record did not hold is no finding about its unit.
+    // What is missing in a record says nothing about its unit.
     port.check()?;
     Ok(seen)
 }

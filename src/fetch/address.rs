@@ -81,7 +81,7 @@ mod tests {
             ("https://secret@h", "https://***@h"),
             ("HTTP:////me:secret@h/", "HTTP:////***@h/"),
             ("http://me:se@cret@h/", "http://***@h/"),
-            // Not valid: the port is no number.
+            // Not valid: the port is not a number.
             ("http://me:sec/ret@h/", "http://***@h/"),
             ("ftp://me:secret@h/", "ftp://***@h/"),
             ("https://h/a@b", "https://h/a@b"),

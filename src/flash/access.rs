@@ -15,7 +15,7 @@ pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
 pub type UnitBlocks = [Option<BlockBytes>; 2];
 
 /// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
-/// commands that write. Source: the reference's section on identities; openpilot's flasher.
+/// commands that write. Source: cyrozap's notes; openpilot's flasher.
 pub const fn is_readable(state: BridgeState) -> bool {
     matches!(state, BridgeState::Vendor | BridgeState::OpenFirmware)
 }

@@ -42,7 +42,7 @@ impl Firmware {
         let practice = practice::image();
         let base = match verification.base {
             Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
-            // A modified practice image is no vendor image.
+            // A modified practice image is not a vendor image.
             _ if image.version() == practice.version() => Base::Practice,
             Some(base) if library.images().contains_key(&base) => Base::Vendor,
             Some(_) => Base::Unknown,

@@ -172,7 +172,7 @@ mod tests {
         ];
         assert_eq!(fits(&boot_loader("3-1", "000000000000"), &all), [("here".to_owned(), Fit::PortOnly)]);
         assert_eq!(fits(&boot_loader("3-9", "000000000000"), &all), []);
-        // A backup of zeros is no match of serial numbers.
+        // Serial numbers of zeros don't count as a match.
         let erased = [filed("erased", "3-2", [[0xFF; 128]; 2])];
         assert_eq!(fits(&boot_loader("3-1", "000000000000"), &erased), []);
     }
@@ -214,7 +214,7 @@ mod tests {
         ];
         let expected = [("two".to_owned(), Fit::SharedSerial), ("one".to_owned(), Fit::SharedSerial)];
         assert_eq!(fits(&boot_loader("3-2", "LAB"), &all), expected);
-        // Two backups of one unit are no conflict.
+        // Two backups of one unit don't conflict.
         let all = [all[0].clone(), filed("again", "3-1", [block_zero("LAB"), block_one(1)])];
         assert!(fits(&boot_loader("3-1", "LAB"), &all).iter().all(|(_, fit)| *fit == Fit::Certain));
     }

@@ -23,7 +23,7 @@ impl Library {
     /// Loads patches: the name for messages and the text of each.
     ///
     /// # Errors
-    /// Fails if a text is no patch, or another patch has its id.
+    /// Fails if a text is not a patch, or another patch has its id.
     pub fn of(files: &[(&str, &str)]) -> Result<Self, AnyFailure> {
         let mut library = Self::default();
         for (origin, text) in files {
@@ -45,7 +45,7 @@ impl Library {
     /// Adds one patch, and the images that it has hunks for as known ones. `origin` names its file in errors.
     ///
     /// # Errors
-    /// Fails if a text is no patch, or another patch has its id.
+    /// Fails if a text is not a patch, or another patch has its id.
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         for image in self.patches.last().into_iter().flat_map(|patch| &patch.images) {
@@ -58,7 +58,7 @@ impl Library {
     /// an image that contains it does not [verify](super::verify()).
     ///
     /// # Errors
-    /// Fails if a text is no patch, or another patch has its id.
+    /// Fails if a text is not a patch, or another patch has its id.
     pub fn add_unvouched(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         self.unvouched.extend(self.patches.last().map(|patch| patch.id.clone()));

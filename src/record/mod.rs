@@ -32,7 +32,7 @@ const MAX_IMAGE: usize = 0x1_FF00;
 /// Where the image begins in the flash. Source: E2's and E3's handlers in image 240417.
 const IMAGE_AT: usize = Part::One.flash_address().0 as usize;
 
-/// The failure of a file that is no report, or a wrong one.
+/// The failure of a file that is not a report, or is a wrong one.
 fn not_a_record(path: &Path, why: impl Display) -> Failure {
     let message = format!("{} is not a doctor's report: {why}", path.display());
     Failure::new(Kind::BadInput.code("asmpatch::replay::not_a_record"), message)
@@ -131,7 +131,7 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 /// practice images need no file.
 ///
 /// # Errors
-/// If the file can't be read or is no report, if the report has no record or a wrong one, or if the image is missing.
+/// If the file can't be read or is not a report, if the report has no record or a wrong one, or if the image is missing.
 pub fn load(path: &Path) -> Result<Record, Failure> {
     of_report(path, &read(path)?, &|sha256| beside(path, sha256))
 }

@@ -126,7 +126,7 @@ impl ConnectError {
         if tunnels.is_empty() { Self::None } else { Self::Tunnelled(tunnels) }
     }
 
-    /// The error if the buses can't be searched for this unit. A mistyped unit in software is no matter of USB.
+    /// The error if the buses can't be searched for this unit. A mistyped virtual unit has nothing to do with USB.
     pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
         let mistyped = selector.filter(|selector| {
             let selector = selector.to_string();

@@ -12,6 +12,7 @@ use asm2464_chip::mcu::{AccessKind, CodeSpace, MemoryFlash, Observer, Step};
 use i8051::Register;
 
 use super::host::Host;
+use super::lockstep;
 use super::recording::{Access, Event, Recording, Request, is_emulated};
 use super::table::Found;
 
@@ -155,7 +156,7 @@ impl Unit {
     /// Sends requests that the firmware saw together, and lets it work until it has taken as many interrupts as it did on
     /// silicon until the next. Statuses of UAS commands that it had sent before are taken only now: the next command had come
     /// by then. `early` is what comes next, as soon as these have their answers.
-    fn requests(&mut self, requests: &[Request], early: Option<&Request>, interrupts: usize) {
+    fn requests(&mut self, requests: &[Request], early: &[Request], interrupts: usize) {
         let before = self.interrupts();
         for request in requests {
             if let Request::Setup(..) = request {
@@ -165,10 +166,7 @@ impl Unit {
         }
         self.take_statuses();
         self.answer();
-        if let Some(early) = early {
-            self.host.acts(&mut self.driver.chip, early);
-        }
-        self.end_interrupts(before + interrupts);
+        self.end_interrupts(before + interrupts, early);
     }
 
     /// Lets the firmware answer control requests and CBWs. What is answered, the sequences tell.
@@ -193,10 +191,15 @@ impl Unit {
         self.logger.log.lock().unwrap().interrupts
     }
 
-    /// A request ends for the host before the firmware has left its interrupt. A status has one more.
-    fn end_interrupts(&mut self, interrupts: usize) {
+    /// A request ends for the host before the firmware has left its interrupt. A status has one more. `early` is sent in
+    /// between.
+    fn end_interrupts(&mut self, interrupts: usize, early: &[Request]) {
         let mut observer = self.logger.clone();
+        let mut early = early.iter();
         for _ in 0..INTERRUPT {
+            if self.host.is_answered() {
+                early.by_ref().for_each(|request| self.host.acts(&mut self.driver.chip, request));
+            }
             let log = self.logger.log.lock().unwrap();
             let is_outside = log.interrupt == 0;
             if is_outside && log.interrupts >= interrupts {
@@ -209,8 +212,14 @@ impl Unit {
             run(&mut self.driver.chip, 1, &mut observer);
             self.host.exchanges(&mut self.driver.chip);
         }
+        early.for_each(|request| self.host.acts(&mut self.driver.chip, request));
         if self.interrupts() == 0 {
-            run(&mut self.driver.chip, ROUND, &mut observer);
+            let ends = self.driver.chip.instructions() + ROUND;
+            while let left @ 1.. = ends.saturating_sub(self.driver.chip.instructions())
+                && run(&mut self.driver.chip, left, &mut observer) == RunEnd::Attention
+            {
+                self.host.exchanges(&mut self.driver.chip);
+            }
         }
     }
 
@@ -319,13 +328,15 @@ fn align(
 /// The model can't replay the recording.
 pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, String> {
     let mut unit = Unit::power_on(image, recording.speed()?);
-    unit.driver.boot();
-    if !recording.from_reset {
+    if recording.from_reset {
+        lockstep::surround(&mut unit.driver.chip, recording);
+        unit.driver.boot();
+    } else {
         // The host had enumerated the unit, had used UAS (0xC428 is 30), and went back to Bulk-Only.
         let is_ready = unit.driver.enumerate().and_then(|()| unit.driver.set_alternate(1));
         let is_ready = is_ready.and_then(|()| unit.driver.set_alternate(0));
         is_ready.map_err(|why| format!("{}: the unit before the recording's first line: {why:?}", recording.name))?;
-        unit.end_interrupts(0);
+        unit.end_interrupts(0, &[]);
         unit.take();
     }
     // The rig logged only some windows of 256 bytes.
@@ -345,30 +356,32 @@ pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, St
     let mut sections = Vec::new();
     let mut made = Vec::new();
     let mut from = 0;
-    // Requests that one interrupt tells of are sent together.
+    // What one interrupt, or one round of a polling loop, tells of comes together.
     let mut together: BTreeMap<usize, Vec<Request>> = BTreeMap::new();
     for act in recording.acts() {
-        together.entry(recording.begins(&act)).or_default().push(act.request);
+        let begins = recording.begins(&act);
+        let last = together.range(begins.clone()).next_back().map_or(*begins.end(), |(at, _)| *at);
+        together.entry(last).or_default().push(act.request);
     }
-    let mut is_sent = false;
-    for (begins, requests) in &together {
-        if *begins > from {
+    let mut together: Vec<_> = together.into_iter().collect();
+    for at in 0..together.len() {
+        let (begins, requests) = (together[at].0, std::mem::take(&mut together[at].1));
+        if begins > from {
             let model = unit.take();
             made.extend_from_slice(&model);
-            compare(&recording.events[from..*begins], model, &mut sections);
-            from = *begins;
+            compare(&recording.events[from..begins], model, &mut sections);
+            from = begins;
         }
-        let next = together.range(begins + 1..).next();
-        let ends = next.map_or(recording.events.len(), |(begins, _)| *begins);
         // What the firmware saw at the end of an interrupt had come before it was over.
         let is_answered_within = !requests.iter().any(|request| matches!(request, Request::Command { .. }));
-        let early = next.and_then(|(begins, requests)| {
-            requests.first().filter(|request| is_answered_within && recording.comes_before(*begins, request))
+        let next = together.get_mut(at + 1).filter(|_| is_answered_within);
+        let early = next.map_or_else(Vec::new, |(begins, requests)| {
+            requests.extract_if(.., |request| recording.comes_before(*begins, request)).collect()
         });
-        let work = &recording.events[*begins..ends];
+        let ends = together.get(at + 1).map_or(recording.events.len(), |(begins, _)| *begins);
+        let work = &recording.events[begins..ends];
         let interrupts = work.iter().filter(|event| matches!(event, Event::Interrupt(_))).count();
-        unit.requests(&requests[usize::from(is_sent)..], early, interrupts);
-        is_sent = early.is_some();
+        unit.requests(&requests, &early, interrupts);
     }
     unit.settle();
     let model = unit.take();

@@ -1,5 +1,6 @@
 //! The host of a chip whose CPU is elsewhere. It takes at once what the unit sends, and sends what the unit takes.
 
+use asm2464::scsi::XdataAddress;
 use asm2464::scsi::bot::{CSW_LEN, CSW_SIGNATURE};
 use asm2464::scsi::uas::{COMMAND_IU_LEN, ID_COMMAND, ID_READ_READY, ID_WRITE_READY};
 use asm2464_chip::chip::{COMMAND_OUT, Chip, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN};
@@ -15,6 +16,8 @@ pub struct Host {
     pub requests: usize,
     /// UAS commands without a status.
     pub commands: usize,
+    /// What the link raised, if the firmware has acknowledged none of it.
+    link: Vec<(XdataAddress, u8)>,
     /// The host lets UAS statuses wait in the unit.
     pub leaves_statuses: bool,
 }
@@ -22,6 +25,12 @@ pub struct Host {
 impl Host {
     pub fn acts(&mut self, chip: &mut Chip<MemoryFlash>, request: &Request) {
         match request {
+            Request::Link { register, bits } => {
+                chip.drive_link(*register, *bits);
+                self.link.push((XdataAddress::main(*register), *bits));
+            }
+            Request::Outside { register: 0x92F8, value } => chip.drive_link(0x92F8, *value),
+            Request::Outside { register, value } => chip.poke(XdataAddress::main(*register), &[*value]),
             Request::Setup(setup, data) => {
                 self.requests += 1;
                 self.out.retain(|(endpoint, _)| *endpoint == COMMAND_OUT);
@@ -46,18 +55,22 @@ impl Host {
         self.exchanges(chip);
     }
 
-    /// Whether every request has its answer.
+    /// Whether every request has its answer, but for UAS commands.
     pub fn is_answered(&self) -> bool {
-        self.requests == 0 && self.commands == 0
+        self.requests == 0 && self.link.is_empty()
     }
 
     /// Waits for no answer any more.
     pub fn gives_up(&mut self) {
         (self.requests, self.commands) = (0, 0);
+        self.link.clear();
     }
 
     /// Moves what can be moved.
     pub fn exchanges(&mut self, chip: &mut Chip<MemoryFlash>) {
+        if self.link.iter().any(|(register, bits)| chip.peek(*register) & bits != *bits) {
+            self.link.clear();
+        }
         if chip.take_control_reply().is_some() {
             self.requests = self.requests.saturating_sub(1);
         }

@@ -15,8 +15,6 @@ use super::table::Found;
 const BETWEEN: u64 = 50_000;
 /// Instructions that the model may take to interrupt, where the chip did.
 const PATIENCE: u64 = 100_000_000;
-/// Events within which the firmware asks what has come, after it read that something has.
-const SOON: usize = 60;
 
 /// A body that only counts DPTR up, so that time passes and no register is touched.
 fn counting() -> Image {
@@ -47,6 +45,14 @@ pub fn pass(chip: &mut Chip<MemoryFlash>) {
     }
 }
 
+/// Puts what the recording shows around a chip that powers on. Its link's events are the recording's from then on.
+pub fn surround(chip: &mut Chip<MemoryFlash>, recording: &Recording) {
+    chip.drive_link(0x9300, 0);
+    for (register, value) in recording.board() {
+        chip.poke(XdataAddress::main(register), &[value]);
+    }
+}
+
 /// # Errors
 /// The model can't replay the recording.
 pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
@@ -54,18 +60,10 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
     let mut found = Found::new(recording, &[]);
     let mut host = Host::default();
     let mut acts = recording.acts();
-    let links = recording.link_events();
-    let mut links = links.iter().peekable();
-    if chip.speed() == Speed::Super {
-        chip.drive_link(0x9300, 0);
-    }
+    surround(&mut chip, recording);
     for (at, event) in recording.events.iter().enumerate() {
-        while let Some(act) = acts.first().filter(|act| act.shows <= at) {
-            host.acts(&mut chip, &act.request);
-            acts.remove(0);
-        }
-        while let Some(link) = links.next_if(|link| link.shows <= at) {
-            chip.drive_link(link.register, link.bits);
+        while let Some(due) = acts.iter().position(|act| act.shows <= at) {
+            host.acts(&mut chip, &acts.remove(due).request);
         }
         match *event {
             Event::Interrupt(number) => wait_for_interrupt(&mut chip, number),
@@ -80,21 +78,6 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
                     continue;
                 }
                 let mut model = chip.peek(place);
-                let lacks = |model: u8, usb: u8| match access.addr {
-                    0xC802 => access.value & !model & 0x01 != 0,
-                    0x9101 => access.value & !model & usb != 0,
-                    _ => false,
-                };
-                // The link's events before their interrupt.
-                if let Some(shows) = links.peek().map(|link| link.shows).filter(|shows| *shows <= at + SOON)
-                    && lacks(model, 0x19)
-                {
-                    while let Some(link) = links.next_if(|link| link.shows == shows) {
-                        chip.drive_link(link.register, link.bits);
-                    }
-                    pass(&mut chip);
-                    model = chip.peek(place);
-                }
                 while let Some(early) = acts.iter().position(|act| recording.tells_of(act, at, model)) {
                     host.acts(&mut chip, &acts.remove(early).request);
                     pass(&mut chip);

@@ -174,18 +174,19 @@ fn host(name: &str) -> Vec<Request> {
 
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 
-/// A host that waits for each answer, and one that has three UAS commands under way. Open firmware has no UAS.
+/// A host that waits for each answer, one whose next UAS command comes before the firmware has acknowledged the status, and
+/// one that has three of them under way. Open firmware has no UAS.
 fn hosts(name: &str, speed: Speed) -> Vec<Setting<'static>> {
     let patient = Setting::patient(speed);
-    if is_open(name) { vec![patient] } else { vec![patient, Setting { rest: 0, queue: 3, ..patient }] }
+    let hasty = Setting { rest: 8, ..patient };
+    if is_open(name) { vec![patient] } else { vec![patient, hasty, Setting { rest: 0, queue: 3, ..patient }] }
 }
 
 /// What is wrong with the replay of what the rig records of this image, with the model as its chip.
-fn replayed(name: &str, image: &Image, setting: Setting<'_>) -> Vec<String> {
+fn replayed(name: &str, image: &Image, setting: Setting<'_>, host: &[Request]) -> Vec<String> {
     let Setting { speed, rest, queue, .. } = setting;
-    let host = host(name);
     let folder = tempfile::tempdir().unwrap();
-    let (text, unanswered) = rig::record(image, setting, &host);
+    let (text, unanswered) = rig::record(image, setting, host);
     let what = format!("{name}-{speed:?}-{rest}-{queue}.txt");
     std::fs::write(folder.path().join(&what), text).unwrap();
     std::fs::write(folder.path().join("notes.md"), "`PC=0x1234 Read` is how a line begins.\n").unwrap();
@@ -193,12 +194,13 @@ fn replayed(name: &str, image: &Image, setting: Setting<'_>) -> Vec<String> {
     let all = Recording::in_folder(folder.path());
     let [Ok(recording)] = &all[..] else { panic!("{} recordings", all.len()) };
     let mut wrong = Vec::new();
-    let seen = recording.acts().len();
+    let seen = recording.acts().iter().filter(|act| act.request.is_hosts()).count();
+    let sent = host.iter().filter(|request| request.is_hosts()).count();
     let accesses = recording.accesses().count();
-    println!("{what}: {accesses} accesses, {seen} of {} requests, unanswered {unanswered:02X?}", host.len());
+    println!("{what}: {accesses} accesses, {seen} of {sent} requests, unanswered {unanswered:02X?}");
     // Older open firmware lacks two of the requests.
-    if seen != host.len() || unanswered.len() > 2 {
-        wrong.push(format!("{what}: of {} requests {seen} were seen, unanswered {unanswered:02X?}", host.len()));
+    if seen != sent || unanswered.len() > 2 {
+        wrong.push(format!("{what}: of {sent} requests {seen} were seen, unanswered {unanswered:02X?}"));
     }
     if recording.speed() != Ok(speed) {
         wrong.push(format!("{what}: taken for {:?}", recording.speed()));
@@ -223,14 +225,17 @@ fn replayed(name: &str, image: &Image, setting: Setting<'_>) -> Vec<String> {
     wrong
 }
 
+/// What is wrong with the replays of each host.
+fn replayed_of_hosts(name: &str, image: &Image, speed: Speed) -> Vec<String> {
+    hosts(name, speed).into_iter().flat_map(|setting| replayed(name, image, setting, &host(name))).collect()
+}
+
 /// Recordings of the model itself. The table knows none of them, nor their images.
 #[test]
 fn a_recording_of_any_image_at_either_speed_is_replayed() {
     let mut wrong = Vec::new();
     for (name, image) in [("practice", practice::image()), ("practice-open", practice::open_image())] {
-        wrong.extend(
-            SPEEDS.into_iter().flat_map(|speed| hosts(name, speed)).flat_map(|host| replayed(name, &image, host)),
-        );
+        wrong.extend(SPEEDS.into_iter().flat_map(|speed| replayed_of_hosts(name, &image, speed)));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -243,9 +248,7 @@ fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
         let both = SPEEDS.map(|speed| {
             let images = &images;
             scope.spawn(move || {
-                let with = |(name, image): &(String, Image)| {
-                    hosts(name, speed).into_iter().flat_map(|host| replayed(name, image, host)).collect::<Vec<_>>()
-                };
+                let with = |(name, image): &(String, Image)| replayed_of_hosts(name, image, speed);
                 images.iter().flat_map(with).collect::<Vec<_>>()
             })
         });
@@ -254,21 +257,28 @@ fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// C6DB is 01 on one of two recorded boards, and 00 on the other.
+/// C6DB is 01. The link comes up twice before it resets the port, has two lanes, resets the port again while the host
+/// enumerates the unit, and has errors while commands are under way. The host's port offers more power later.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
-fn a_recording_of_another_board_differs_only_where_the_table_says() {
-    let mut wrong = Vec::new();
-    for (name, image) in images().iter().filter(|(name, _)| name.contains("VENDOR")) {
-        let setting = Setting { board: &[(0xC6DB, 0x01)], ..Setting::patient(Speed::Super) };
-        let (text, _) = rig::record(image, setting, &host(name)[..9]);
-        let recording = Recording::parse(name, &text).unwrap();
-        let found = lockstep::lockstep(&recording).unwrap();
-        assert!(found.different() > 0, "{name} reads it");
-        let (report, more) = table::judge("lockstep", &found);
-        println!("lockstep {report}");
-        wrong.extend(more);
-        wrong.extend(freely(name, &recording, image));
+fn a_recording_of_another_board_and_link_is_replayed() {
+    let link = |register, bits| Request::Link { register, bits };
+    let outside = |register, value| Request::Outside { register, value };
+    let (mut wrong, images) = (Vec::new(), images());
+    for (name, image) in images.iter().filter(|(name, _)| name.contains("VENDOR")) {
+        let mut host = host(name);
+        for (before, event) in
+            [(14, link(0x9300, 0x08)), (12, link(0x9300, 0x08)), (4, outside(0xE302, 0x6C)), (1, link(0x9301, 0x80))]
+        {
+            host.insert(before, event);
+        }
+        let up = [(0x9301, 0x40), (0x9300, 0x0A), (0x9301, 0x40), (0x9301, 0x80)];
+        let up = up.map(|(register, bits)| link(register, bits)).into_iter().chain([outside(0x92F8, 0x34)]);
+        host.splice(0..0, up);
+        for speed in SPEEDS {
+            let setting = Setting { board: &[(0xC6DB, 0x01), (0xE302, 0x5C)], ..Setting::patient(speed) };
+            wrong.extend(replayed(name, image, setting, &host));
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
@@ -492,6 +502,23 @@ fn each_of_two_commands_that_wait_together_has_its_slots_tag() {
     assert_eq!(acts, [Act { shows: 0, seen: 0, request: command(5) }, Act { shows: 3, seen: 3, request: command(6) }]);
 }
 
+#[test]
+fn a_command_came_before_the_firmware_freed_a_lower_slot() {
+    let acts = seen(&[
+        "Read 0x9096 = 0x01",
+        "Write 0x9096 = 0x01",
+        "Read 0xC802 = 0x04",
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x01",
+        "Write 0xC47A = 0xFF",
+        "Read 0x9096 = 0x02",
+        "Write 0x9096 = 0x02",
+        "Read 0xC471 = 0x01",
+        "Read 0xC47A = 0x00",
+    ]);
+    assert_eq!(acts.iter().map(|act| (act.shows, act.seen)).collect::<Vec<_>>(), [(1, 3), (8, 8)]);
+}
+
 /// A status, a command and a SETUP wait together. The firmware takes the SETUP in the next interrupt, after the command.
 #[test]
 fn lockstep_sends_each_request_when_its_own_bit_is_up() {
@@ -564,9 +591,8 @@ fn a_row_excuses_only_what_its_reason_covers() {
     // A command that came within an interrupt.
     let within = [interrupt, "PC=0x0101 Read 0xC802 = 0x01", "PC=0x0101 Read 0xC471 = 0x01", end];
     assert_eq!(wrong("free", &within, &[(2, 0x05)]), [""; 0]);
-    // A link of two lanes.
-    let lanes = ["PC=0x0101 Read 0x9206 = 0x17", "PC=0x0101 Read 0x92F8 = 0x3C"];
-    assert_eq!(wrong("free", &lanes, &[(1, 0x07), (2, 0x2C)]), [""; 0]);
-    let lane = ["PC=0x0101 Read 0x9206 = 0x17", "PC=0x0101 Read 0x92F8 = 0x2C"];
-    assert_eq!(wrong("free", &lane, &[(1, 0x07)]).len(), 1);
+    // A link that trains until the port's reset, and not beyond it.
+    let up = ["PC=0x0101 Read 0x92F7 = 0x00", "PC=0x0101 Read 0x9301 = 0x80", "PC=0x0101 Read 0x92F7 = 0x00"];
+    assert_eq!(wrong("free", &up, &[(1, 0x70)]), [""; 0]);
+    assert_eq!(wrong("free", &up, &[(3, 0x70)]).len(), 1);
 }

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use asm2464::firmware::Image;
@@ -39,7 +40,8 @@ impl Access {
         self.kind == AccessKind::Read
     }
 
-    fn reads(&self, addr: u16, bits: u8) -> bool {
+    /// Whether it is a read of this register that shows one of these bits.
+    pub fn reads(&self, addr: u16, bits: u8) -> bool {
         self.is_read() && self.addr == addr && self.value & bits != 0
     }
 
@@ -84,22 +86,19 @@ pub struct Recording {
     pub from_reset: bool,
 }
 
-/// What the host sent, as far as the firmware's reads tell.
+/// What came from outside the chip, as far as the firmware's reads tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
+    /// New bits of a register of the link's events.
+    Link { register: u16, bits: u8 },
+    /// What a register shows that is not the chip's own: see [`BOARD`], and what the link has negotiated, 92F8.
+    Outside { register: u16, value: u8 },
     /// A SETUP packet, and the data of a write.
     Setup([u8; 8], Vec<u8>),
     /// A UAS command.
     Command { tag: u16, cdb: [u8; CDB_LEN] },
     /// A CBW, and the data that follows it.
     Cbw([u8; CBW_LEN], Vec<u8>),
-}
-
-/// Events of the link: the interrupt or read that tells first, the register and its new bits.
-pub struct LinkEvents {
-    pub shows: usize,
-    pub register: u16,
-    pub bits: u8,
 }
 
 impl Request {
@@ -110,12 +109,25 @@ impl Request {
         Self::Cbw(cbw, vec![0; if is_out { len.min(DATA_LEN) } else { 0 }])
     }
 
-    /// The bit by which one of the registers that sum events up tells of it: 9101 or C802.
-    fn bit(&self, addr: u16) -> u8 {
+    /// Whether the host sent it.
+    pub fn is_hosts(&self) -> bool {
+        !matches!(self, Self::Link { .. } | Self::Outside { .. })
+    }
+
+    /// The bits by which a register tells of it: 9101 and C802, which sum events up, and the link's.
+    fn bits(&self, addr: u16) -> u8 {
         match (addr, self) {
             (0x9101, Self::Setup(..)) => 0x02,
             (0x9101, Self::Cbw(..)) => 0x40,
+            (0x9101, Self::Link { register: 0x91D1, .. }) => 0x01,
+            (0x9101, Self::Link { register: 0x9301, bits: 0x40.. } | Self::Link { register: 0x9302, bits: 0x80.. }) => {
+                0x08
+            }
+            (0x9101, Self::Link { register: 0x9300, .. }) => 0x10,
+            (0x9101, Self::Link { register: 0x9302, bits }) if bits & 0x3F != 0 => 0x10,
+            (_, Self::Link { register, bits }) if *register == addr => *bits,
             (0xC802, Self::Setup(..) | Self::Cbw(..)) => 0x01,
+            (0xC802, Self::Link { .. }) => u8::from(self.bits(0x9101) != 0),
             (0xC802, Self::Command { .. }) => 0x04,
             _ => 0,
         }
@@ -138,6 +150,10 @@ pub const CDB_LEN: usize = 16;
 const DATA_LEN: usize = 0x1_0000;
 /// Accesses within which the firmware asks what has come, after it saw that something has.
 const SOON: usize = 60;
+
+/// Registers that show what is around the chip. C6DB is 01 on one of two recorded boards, and 00 on the other. E302.5:4 is
+/// what the host's port offers: from 2 on the firmware counts on it for its power (b0:0xB394 and b0:0xA6EF of 240417).
+const BOARD: [u16; 2] = [0xC6DB, 0xE302];
 
 /// Addresses that the rig answered itself, so that no chip ever saw them. Source: the rig's list of ranges.
 pub fn is_emulated(addr: u16) -> bool {
@@ -254,27 +270,36 @@ impl Recording {
     /// up until the firmware sees the request, however late: it does other work first.
     pub fn tells_of(&self, act: &Act, at: usize, model: u8) -> bool {
         let Some(access) = self.events[at].access() else { return false };
-        let bit = act.request.bit(access.addr) & !model;
+        let bits = act.request.bits(access.addr) & access.value & !model;
         let reads = self.events[at..act.seen.max(at)].iter().filter_map(Event::access);
-        bit != 0 && reads.filter(|read| read.is_read() && read.addr == access.addr).all(|read| read.value & bit != 0)
+        bits != 0
+            && reads.filter(|read| read.is_read() && read.addr == access.addr).all(|read| read.value & bits == bits)
     }
 
     /// The first event of a request's work: its interrupt, or the read that shows it. A request that had come in the
-    /// interrupt before was left there for the next one.
-    pub fn begins(&self, act: &Act) -> usize {
-        let Some(begins) = self.interrupt_around(act.seen) else { return act.shows };
+    /// interrupt before was left there for the next one. Firmware that polls the link's events sees them some time after
+    /// they came: it is a range then.
+    pub fn begins(&self, act: &Act) -> RangeInclusive<usize> {
+        let Some(begins) = self.interrupt_around(act.seen) else {
+            let Request::Link { register, .. } = act.request else { return act.shows..=act.shows };
+            let is_read = |access: &Access| access.is_read() && access.addr == register;
+            let polled = self.events[..act.shows].iter().rposition(|event| event.access().is_some_and(is_read));
+            return polled.map_or(0, |at| at + 1)..=act.shows;
+        };
         let before = self.events[..begins].iter().rposition(|event| matches!(event, Event::Interrupt(_)));
         let is_left = |before: &usize| {
             let work = self.events[*before..begins].iter().filter_map(Event::access);
             let [tells, serves] = match act.request {
+                Request::Link { register, .. } | Request::Outside { register, .. } => [0x9101, register],
                 Request::Setup(..) => [0x9101, 0x9091],
                 Request::Cbw(..) => [0x9101, 0x90E2],
                 Request::Command { .. } => [0xC802, 0xC471],
             };
-            work.clone().any(|access| access.reads(tells, act.request.bit(tells)))
+            work.clone().any(|access| access.reads(tells, act.request.bits(tells)))
                 && !work.clone().any(|access| access.addr == serves)
         };
-        before.filter(is_left).unwrap_or(begins)
+        let begins = before.filter(is_left).unwrap_or(begins);
+        begins..=begins
     }
 
     /// Whether the request had come by the end of the interrupt before the one that begins here.
@@ -282,46 +307,51 @@ impl Recording {
         let before = self.events[..begins].iter().rev().take_while(|event| !matches!(event, Event::Interrupt(_)));
         let mut accesses = before.filter_map(Event::access);
         let last = accesses.find(|access| access.addr == 0xC802 && access.interrupt > 0);
-        last.is_some_and(|access| access.reads(0xC802, request.bit(0xC802)))
+        last.is_some_and(|access| access.reads(0xC802, request.bits(0xC802)))
     }
 
-    /// What the host sent, in the order in which the firmware saw it.
+    /// What is around the chip at power-on: registers, and what the firmware first reads there.
+    pub fn board(&self) -> impl Iterator<Item = (u16, u8)> {
+        let first = |addr| self.accesses().find(|access| access.addr == addr).filter(|access| access.is_read());
+        BOARD.into_iter().filter_map(first).map(|access| (access.addr, access.value))
+    }
+
+    /// What came from outside, in the order in which the firmware saw it.
     pub fn acts(&self) -> Vec<Act> {
         let mut acts: Vec<Act> = Vec::new();
         let mut last = 0;
         for (seen, kind) in self.seen() {
             let rest = &self.events[seen..];
             let request = match kind {
+                Kind::Link { register, bits } => Request::Link { register, bits },
+                Kind::Outside { register, value } => Request::Outside { register, value },
                 Kind::Setup => setup(rest),
                 Kind::Command => command(rest),
                 Kind::Cbw => cbw(rest),
             };
-            acts.push(Act { shows: self.shows(&request, seen, last), seen, request });
-            last = seen + 1;
+            let shows = self.shows(&request, seen, last);
+            let shows = if kind == Kind::Command { self.frees_lower(seen, last).unwrap_or(shows) } else { shows };
+            acts.push(Act { shows, seen, request });
+            if acts.last().is_some_and(|act| act.request.is_hosts()) {
+                last = seen + 1;
+            }
         }
         acts
     }
 
-    /// What the link did, as far as the firmware saw it.
-    pub fn link_events(&self) -> Vec<LinkEvents> {
-        let mut all = Vec::new();
-        let mut known: BTreeMap<u16, u8> = BTreeMap::new();
-        for (seen, event) in self.events.iter().enumerate() {
-            let Event::Access(access) = event else { continue };
-            let (0x9300..=0x9302 | 0x91D1) = access.addr else { continue };
-            let before = known.entry(access.addr).or_default();
-            if !access.is_read() {
-                *before &= !access.value;
-                continue;
-            }
-            let bits = access.value & !*before;
-            *before = access.value;
-            if bits != 0 {
-                let shows = self.interrupt_around(seen).unwrap_or(seen);
-                all.push(LinkEvents { shows, register: access.addr, bits });
-            }
-        }
-        all
+    /// The first event, from `from` on, that frees a lower slot than that of the command that the firmware knows at `seen`.
+    /// The command had come before: it would be in that slot.
+    fn frees_lower(&self, seen: usize, from: usize) -> Option<usize> {
+        let mut after = self.events[seen..].iter().filter_map(Event::access);
+        let slot = after.find(|access| access.is_read() && access.addr == 0xC47A)?.value & 0x1F;
+        let lower = ((1_u32 << slot) - 1).to_le_bytes();
+        let frees = |event: &Event| {
+            event.access().is_some_and(|access| match access.addr {
+                0x9096..=0x9099 => access.writes(access.addr, lower[usize::from(access.addr - 0x9096)]),
+                _ => false,
+            })
+        };
+        Some(from + self.events[from..seen].iter().position(frees)?)
     }
 
     /// The interrupt in which this event lies, if it lies in one.
@@ -335,6 +365,11 @@ impl Recording {
         let mut seen = Vec::new();
         // What the firmware has seen, and not acknowledged.
         let (mut setup, mut command, mut cbw) = (false, false, false);
+        // At USB 2, 9300.2 is up at power-on.
+        let mut links = BTreeMap::from([(0x9300, if self.speed() == Ok(Speed::High) { 0x04 } else { 0 })]);
+        // The model's link has negotiated 24.
+        let mut outside: BTreeMap<u16, u8> = self.board().chain([(0x92F8, 0x24)]).collect();
+        let mut is_up = false;
         for (at, event) in self.events.iter().enumerate() {
             let Event::Access(access) = event else { continue };
             let mut shows = |known: &mut bool, kind| {
@@ -354,6 +389,22 @@ impl Recording {
                 (0xC47A, false) => command = false,
                 (0x90E2, true) => shows(&mut cbw, Kind::Cbw),
                 (0x90E2, false) if access.value & 0x01 != 0 => cbw = false,
+                (register @ (0x9300..=0x9302 | 0x91D1), is_read) => {
+                    is_up |= is_read && access.value != 0;
+                    let known: &mut u8 = links.entry(register).or_default();
+                    let bits = access.value & !*known;
+                    if is_read && bits != 0 {
+                        seen.push((at, Kind::Link { register, bits }));
+                    }
+                    *known = if is_read { access.value } else { *known & !access.value };
+                }
+                (0x92F8, _) if !is_up => {}
+                (register @ (0x92F8 | 0xC6DB | 0xE302), is_read) => {
+                    let value = access.value;
+                    if outside.insert(register, value).is_some_and(|known| known != value) && is_read {
+                        seen.push((at, Kind::Outside { register, value }));
+                    }
+                }
                 _ => {}
             }
         }
@@ -361,15 +412,15 @@ impl Recording {
     }
 
     /// The first event, from `from` on, that tells of the request that the firmware knows at `seen`: its interrupt, or a read
-    /// of the registers that sum events up.
+    /// of a register that tells of it.
     fn shows(&self, request: &Request, seen: usize, from: usize) -> usize {
         let mut shows = seen;
         for at in (from..seen).rev().take(SOON) {
             match &self.events[at] {
                 Event::Interrupt(_) => return at,
                 Event::Return => break,
-                Event::Access(access) if request.bit(access.addr) == 0 || !access.is_read() => {}
-                Event::Access(access) if access.reads(access.addr, request.bit(access.addr)) => shows = at,
+                Event::Access(access) if request.bits(access.addr) == 0 || !access.is_read() => {}
+                Event::Access(access) if access.reads(access.addr, request.bits(access.addr)) => shows = at,
                 Event::Access(_) => break,
             }
         }
@@ -379,6 +430,8 @@ impl Recording {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
+    Link { register: u16, bits: u8 },
+    Outside { register: u16, value: u8 },
     Setup,
     Command,
     Cbw,

@@ -243,6 +243,9 @@ pub fn record(image: &Image, setting: Setting<'_>, requests: &[Request]) -> (Str
     for (addr, value) in setting.board {
         chip.poke(XdataAddress::main(*addr), &[*value]);
     }
+    if requests.iter().any(|request| matches!(request, Request::Link { .. })) {
+        chip.drive_link(0x9300, 0);
+    }
     let model = Model { chip, host: Host::default(), events: Vec::new(), ticks: 0, lines: [false; 2], is_reset: false };
     let mut cpu = RigCpu::new(image, model);
     let mut events = Vec::new();
@@ -265,6 +268,7 @@ pub fn record(image: &Image, setting: Setting<'_>, requests: &[Request]) -> (Str
         let is_queued = |request: &&Request| matches!(request, Request::Command { .. });
         if let Some(last) = asked.last()
             && model.host.is_answered()
+            && model.host.commands == 0
         {
             next_at = model.ticks + if is_queued(last) { setting.rest } else { REST };
             asked.clear();

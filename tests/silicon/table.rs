@@ -86,8 +86,8 @@ struct Row {
     /// Only in interrupts in which the firmware read this register with one of these bits set: "9301 40". One that the
     /// recording's end cuts off may have any cause.
     interrupt: Option<String>,
-    /// Only in recordings in which the firmware's last read of this register showed one of these bits: "92F8 10".
-    last: Option<String>,
+    /// Only before the recording's first read of this register that shows one of these bits: "9301 80".
+    before: Option<String>,
     /// Only where silicon's firmware took an interrupt or a command soon after.
     #[serde(default)]
     soon: bool,
@@ -113,14 +113,6 @@ fn bits(text: &str) -> (u16, u8) {
 }
 
 impl Row {
-    /// Whether the row's cause is in this recording.
-    fn applies_to(&self, recording: &Recording) -> bool {
-        self.last.as_deref().map(bits).is_none_or(|(addr, bits)| {
-            let reads = recording.accesses().filter(|access| access.is_read() && access.addr == addr);
-            reads.last().is_some_and(|access| access.value & bits != 0)
-        })
-    }
-
     fn registers(&self) -> impl Iterator<Item = RangeInclusive<u16>> {
         self.register.split(' ').map(|word| {
             let (first, last) = word.split_once('-').unwrap_or((word, word));
@@ -132,7 +124,7 @@ impl Row {
         self.registers().any(|range| range.contains(&addr))
     }
 
-    fn explains(&self, found: &Difference) -> bool {
+    fn explains(&self, found: &Difference, recording: &Recording) -> bool {
         let is_value = |list: &str, value: Option<u8>| match value {
             None => list.split(' ').any(|word| word == "none"),
             Some(_) if list == "any" => true,
@@ -142,10 +134,15 @@ impl Row {
             self.interrupt.as_deref().map(bits).is_none_or(|(addr, bits)| {
                 found.is_cut || found.shown.get(&addr).is_some_and(|shown| shown & bits != 0)
             });
+        let is_before = self.before.as_deref().map(bits).is_none_or(|(addr, bits)| {
+            let first = recording.accesses().find(|access| access.reads(addr, bits));
+            first.is_none_or(|access| found.line < access.line)
+        });
         self.names(found.what.addr)
             && is_value(&self.silicon, found.what.silicon)
             && is_value(&self.model, found.what.model)
             && is_there
+            && is_before
             && (found.soon || !self.soon)
     }
 
@@ -153,8 +150,7 @@ impl Row {
     fn is_wide(&self) -> bool {
         let addresses: usize = self.registers().map(|range| range.len()).sum();
         let any = [&self.silicon, &self.model].into_iter().filter(|list| *list == "any").count();
-        let is_bound = self.interrupt.is_some() || self.last.is_some();
-        any == 2 || !is_bound && (any > 0 || addresses > MOST_ADDRESSES)
+        any == 2 || self.interrupt.is_none() && (any > 0 || addresses > MOST_ADDRESSES)
     }
 }
 
@@ -170,18 +166,17 @@ pub fn wide_rows() -> Vec<String> {
 
 /// Compares what was found with the table's rows for this test. Returns the report, and what is wrong with it.
 pub fn judge(test: &str, found: &Found<'_>) -> (String, Vec<String>) {
-    let tables = tables();
-    let rows = tables.get(test).map_or(&[][..], Vec::as_slice);
+    let mut tables = tables();
+    let rows: Vec<Row> = ["both", test].into_iter().filter_map(|name| tables.remove(name)).flatten().collect();
     let recording = &found.recording.name;
     let different = found.different();
     let mut report =
         format!("{recording}: {} compared, {} equal, {different} different\n", found.compared, found.equal);
-    let applies: Vec<_> = rows.iter().map(|row| row.applies_to(found.recording)).collect();
     let mut counts = vec![0; rows.len()];
     // Each divergence with the row that explains it: how often, and the first line.
     let mut kinds: BTreeMap<(Divergence, Option<usize>), (usize, usize)> = BTreeMap::new();
     for difference in &found.different {
-        let row = rows.iter().zip(&applies).position(|(row, applies)| *applies && row.explains(difference));
+        let row = rows.iter().position(|row| row.explains(difference, found.recording));
         if let Some(row) = row {
             counts[row] += 1;
         }

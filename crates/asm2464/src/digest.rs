@@ -38,7 +38,7 @@ impl Md5Digest {
     }
 }
 
-/// Reasons text is no digest, or no hexadecimal bytes at all.
+/// Reasons why text is not a digest, or not hexadecimal bytes at all.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseHexError {
     /// The number of digits is odd, but a byte has two.

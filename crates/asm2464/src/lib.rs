@@ -8,8 +8,6 @@ pub mod firmware;
 pub mod flash;
 pub mod interrupt;
 pub mod progress;
-#[cfg(feature = "schemas")]
-mod schema_types;
 pub mod scsi;
 mod serde_text;
 pub mod sram;

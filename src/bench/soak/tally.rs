@@ -157,7 +157,7 @@ impl SoakTally {
         &mut self.slices[index]
     }
 
-    /// Adds a last slice of less than a tenth to the one before it: what little happened in it is no throughput.
+    /// Adds a last slice of less than a tenth to the one before it: too little happens in it to give a throughput.
     fn merge_stump(&mut self, elapsed: Duration) {
         let last = self.slice * (self.slices.len().saturating_sub(1)) as u32;
         if self.slices.len() > 1

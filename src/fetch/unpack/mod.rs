@@ -137,7 +137,7 @@ impl Search<'_> {
             match find(self, &mut archive, name) {
                 Ok(verified) => return Ok(verified),
                 Err(Miss::Failed(failure)) if self.budget.is_spent => return Err(failure.into()),
-                // A readme that is no image.
+                // A readme, not an image.
                 Err(Miss::Unrelated(_)) => {}
                 // A forged or packed candidate deserves its own error instead of "not there".
                 Err(Miss::Failed(failure)) => {

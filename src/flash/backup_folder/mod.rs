@@ -260,7 +260,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     Ok(backup)
 }
 
-/// Lists the backups directly in a folder, without reading their firmware. Leaves out what is no backup, or whose
+/// Lists the backups directly in a folder, without reading their firmware. Leaves out what is not a backup, or whose
 /// blocks are damaged. A folder that does not exist has none.
 ///
 /// # Errors

@@ -152,6 +152,6 @@ fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
     assert!(found[0].written.is_some());
-    // A folder that can't be read is no folder without backups.
+    // A folder that can't be read may have backups.
     assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Read { .. })));
 }

@@ -282,7 +282,7 @@ impl Others<'_> {
 
     fn with_serial(&self, serial: &str, planned: bool) -> Vec<String> {
         let mut same = self.with(planned, |identity| identity.serial.as_deref() == Some(serial));
-        // A unit on this machine's buses is no twin of a virtual unit.
+        // A unit on this machine's buses can't be a virtual unit's twin.
         if let Neighbours::Listed(connected) = self.connected
             && self.units.get(self.at).is_some_and(|unit| !unit.seen.attached.location.is_virtual())
         {

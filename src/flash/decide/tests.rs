@@ -222,7 +222,7 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
     let consented = Allowed { clone_identity: true, ..unasked };
     assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
-    // A unit on this machine's buses is no neighbour of a virtual one.
+    // A unit on this machine's buses is not beside a virtual one.
     assert_eq!(written(decide("virtual:a", unasked)).unknown_neighbours, None);
 }
 

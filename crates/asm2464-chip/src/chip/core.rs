@@ -12,11 +12,11 @@ use super::flash::FlashDefects;
 use super::idle::{Schedule, Snapshot};
 use super::peripherals::Peripherals;
 use super::reset::Board;
+use super::timing::Work;
 use super::timing::cycles;
 use super::unknown::UnknownAccess;
 use super::usb::Speed;
 use super::watch::Watch;
-use super::work::Work;
 use super::xdata::Xdata;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 

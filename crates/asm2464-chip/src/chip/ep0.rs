@@ -177,7 +177,7 @@ impl Ep0 {
         self.events |= event;
     }
 
-    /// Begins the status stage of a request that is no read.
+    /// Begins the status stage of a request that is not a read.
     fn end(&mut self, speed: Speed) {
         match speed {
             Speed::Super => self.enter(ControlStage::Status, STATUS),

@@ -37,9 +37,9 @@ const LINK_STATE: u16 = 0x92FB;
 /// (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6, inactive, when the rig's link
 /// failed (lines 7068 and 8964). The low bits count something within the state (chosen: 0).
 const LTSSM: u16 = 0x92F7;
-/// 0x92F8.4: the link has not come up since power-on (the model: since the firmware took the unit off the bus). Source:
-/// recording of 231204, 34 before the link is up (line 2120) and 24 after (line 2985 on). The firmware takes another way
-/// where it is clear (b0:0xBB6B, 0xB664 of 231204).
+/// 0x92F8: once the link is up, what it has negotiated: .5 Gen 2, .4 two lanes, by the classes that 240417 makes of them
+/// (b0:0xCED1). The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line
+/// 2120) and 24 after (line 2985 on). The firmware takes another way where it is clear (b0:0xBB6B, 0xB664 of 231204).
 const TRAINING_STATE: u16 = 0x92F8;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
@@ -113,6 +113,8 @@ pub(super) struct LinkBlock {
     steps: usize,
     /// Its events come from outside, through [`LinkBlock::raise_from_outside`].
     is_driven: bool,
+    /// What 0x92F8 shows once the link is up, if that comes from outside, too.
+    negotiated: Option<u8>,
     is_reset: bool,
 }
 
@@ -145,12 +147,14 @@ impl LinkBlock {
         self.comes_up_at.filter(|_| !self.is_driven)
     }
 
-    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows. From the first call on the link does not come up
-    /// by itself; `bits` may be 0.
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is up.
+    /// From the first call on the link does not come up by itself; `bits` may be 0.
     pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
         self.is_driven = true;
-        if let LINK_EVENTS | EVENTS_0..=0x9302 = register {
-            self.raise(LinkEvent(register, bits));
+        match register {
+            LINK_EVENTS | EVENTS_0..=0x9302 => self.raise(LinkEvent(register, bits)),
+            TRAINING_STATE => self.negotiated = Some(bits),
+            _ => {}
         }
         let is_step = |step: &[LinkEvent]| step.iter().any(|event| event.0 == register && event.1 & bits != 0);
         // The first and the last step are bits of one register, and one call may raise both.
@@ -259,7 +263,7 @@ impl LinkBlock {
             EVENTS_0..=0x9302 => self.events[usize::from(addr - EVENTS_0)],
             EVENT_MASKS..=0x9305 => self.masks[usize::from(addr - EVENT_MASKS)],
             LTSSM => self.training_state() << 4,
-            TRAINING_STATE if self.steps > 0 => stored & !0x10,
+            TRAINING_STATE if self.steps > 0 => self.negotiated.unwrap_or(stored & !0x10),
             LINK_STATE => 0x01,
             START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,

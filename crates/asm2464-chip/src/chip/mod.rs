@@ -46,7 +46,6 @@ mod peripherals;
 mod proof_budget;
 mod register;
 mod reset;
-mod rom;
 mod sram;
 #[cfg(test)]
 mod tests;
@@ -58,7 +57,6 @@ mod uas;
 mod unknown;
 mod usb;
 mod watch;
-mod work;
 mod xdata;
 
 pub use core::{Chip, RunEnd};
@@ -76,10 +74,8 @@ pub use map::{Block, register_name, registers, unaliased};
 pub use pcie_link::EarlyLanes;
 pub use proof_budget::ProofBudget;
 pub use register::Register;
-pub use reset::{Board, PartRevision};
-pub use rom::image_in;
-pub use timing::{CLOCK_MHZ, cycles as instruction_cycles};
+pub use reset::{Board, PartRevision, image_in};
+pub use timing::{CLOCK_MHZ, Work, cycles as instruction_cycles};
 pub use unknown::UnknownAccess;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
 pub use watch::Watch;
-pub use work::Work;

@@ -375,6 +375,19 @@ fn a_driven_link_comes_up_by_the_events_that_it_is_given_and_no_others() {
 }
 
 #[test]
+fn a_link_that_is_up_shows_what_it_has_negotiated() {
+    for (negotiated, shown) in [(None, 0x24), (Some(0x34), 0x34)] {
+        let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
+        if let Some(bits) = negotiated {
+            chip.drive_link(0x92F8, bits);
+        }
+        assert_eq!(xdata(&chip, 0x92F8), 0x34, "it is not up");
+        chip.drive_link(0x9301, 0x40);
+        assert_eq!(xdata(&chip, 0x92F8), shown);
+    }
+}
+
+#[test]
 fn a_driven_link_raises_none_of_its_own_events_after_a_reset_of_the_chip_either() {
     let mut chip = firmware(&[], &[INTERRUPTS_ON.to_vec()]);
     chip.drive_link(0x9300, 0);

@@ -1,4 +1,4 @@
-//! Text that somebody took for code.
+//! Texts that are not code.
 
 use derive_more::Display;
 

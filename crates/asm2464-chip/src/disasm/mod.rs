@@ -23,7 +23,7 @@ pub enum LineKind {
     Instruction,
     /// An entry of a case table.
     Case,
-    /// Bytes that are no instruction, or only the start of one.
+    /// Bytes that are not an instruction, or only the start of one.
     Data,
 }
 

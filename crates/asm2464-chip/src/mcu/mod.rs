@@ -4,16 +4,12 @@
 
 mod assembly;
 mod bus;
-mod code_space;
 mod observer;
-mod sfr;
 mod spi_flash;
 mod xdata;
 
 pub use assembly::assembly;
-pub use bus::Bus;
-pub use code_space::CodeSpace;
+pub use bus::{Bus, CodeSpace, SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use observer::{Observer, Step, Trace};
-pub use sfr::{SFR_CODE_BANK, SFR_XDATA_PAGE, Sfrs};
 pub use spi_flash::{FlashGone, MemoryFlash, SpiFlash};
 pub use xdata::{AccessKind, XdataMemory};

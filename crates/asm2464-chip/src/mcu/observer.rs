@@ -7,7 +7,7 @@ use asm2464::firmware::CodeAddress;
 use i8051::{Cpu, Instruction, Register};
 
 use super::assembly::assembly;
-use super::code_space::CodeSpace;
+use super::bus::CodeSpace;
 
 /// The state before one instruction.
 pub struct Step<'a> {

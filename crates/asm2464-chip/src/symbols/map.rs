@@ -11,7 +11,7 @@ use asm2464::firmware::CodeAddress;
 
 use super::{CompilerSymbol, Extent, Symbols, SymbolsError, c_name, place};
 
-/// Areas whose symbols are no functions: the linker's constants, tables, initial values.
+/// Areas whose symbols are not functions: the linker's constants, tables, initial values.
 const NO_CODE: [&str; 3] = ["CONST", "XINIT", "."];
 /// Absolute areas, which hold no functions either. Each module has its own.
 const ABSOLUTE: &str = "CABS";

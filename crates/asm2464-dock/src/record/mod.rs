@@ -6,7 +6,6 @@
 
 mod asked;
 mod event;
-mod poll;
 mod port;
 mod recorder;
 mod replay;

@@ -8,9 +8,8 @@ use asm2464_host::bridge::{
     ControlPipes, Endpoint, PipeAction, PipeError, Pipes, Reaped, SETUP_LEN, TransferId, control_data_len,
 };
 
-use super::asked::{Asked, TAG, shown};
+use super::asked::{Asked, Poll, TAG, shown};
 use super::event::{End, Event, recorded_command};
-use super::poll::Poll;
 use super::{Opening, Record};
 
 /// Events within which a poll is over: more than the hosts here have in flight.

@@ -2,8 +2,8 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
+use super::controller::MemoryRequest;
 use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
-use super::memory::MemoryRequest;
 use super::registers::CardFault;
 
 /// Threads per block, and so per core.

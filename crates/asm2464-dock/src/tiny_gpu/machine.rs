@@ -2,9 +2,8 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when counting begins and ends.
 
-use super::controller::{CacheLines, MemoryController};
+use super::controller::{CacheLines, Channels, MemoryController, MemoryRequest};
 use super::core::{Core, THREADS_A_BLOCK};
-use super::memory::{Channels, MemoryRequest};
 use super::registers::{CardFault, DATA_LEN, PROGRAM_LEN};
 
 const CORES: usize = 2;

@@ -11,7 +11,6 @@ mod driver;
 mod isa;
 pub mod kernels;
 mod machine;
-mod memory;
 pub mod registers;
 #[cfg(test)]
 mod tests;

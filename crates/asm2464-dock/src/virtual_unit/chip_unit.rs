@@ -13,7 +13,7 @@ use asm2464_host::bridge::Endpoint;
 
 use super::descriptors::{Descriptors, Identity};
 use super::nor::NorFlash;
-use super::reply::Reply;
+use super::responder::Reply;
 use super::responder::Responder;
 use super::scenario::FaultPlan;
 use super::setup;

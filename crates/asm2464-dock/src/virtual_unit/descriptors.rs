@@ -1,6 +1,6 @@
 //! Descriptors that a unit enumerates with: device, configuration, BOS and strings.
 //!
-//! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the reference page's list of endpoints.
+//! Sources: USB 3.2, chapter 9; UAS-3, clause 5 (pipe usage descriptors); the endpoints of 240417.
 
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigField, UsbId};
 use asm2464_chip::chip::Speed;

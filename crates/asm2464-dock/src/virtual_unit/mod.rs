@@ -7,15 +7,12 @@ mod boot_loader;
 mod chip_unit;
 mod descriptors;
 mod disk;
-mod factory;
 mod nor;
 mod open;
 mod pipes;
 mod port;
-mod power_on;
 mod replug;
 mod replug_requests;
-mod reply;
 mod responder;
 mod scenario;
 pub(crate) mod setup;
@@ -35,8 +32,7 @@ pub use open::VirtualOpenError;
 pub use pipes::VirtualPipes;
 pub use port::{Unopened, VirtualPort};
 pub use replug::{ReplugError, replug};
-pub use reply::Reply;
-pub use responder::Responder;
+pub use responder::{Reply, Responder};
 pub use scenario::{
     Behind, BulkHangs, CpuReset, Factory, Fault, FaultKind, FaultPlan, PowerOnState, Scenario, ScenarioError,
 };

@@ -1,21 +1,25 @@
-//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit.
+//! A unit in a folder: its flash, its SSD and its scenario, so that separate commands use the same unit; and the
+//! factory state of a new one.
 
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use crate::files::atomic::{self, AtomicWriteError};
-use crate::files::file;
+use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
+use asm2464_chip::practice;
+use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::disk::Disk;
-use super::factory;
 use super::nor::{FLASH_LEN, NorFlash};
 use super::replug_requests::Requests;
-use super::scenario::{Behind, Scenario, ScenarioError};
+use super::scenario::{Behind, Factory, Scenario, ScenarioError};
 use super::unit::VirtualUnit;
+use crate::files::atomic::{self, AtomicWriteError};
+use crate::files::file;
 
 /// File with the SPI flash's cells.
 const FLASH_FILE: &str = "flash.bin";
@@ -173,7 +177,7 @@ fn factory_cells(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Resul
 }
 
 fn new_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, VirtualOpenError> {
-    factory::flash(scenario, seed, image).map_err(|error| VirtualOpenError::Factory(error.to_string()))
+    factory_flash(scenario, seed, image).map_err(|error| VirtualOpenError::Factory(error.to_string()))
 }
 
 /// Opens a unit's flash, and retries for a short time: a child process that was just started holds its parent's files
@@ -193,4 +197,44 @@ fn hold(path: &Path) -> io::Result<File> {
 fn file_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> VirtualOpenError {
     let path = path.to_owned();
     move |source| VirtualOpenError::File { what, path, source }
+}
+
+/// Makes a new unit's flash as the scenario says. `seed` determines the unit's serial number.
+fn factory_flash(scenario: &Scenario, seed: &[u8], image: Option<&[u8]>) -> Result<NorFlash, Box<dyn Error>> {
+    let mut flash = NorFlash::erased();
+    if scenario.factory == Factory::Erased {
+        return Ok(flash);
+    }
+    let serial = scenario.serial.clone().unwrap_or_else(|| serial(seed));
+    let mut at = 0;
+    for block in blocks(&serial)? {
+        flash.program(FlashAddress(at), block.bytes())?;
+        at += block.bytes().len() as u32;
+    }
+    let made = match scenario.factory {
+        Factory::Stock => Some(practice::image()),
+        Factory::Open => Some(practice::open_image()),
+        Factory::NoImage | Factory::Erased => None,
+    };
+    if let Some(made) = made {
+        let file = image.map_or_else(|| made.to_file(), <[u8]>::to_vec);
+        for part in Part::ALL {
+            flash.program(part.flash_address(), part.of(&file))?;
+        }
+    }
+    Ok(flash)
+}
+
+/// Makes a serial number of twelve hexadecimal digits, like the maker's own.
+fn serial(seed: &[u8]) -> String {
+    Sha256::digest(seed).iter().take(6).map(|byte| format!("{byte:02X}")).collect()
+}
+
+/// Builds configuration blocks with the frame and flags of the known blocks and the chip maker's names and IDs.
+fn blocks(serial: &str) -> Result<[ConfigBlock; 2], ConfigBlockError> {
+    let [mut zero, one] = known_blocks();
+    zero.set_text(ConfigField::Serial, serial)?;
+    zero.set_stock_identity()?;
+    zero.set_number(ConfigField::DeviceRelease, 0x0100)?;
+    Ok([zero, one])
 }

@@ -10,7 +10,7 @@ use asm2464_host::bridge::{
 };
 
 use super::descriptors::STREAMS;
-use super::reply::Reply;
+use super::responder::Reply;
 use super::unit::{ControlAnswer, NoSuchAlternate, SharedUnit, VirtualUnit};
 
 /// The alternate setting of UAS.

@@ -252,8 +252,8 @@ impl<T: Transport> Bridge<T> {
         Ok(data)
     }
 
-    /// E8: resets the unit. It leaves the bus, and comes back by itself or after a power cycle. It is no error if the
-    /// unit leaves before it answers.
+    /// E8: resets the unit. It leaves the bus, and comes back by itself or after a power cycle. It is not an error if
+    /// the unit leaves before it answers.
     ///
     /// # Errors
     /// [`CommandError`] if the unit refuses or does not answer.

@@ -138,18 +138,6 @@ pub enum BusSpeed {
 }
 
 impl BusSpeed {
-    /// The signalling rate in bits a second. Higher rates count as 10 Gbit/s.
-    pub const fn bits_per_second(self) -> Option<u64> {
-        match self {
-            Self::Unknown => None,
-            Self::Low => Some(1_500_000),
-            Self::Full => Some(12_000_000),
-            Self::High => Some(480_000_000),
-            Self::Super => Some(5_000_000_000),
-            Self::SuperPlus => Some(10_000_000_000),
-        }
-    }
-
     /// Whether it is 480 Mbit/s or less, where a unit's usual speed is 5 Gbit/s or more.
     pub const fn is_slow(self) -> bool {
         matches!(self, Self::Low | Self::Full | Self::High)

@@ -11,8 +11,8 @@ use asm2464::sram::SRAM_WINDOW_LEN;
 use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
 use serde::Serialize;
 
+use super::engine::PcieError;
 use super::engine::TlpEngine;
-use super::error::PcieError;
 
 /// The dword with the bridge control register in its upper half, the reset bit, and the byte enables.
 const BRIDGE_CONTROL: u16 = 0x3C;

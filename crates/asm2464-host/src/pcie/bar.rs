@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::error::PcieError;
+use super::engine::PcieError;
 
 /// Kind of address that a BAR asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

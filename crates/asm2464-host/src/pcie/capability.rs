@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use super::error::PcieError;
+use super::engine::PcieError;
 
 const FIRST: u16 = 0x40;
 const EXTENDED: u16 = 0x100;

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::access::{ConfigTlps as _, Pcie};
 use super::bar::{Bar, BarKind};
-use super::error::PcieError;
+use super::engine::PcieError;
 use super::function::{
     COMMAND, COMMAND_MASTER, COMMAND_MEMORY, Function, Header, MEMORY_WINDOW, PREFETCHABLE_WINDOW, Window,
 };

@@ -12,7 +12,7 @@ use asm2464::scsi::{BLOCK_LEN, Command, ScsiStatus, XdataAddress};
 use asm2464::sram::{SECTOR_LEN, SLOT_LEN, SRAM_LEN, VENDOR_COMPLETIONS_PAGE, page_address};
 use thiserror::Error;
 
-use super::error::PcieError;
+use super::engine::PcieError;
 use crate::bridge::open::SramTransfer;
 use crate::bridge::{
     Bridge, CommandError, ControlError, DataPhase, OpenBridge, PortError, Transport, TransportError,

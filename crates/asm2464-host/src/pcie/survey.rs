@@ -1,18 +1,19 @@
-//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs.
+//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs. Tells who takes a
+//! memory request: the function with a BAR there, if every bridge above forwards the request.
 
+use asm2464::Bdf;
+use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 use serde::Serialize;
 
 use super::access::{ConfigTlps as _, Link, Pcie, answer};
-use super::bar::Bar;
+use super::bar::{Bar, BarKind};
 use super::capability::Capabilities;
-use super::error::PcieError;
+use super::engine::PcieError;
 use super::function::{
     BUS_NUMBERS, Buses, CAPABILITIES, COMMAND, COMMAND_IO, COMMAND_MEMORY, Function, HEADER_OFFSETS, Header,
-    STATUS_CAPABILITIES,
+    STATUS_CAPABILITIES, Window,
 };
 use super::note::{Change, FUNCTIONS_MAX, Note};
-use asm2464::Bdf;
-use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 
 /// IDs of a function that is not ready, if its root port hides the retries from software. Source: PCI Express base
 /// specification 4.0, 2.3.2.
@@ -282,7 +283,7 @@ impl Walk<'_, '_> {
         Ok(header[3] & MULTI_FUNCTION != 0)
     }
 
-    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is no bridge or can't be
+    /// Returns the bus behind a bridge, and assigns its number if allowed; `None` if it is not a bridge or can't be
     /// passed.
     fn secondary(&mut self, index: usize) -> Result<Option<u8>, PcieError> {
         let function = &self.survey.functions[index];
@@ -366,5 +367,47 @@ impl Walk<'_, '_> {
             None => self.survey.changes.push(change),
         }
         Ok(true)
+    }
+}
+
+impl Survey {
+    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if nobody does. Nobody
+    /// tells the sender of a write.
+    pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
+        let last = address.checked_add(len.checked_sub(1)?)?;
+        let asked = Window { base: address, limit: last };
+        let takes = |function: &&Function| {
+            function.decodes_memory()
+                && function.bars.iter().any(|bar| {
+                    let end = bar.size.and_then(|size| bar.address.checked_add(size - 1));
+                    let memory = end.filter(|_| bar.kind != BarKind::Io && bar.is_assigned());
+                    memory.is_some_and(|limit| Window { base: bar.address, limit }.contains(asked))
+                })
+                && self.above(function).all(|bridge| bridge.forwards(asked))
+        };
+        self.functions.iter().find(takes).map(|function| function.at)
+    }
+
+    fn above(&self, function: &Function) -> impl Iterator<Item = &Function> {
+        let above = |function: &Function| function.parent.map(|parent| &self.functions[parent]);
+        std::iter::successors(above(function), move |bridge| above(bridge))
+    }
+}
+
+impl Function {
+    fn forwards(&self, asked: Window) -> bool {
+        match self.header {
+            Header::Bridge { memory, prefetchable, .. } => {
+                self.decodes_memory()
+                    && [memory, prefetchable].into_iter().flatten().any(|window| window.contains(asked))
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Window {
+    const fn contains(self, other: Self) -> bool {
+        self.base <= other.base && other.limit <= self.limit
     }
 }

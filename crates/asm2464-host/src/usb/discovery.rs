@@ -1,14 +1,13 @@
 //! Discovery of the connected bridges. If the system provides the strings, no device is opened, so a disk in use is not
-//! disturbed.
+//! disturbed. Waits for changes on the buses.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use asm2464::firmware::{BridgeState, InterfaceClass, UsbId};
-use rusb::{Context, UsbContext};
+use rusb::{Context, Hotplug, HotplugBuilder, Registration, UsbContext};
 
-use super::descriptors::INTERFACE;
-use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout};
+use super::descriptors::{Alternate, DescriptorFault, EndpointInfo, INTERFACE, Layout};
 use super::error::{LibusbError, UsbError};
 use super::known_units::KnownUnits;
 use super::sysfs::{Process, Sysfs};
@@ -118,7 +117,7 @@ fn port_of(device: &rusb::Device<Context>) -> Option<PortPath> {
     PortPath::new(device.bus_number(), device.port_numbers().ok()?)
 }
 
-/// Describes a device; `None` if it is no bridge, or if it left meanwhile.
+/// Describes a device; `None` if it is not a bridge, or if it left meanwhile.
 fn look_at(device: rusb::Device<Context>, known: &Arc<KnownUnits>) -> Option<Found> {
     let descriptor = device.device_descriptor().ok()?;
     let id = UsbId { vendor: descriptor.vendor_id(), product: descriptor.product_id() };
@@ -198,4 +197,50 @@ fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Op
     let handle = device.open().ok()?;
     let language = *handle.read_languages(STRING_TIMEOUT).ok()?.first()?;
     handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
+}
+
+/// Reports when a device has arrived or left. On a system without such events it is a clock.
+#[derive(Debug)]
+pub struct HotplugWatch {
+    context: Context,
+    events: Option<Registration<Context>>,
+}
+
+/// Interval between looks at the buses on a system without events.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Makes libusb report events. What they say does not matter: the buses are looked at again.
+struct Bell;
+
+impl Hotplug<Context> for Bell {
+    fn device_arrived(&mut self, _device: rusb::Device<Context>) {}
+
+    fn device_left(&mut self, _device: rusb::Device<Context>) {}
+}
+
+impl HotplugWatch {
+    /// Starts to watch.
+    ///
+    /// # Errors
+    /// [`UsbError::Unavailable`].
+    pub fn new() -> Result<Self, UsbError> {
+        let context = new_context()?;
+        let events =
+            if rusb::has_hotplug() { HotplugBuilder::new().register(&context, Box::new(Bell)).ok() } else { None };
+        Ok(Self { context, events })
+    }
+
+    /// The context of the watch. Its device list is current.
+    pub(super) const fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Waits for a change, at most for `longest`. May return without one. A change before the call counts unless a
+    /// transfer on this context has taken its event, so wait for short times and look again.
+    pub fn wait(&self, longest: Duration) {
+        // libusb returns after the first event.
+        if self.events.is_none() || self.context.handle_events(Some(longest)).is_err() {
+            std::thread::sleep(longest.min(POLL));
+        }
+    }
 }

@@ -48,7 +48,7 @@ fn listed(all: &[impl ToString]) -> String {
 }
 
 /// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
-/// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is no disk.
+/// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is not a disk.
 ///
 /// `is_vouched_for` says whether the user answers for a disk, as in `sda`, that can't be opened for the check. A use
 /// that is seen counts all the same.

@@ -18,7 +18,7 @@ use crate::bridge::PortPath;
 
 /// The locks that this process holds.
 static HELD: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
-/// The files of which was told that they are no locks.
+/// The files that a warning has already named, because they are not locks.
 static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Number of attempts if somebody removes the file just as it is locked.
 const ATTEMPTS: u32 = 10;

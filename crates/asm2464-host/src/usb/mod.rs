@@ -6,7 +6,6 @@
 //! unit: its kernel driver, its disks and their mounts.
 
 mod awake;
-mod boot_loader;
 mod descriptors;
 mod device;
 mod discovery;
@@ -15,7 +14,6 @@ mod error;
 mod forced_exit;
 mod free_disk;
 mod gate;
-mod hotplug;
 mod known_units;
 mod lock;
 mod port;
@@ -26,12 +24,11 @@ mod transfers;
 use asm2464::firmware::BridgeState;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
-pub use discovery::{Found, discover};
+pub use discovery::{Found, HotplugWatch, discover};
 pub use disk_guard::{DiskError, refuse_mounted};
 pub use error::{LibusbError, UsbError};
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
 pub use free_disk::FreeDisk;
-pub use hotplug::HotplugWatch;
 pub use known_units::{DOCKS, KnownUnits};
 pub use lock::UnitLock;
 pub use port::UsbPort;
@@ -63,7 +60,7 @@ pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError
             }
         }
     }
-    bulk_only(found, boot_loader::open(found, false)?)
+    bulk_only(found, device::open_bulk_only(found, false)?)
 }
 
 /// Opens a device that runs open firmware, for its control requests.

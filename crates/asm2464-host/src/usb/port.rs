@@ -8,12 +8,11 @@ use asm2464::interrupt::Interrupt;
 use tracing::info;
 
 use super::KnownUnits;
-use super::boot_loader;
-use super::discovery::{Found, find_at, find_in};
+use super::device::open_bulk_only;
+use super::discovery::{Found, HotplugWatch, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
 use super::error::{LibusbError, UsbError};
 use super::gate::GATE;
-use super::hotplug::HotplugWatch;
 use super::lock::UnitLock;
 use super::port_power;
 use super::sysfs::Sysfs;
@@ -83,7 +82,7 @@ impl UsbPort {
     fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
         let found = self.found()?;
         self.lock = Some(UnitLock::take(&self.port)?);
-        let device = boot_loader::open(&found, self.woken == Some(found.address()))?;
+        let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
         let state = found.info.state;

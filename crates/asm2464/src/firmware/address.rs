@@ -190,7 +190,7 @@ impl FileOffset {
 
 serde_as_text!(CodeAddress);
 
-/// Reasons a text is no code address.
+/// Reasons why a text is not a code address.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseCodeAddressError {
     /// The text is not of the form `bank:address`.

@@ -13,7 +13,7 @@ const MAGIC_AT: usize = 0x7E;
 const CHECKSUM_AT: usize = 0x7F;
 /// The checksum covers everything from here to the magic.
 const SUMMED_FROM: usize = 0x04;
-/// Range in block 1, behind its two names, of the unit's USB4 identity. Source: the reference's table of the blocks.
+/// Range in block 1, behind its two names, of the unit's USB4 identity. Source: tinygrad's patch.py.
 pub const USB4_IDENTITY: std::ops::Range<usize> = 0x54..0x7E;
 
 /// The bytes of a block that the vendor's firmware keeps as they were written. Before it programs a block it reads the
@@ -132,7 +132,7 @@ pub struct ConfigBlock {
     bytes: [u8; CONFIG_BLOCK_LEN],
 }
 
-/// Reasons bytes are no configuration block, or a value does not fit one.
+/// Reasons why bytes are not a configuration block, or a value does not fit one.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ConfigBlockError {
     /// The number of bytes is wrong.
@@ -334,7 +334,7 @@ fn checksum(bytes: &[u8; CONFIG_BLOCK_LEN]) -> u8 {
 /// The two blocks that tinygrad's tool writes to every unit.
 ///
 /// They give every unit the same serial number and one maker's USB4 identity, so use them only if a unit has no
-/// readable blocks of its own. Source: the reference page's listing of that tool.
+/// readable blocks of its own. Source: tinygrad's patch.py.
 pub fn known_blocks() -> [ConfigBlock; 2] {
     [(BlockIndex::Zero, KNOWN_BLOCK_0), (BlockIndex::One, KNOWN_BLOCK_1)]
         .map(|(index, bytes)| ConfigBlock { index, bytes })

@@ -27,7 +27,7 @@ pub struct Image {
     body: Vec<u8>,
 }
 
-/// Reasons bytes are no image. Offsets are in the file.
+/// Reasons why bytes are not an image. Offsets are in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ImageError {
     /// The file is empty.

@@ -41,7 +41,7 @@ pub enum AreaKind {
 }
 
 impl Area {
-    /// Returns the first and the last code address; `None` if the area is no code.
+    /// Returns the first and the last code address; `None` if the area is not code.
     pub fn code(&self) -> Option<(CodeAddress, CodeAddress)> {
         let last = FileOffset(self.start.0 + self.len.checked_sub(1)?);
         match self.kind {

@@ -15,7 +15,7 @@ use crate::serde_text::serde_as_text;
 #[display("{:02X}{:02X}{:02X}.{:02X}.{:02X}.{:02X}", _0[0], _0[1], _0[2], _0[3], _0[4], _0[5])]
 pub struct FirmwareVersion(pub [u8; 6]);
 
-/// The text is no version.
+/// The text is not a version.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("version {0:?} is not of the form 240417.85.00.00")]
 pub struct ParseVersionError(String);

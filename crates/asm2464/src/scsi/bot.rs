@@ -53,8 +53,8 @@ impl CommandBlockWrapper {
         bytes
     }
 
-    /// Parses and checks 31 bytes from the wire; `None` if they are no valid and meaningful CBW (section 6.2). A device
-    /// answers such bytes by stalling both endpoints (section 6.6.1).
+    /// Parses and checks 31 bytes from the wire; `None` if they are not a valid and meaningful CBW (section 6.2). A
+    /// device answers such bytes by stalling both endpoints (section 6.6.1).
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; CBW_LEN] = bytes.try_into().ok()?;
         if bytes[0..4] != CBW_SIGNATURE {
@@ -98,7 +98,7 @@ pub struct CommandStatusWrapper {
     pub status: CswStatus,
 }
 
-/// Reasons bytes are no valid CSW. The host answers such bytes with reset recovery (section 6.3.1).
+/// Reasons why bytes are not a valid CSW. The host answers such bytes with reset recovery (section 6.3.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CswError {
     /// There are not 13 bytes.

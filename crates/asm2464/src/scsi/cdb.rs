@@ -15,7 +15,7 @@ pub struct Cdb {
     len: u8,
 }
 
-/// The bytes are no command descriptor block.
+/// The bytes are not a command descriptor block.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("a CDB has 1 to 16 bytes; this has {0}")]
 pub struct CdbError(pub usize);

@@ -1,11 +1,11 @@
 //! The commands that asmpatch sends, each with its wire form beside it.
 //!
-//! Vendor commands come from the reference's vendor-command table, which was read from image 240417 and confirmed by
+//! Vendor commands come from image 240417's code (docs/firmware.md, "Vendor commands"), and were confirmed by
 //! executing it. Standard commands come from SPC-4 and SBC-3.
 
 use super::bot::Direction;
 use super::cdb::{Cdb, opcode_name};
-use super::opcode;
+use super::{ScsiStatus, opcode};
 use crate::firmware::{BlockIndex, Part};
 
 /// One of the two 64 KiB pages of XDATA, selected by the top byte of E4's and E5's address.
@@ -255,6 +255,19 @@ const fn transfer16(opcode: u8, lba: u64, blocks: u32) -> [u8; 16] {
 const fn flash(opcode: u8, part: Part, len: u32) -> [u8; 6] {
     let [a, b, c, d] = len.to_be_bytes();
     [opcode, part.mode(), a, b, c, d]
+}
+
+/// Bytes that [`LONG_READ`] asks for.
+pub const LONG_READ_LEN: usize = 256;
+/// E4 of 256 bytes, of RAM that reading does not change.
+///
+/// Stock firmware uses only CDB byte 1 as the length, which is 0 then, and moves no data. With the extension all 256
+/// bytes arrive. See docs/e4-length-16.md.
+pub const LONG_READ: Command = Command::XdataRead { from: XdataAddress::main(0x0700), len: LONG_READ_LEN as u16 };
+
+/// Whether firmware that ended [`LONG_READ`] so has the extension; `None` if it refused the command.
+pub fn has_long_read(status: ScsiStatus, moved: usize) -> Option<bool> {
+    (status == ScsiStatus::Good).then_some(moved == LONG_READ_LEN)
 }
 
 #[cfg(test)]

@@ -86,8 +86,6 @@ impl Sense {
     pub const INVALID_OPCODE: Self = Self::new(SenseKey::ILLEGAL_REQUEST, 0x20, 0x00);
     /// NOT READY, MEDIUM NOT PRESENT.
     pub const MEDIUM_NOT_PRESENT: Self = Self::new(SenseKey::NOT_READY, 0x3A, 0x00);
-    /// MEDIUM ERROR, UNRECOVERED READ ERROR: E0's answer if the flash does not respond.
-    pub const UNRECOVERED_READ_ERROR: Self = Self::new(SenseKey::MEDIUM_ERROR, 0x11, 0x00);
     /// NO SENSE.
     pub const NONE: Self = Self::new(SenseKey::NO_SENSE, 0x00, 0x00);
 

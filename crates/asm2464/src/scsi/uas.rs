@@ -98,7 +98,7 @@ pub enum StatusIu {
     WriteReady(Tag),
 }
 
-/// Reasons bytes are no information unit.
+/// Reasons why bytes are not an information unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum IuError {
     /// The IU is too short for its kind.

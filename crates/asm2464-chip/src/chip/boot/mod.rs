@@ -6,7 +6,6 @@
 mod effects;
 mod fault;
 mod open;
-mod place;
 
 use asm2464::TransportKind;
 use asm2464::firmware::{
@@ -17,13 +16,12 @@ use asm2464::interrupt::Interrupted;
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 
 pub use self::effects::Effects;
-pub use self::fault::BootFault;
-pub use self::place::CodePlace;
+pub use self::fault::{BootFault, CodePlace};
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
 use super::flash::FlashDefects;
 use super::proof_budget::ProofBudget;
-use super::rom::image_in;
+use super::reset::image_in;
 use super::usb::Speed;
 use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
 

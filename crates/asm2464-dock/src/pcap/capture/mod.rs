@@ -28,7 +28,7 @@ pub enum CaptureError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file exists and is no capture, so it would be lost.
+    /// The file exists and is not a capture, so it would be lost.
     #[error("{} exists and is not a pcapng file", path.display())]
     NotACapture {
         /// The file.
@@ -117,7 +117,7 @@ impl Capture {
     /// Starts a capture in a new file, or replaces an earlier capture.
     ///
     /// # Errors
-    /// [`CaptureError`]. Leaves a file that is no capture, a device and a symbolic link as they are.
+    /// [`CaptureError`]. Leaves as they are: other files than captures, devices, symbolic links.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::WouldBlock => CaptureError::Busy { path: path.to_owned() },

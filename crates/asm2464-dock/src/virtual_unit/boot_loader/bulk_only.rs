@@ -12,7 +12,7 @@ use asm2464_host::bridge::Endpoint;
 use super::exchange::{CommandEnding, CommandExchange};
 use super::target::Target;
 use crate::virtual_unit::chip_unit::Course;
-use crate::virtual_unit::reply::Halts;
+use crate::virtual_unit::responder::Halts;
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Phase {

@@ -14,8 +14,8 @@ use self::target::Target;
 use super::chip_unit::Course;
 use super::descriptors::Descriptors;
 use super::nor::NorFlash;
-use super::reply::{Halts, Reply};
 use super::responder::Responder;
+use super::responder::{Halts, Reply};
 use super::scenario::FaultPlan;
 use super::wire::{self, AttachmentWire, PacketTarget, Wired};
 

@@ -15,7 +15,7 @@ use super::timing::Timing;
 pub const SECTOR_LEN: usize = 0x1000;
 /// Bytes that one program can reach. A program never crosses a page's end.
 pub const PAGE_LEN: usize = 0x100;
-/// Bytes of a virtual unit's flash: both slots of the reference's flash map, and as much again.
+/// Bytes of a virtual unit's flash: both slots that 240417 uses, and as much again.
 pub const FLASH_LEN: usize = 0x8_0000;
 
 /// Defects of the flash and of its buffer in the chip; none by default.

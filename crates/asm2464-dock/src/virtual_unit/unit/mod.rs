@@ -17,7 +17,7 @@ use super::descriptors::{Descriptors, Identity};
 use super::disk::Disk;
 use super::nor::NorFlash;
 use super::replug_requests::Requests;
-use super::reply::Reply;
+use super::responder::Reply;
 use super::responder::Responder;
 use super::scenario::{BulkHangs, FaultKind, FaultPlan, PowerOnState, Scenario};
 use super::setup;

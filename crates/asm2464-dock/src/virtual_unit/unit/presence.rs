@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use asm2464::firmware::Image;
+use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, FlashAddress, Image, Part};
 use asm2464_chip::chip::Speed;
 
 use super::{StreamLimit, VirtualUnit};
 use crate::virtual_unit::chip_unit::{ChipUnit, Course};
-use crate::virtual_unit::descriptors::Descriptors;
-use crate::virtual_unit::power_on;
+use crate::virtual_unit::descriptors::{Descriptors, Identity};
+use crate::virtual_unit::nor::NorFlash;
 use crate::virtual_unit::replug_requests::Requests;
 use crate::virtual_unit::scenario::{BulkHangs, CpuReset, PowerOnState};
 
@@ -122,7 +122,7 @@ impl VirtualUnit {
     /// The image that starts; `None` for the boot loader. No chip has the flash.
     pub(super) fn image_to_boot(&mut self) -> Option<Image> {
         match self.scenario.state {
-            PowerOnState::Auto | PowerOnState::Absent => power_on::image(self.boot_loader.flash_mut()),
+            PowerOnState::Auto | PowerOnState::Absent => bootable_image(self.boot_loader.flash_mut()),
             PowerOnState::BootLoader => None,
         }
     }
@@ -201,7 +201,7 @@ impl VirtualUnit {
             stand_in.bus_reset();
             stand_in.set_configuration(1);
         } else {
-            let identity = power_on::boot_loader_identity(self.boot_loader.flash_mut());
+            let identity = boot_loader_identity(self.boot_loader.flash_mut());
             self.descriptors = Descriptors::boot_loader(identity, speed);
             self.boot_loader.power_on(&self.descriptors);
         }
@@ -227,4 +227,28 @@ impl VirtualUnit {
         self.attachments += 1;
         self.presence = Presence::Attached;
     }
+}
+
+/// The image in the first slot, if its container is valid. Reads the cells themselves: the ROM meets none of the faults
+/// that firmware's reads meet.
+fn bootable_image(flash: &NorFlash) -> Option<Image> {
+    let header = flash.get(Part::One.flash_address(), 4)?;
+    let body_len = u32::from_le_bytes(header.try_into().ok()?);
+    let file_len = usize::try_from(body_len).ok()?.checked_add(10)?;
+    let first = file_len.min(Part::One.max_len());
+    let mut file = flash.get(Part::One.flash_address(), first)?.to_vec();
+    let second = file_len - first;
+    if second > Part::Two.max_len() {
+        return None;
+    }
+    file.extend_from_slice(flash.get(Part::Two.flash_address(), second)?);
+    Image::parse(&file).ok()
+}
+
+/// The boot loader's identity: its product's own, if configuration block 0 is valid. Source: openpilot's flasher, which
+/// finds it under that.
+fn boot_loader_identity(flash: &NorFlash) -> Identity {
+    let block = flash.get(FlashAddress(0), CONFIG_BLOCK_LEN);
+    let block = block.and_then(|bytes| ConfigBlock::parse(BlockIndex::Zero, bytes).ok());
+    block.as_ref().map_or_else(Identity::boot_loader, Identity::configured)
 }

@@ -9,7 +9,7 @@ use asm2464_chip::chip::{DATA_IN, DATA_OUT, PacketIn, PacketOut};
 use asm2464_host::bridge::Endpoint;
 
 use super::{Due, PacketTarget, WireEffect, first_half, is_ready, packets_in_half};
-use crate::virtual_unit::reply::{ABORTED, Halts};
+use crate::virtual_unit::responder::{ABORTED, Halts};
 use crate::virtual_unit::scenario::FaultKind;
 
 /// State of a command in progress on the wire.

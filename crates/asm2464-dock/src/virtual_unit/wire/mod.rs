@@ -15,7 +15,7 @@ use asm2464_host::bridge::Endpoint;
 use self::bulk_only::BulkOnlyWire;
 use self::uas::UasWire;
 use super::nor::NorFlash;
-use super::reply::{Halts, Reply};
+use super::responder::{Halts, Reply};
 use super::scenario::{FaultKind, FaultPlan};
 
 /// The unit's side of the wire, packet by packet.

@@ -13,7 +13,7 @@ use asm2464_chip::chip::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, ST
 use asm2464_host::bridge::Endpoint;
 
 use super::{Due, PacketTarget, WireEffect, first_half, is_ready, packets_in_half};
-use crate::virtual_unit::reply::{ABORTED, Halts};
+use crate::virtual_unit::responder::{ABORTED, Halts};
 use crate::virtual_unit::scenario::FaultKind;
 
 /// Maximum number of commands that are followed at once. If a host has more in progress, the oldest passes.

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::super::pipes::PipeError;
 use super::SupplyMeasurement;
-use super::job::OpenRequest;
+use super::workload::OpenRequest;
 
 /// Reasons a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]

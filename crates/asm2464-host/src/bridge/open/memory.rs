@@ -1,12 +1,15 @@
-//! Memory and registers on the PCIe side, any number of bytes at any address, and attempts after a failure.
+//! Memory and registers on the PCIe side, any number of bytes at any address, and attempts after a failure; windows of
+//! data that a device behind the bridge takes from the SRAM.
 
+use std::num::NonZeroU32;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use asm2464::sram::{FENCE, SECTOR_LEN};
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 use tracing::info;
 
-use super::{ControlError, OpenBridge};
+use super::{ControlError, OpenBridge, SramTransfer, sectors};
 
 impl OpenBridge {
     /// F0: sends a TLP and returns the dword of its completion, which is 0 for a write.
@@ -118,4 +121,36 @@ const fn place(address: u64, len: usize) -> Option<(u64, usize, u8)> {
     }
     let first = (address % 4) as usize;
     Some((address - first as u64, first, (((1_u32 << len) - 1) << first) as u8))
+}
+
+impl OpenBridge {
+    /// F2: writes a window to the SRAM, and waits until a device has taken it. Behind the data, a whole number of sectors,
+    /// follows one sector that repeats `sentinel`.
+    ///
+    /// The device waits until it reads `sentinel` in that sector, takes the data, and writes `sentinel` to
+    /// [`FENCE_ADDRESS`](asm2464::sram::FENCE_ADDRESS). Give each window another one, so that the device never takes an
+    /// old sector for the new one.
+    ///
+    /// # Errors
+    /// As for [`OpenBridge::sram_write`]; [`ControlError::NotTaken`] if the device has not written the fence within the
+    /// [time limit](OpenBridge::set_timeout).
+    pub fn sram_write_taken(&mut self, first_slot: u8, data: &[u8], sentinel: NonZeroU32) -> Result<(), ControlError> {
+        let sectors = sectors(data.len())?.saturating_add(1);
+        self.xdata_write_all(&[0, 1, 2, 3].map(|at| (FENCE.plus(at), 0)))?;
+        self.arm_sram(SramTransfer { to_host: false, first_slot, sectors })?;
+        self.bulk_out(data)?;
+        self.bulk_out(&sentinel.get().to_le_bytes().repeat(SECTOR_LEN / 4))?;
+        let until = Instant::now() + self.timeout;
+        loop {
+            let mut fence = [0; 4];
+            self.xdata_read(FENCE, &mut fence)?;
+            match u32::from_le_bytes(fence) {
+                found if found == sentinel.get() => return Ok(()),
+                found if Instant::now() >= until => {
+                    return Err(ControlError::NotTaken { deadline: self.timeout, sentinel: sentinel.get(), found });
+                }
+                _ => {}
+            }
+        }
+    }
 }

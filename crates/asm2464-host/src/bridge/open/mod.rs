@@ -5,38 +5,35 @@
 
 mod command;
 mod error;
-pub(super) mod job;
 mod link;
 mod memory;
 mod queue;
 mod recovery;
-mod registers;
-mod sentinel;
-mod sram_dma;
 #[cfg(test)]
 mod tests;
 mod work;
 mod workload;
 
-use std::time::Duration;
+use std::sync::LazyLock;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use asm2464::flash::RegisterAccess;
 use asm2464::scsi::{XDATA_PAGE_LEN, XDATA_READ_MAX, XdataAddress};
 use asm2464::sram::{COMPLETIONS_PAGE, DMA_STATE, OPEN_COMPLETIONS_PAGE, SECTOR_LEN, SLOT_LEN, SRAM_LEN};
 use asm2464::tlp::{Completion, Tlp};
-pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
-pub use error::ControlError;
-pub use job::{OpenJob, OpenRequest};
-pub use queue::MAX_DEPTH;
-pub use workload::OpenWorkload;
-
 use tracing::info;
 
-use self::queue::TransferQueue;
-use self::sram_dma::SramDma;
+use self::queue::{SramDma, TransferQueue};
 use self::work::{BulkWork, Requests, Tlps};
 use super::pipes::ControlPipes;
 use super::unit_info::BusSpeed;
 use super::workload::DataPhase;
+
+pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
+pub use error::ControlError;
+pub use queue::MAX_DEPTH;
+pub use workload::{OpenJob, OpenRequest, OpenWorkload};
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -179,7 +176,7 @@ impl OpenBridge {
     /// F0: sends a TLP and fetches its completion; `None` for a memory write, which has none.
     ///
     /// # Errors
-    /// [`ControlError`]; a completion with an error status is no error here.
+    /// [`ControlError`]; a completion with an error status is not an error here.
     pub fn tlp(&mut self, tlp: &Tlp) -> Result<Option<Completion>, ControlError> {
         Ok(self.tlps(std::slice::from_ref(tlp))?.pop().flatten())
     }
@@ -395,4 +392,45 @@ fn sectors(len: usize) -> Result<u16, ControlError> {
         let found = format!("{len} bytes");
         ControlError::Length { request: "F2", limit: "whole sectors of 512 bytes", found }
     })
+}
+
+/// Where this process's deadlines count from.
+static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// The flash controller's registers, which open firmware lets a host reach: E4, E5 and the bulk pipe.
+impl RegisterAccess for OpenBridge {
+    type Error = ControlError;
+
+    fn exchange(
+        &mut self,
+        writes: &[(XdataAddress, u8)],
+        from: XdataAddress,
+        into: &mut [u8],
+    ) -> Result<(), ControlError> {
+        self.xdata_exchange(writes, from, into)
+    }
+
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Result<(), ControlError> {
+        self.xdata_write_all(writes)
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.bulk_out(bytes)
+    }
+
+    fn is_gone(error: &ControlError) -> bool {
+        matches!(error, ControlError::Disconnected { .. })
+    }
+
+    fn is_super_speed(&self) -> bool {
+        self.speed() >= BusSpeed::Super
+    }
+
+    fn now(&mut self) -> Duration {
+        BEGUN.elapsed()
+    }
+
+    fn pause(&mut self, time: Duration) {
+        thread::sleep(time);
+    }
 }

@@ -4,17 +4,15 @@ use std::collections::VecDeque;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::sram::{DMA_STATE, SECTOR_LEN};
 use tracing::debug;
 
 use super::super::log;
 use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
-use super::job::{OpenJob, OpenRequest};
-use super::sram_dma::SramDma;
 use super::work::Requests;
-use super::workload::OpenWorkload;
-use asm2464::sram::DMA_STATE;
+use super::workload::{OpenJob, OpenRequest, OpenWorkload};
 
 /// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;
@@ -260,5 +258,53 @@ impl TransferQueue {
         }
         // Transfers that did not return are never used again.
         self.in_flight.clear();
+    }
+}
+
+/// State of the SRAM DMA, as far as this host's own requests say, so that not each F2 has to ask first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SramDma {
+    /// Another program may have armed it, or a request failed: ask.
+    Unknown,
+    /// F2 armed it, and this many bytes have not moved yet.
+    Armed(Endpoint, usize),
+    /// All data of the last F2 has moved. GPU runtimes arm the next one then without asking.
+    Idle,
+}
+
+impl SramDma {
+    /// Notes a control request that is about to be sent.
+    pub(super) fn sent(&mut self, command: OpenCommand) {
+        *self = match (command, *self) {
+            (OpenCommand::ArmSram(transfer), _) => {
+                let endpoint = if transfer.to_host { Endpoint::DataIn } else { Endpoint::DataOut };
+                Self::Armed(endpoint, usize::from(transfer.sectors) * SECTOR_LEN)
+            }
+            // The bulk data that follows is not F2's.
+            (OpenCommand::StreamWrite { .. } | OpenCommand::StreamRead { .. }, Self::Armed(..)) => Self::Unknown,
+            // E4, C0 and F0 leave the DMA as it is.
+            (
+                OpenCommand::XdataRead { .. }
+                | OpenCommand::Supply
+                | OpenCommand::Tlp(_)
+                | OpenCommand::Completion
+                | OpenCommand::StreamWrite { .. }
+                | OpenCommand::StreamRead { .. },
+                state,
+            ) => state,
+            // E5's register may be one of the DMA's.
+            _ => Self::Unknown,
+        };
+    }
+
+    /// Notes bulk data that has moved.
+    pub(super) fn moved(&mut self, by: Endpoint, len: usize) {
+        if let Self::Armed(endpoint, left) = *self {
+            *self = match left.checked_sub(len) {
+                Some(0) if by == endpoint => Self::Idle,
+                Some(left) if by == endpoint => Self::Armed(endpoint, left),
+                _ => Self::Unknown,
+            };
+        }
     }
 }

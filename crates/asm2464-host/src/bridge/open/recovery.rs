@@ -11,7 +11,7 @@ use asm2464::sram::DMA_STATE;
 use tracing::info;
 
 use super::super::pipes::Endpoint;
-use super::job::OpenRequest;
+use super::workload::OpenRequest;
 use super::{ControlError, OpenBridge};
 
 /// Value of 0xC450 while the SRAM DMA waits for data or moves it.
@@ -103,7 +103,7 @@ impl OpenBridge {
     /// until the unit has left; a kernel driver that takes a unit about to leave delays the bus.
     ///
     /// # Errors
-    /// [`ControlError::Stalled`] if the firmware refuses. No answer is no error.
+    /// [`ControlError::Stalled`] if the firmware refuses. A missing answer is not an error.
     pub fn restart_cpu(&mut self) -> Result<(), ControlError> {
         info!("CPU reset through {CHIP_RESET}");
         match self.xdata_write(CHIP_RESET, 1) {

@@ -1,4 +1,4 @@
-//! Tests of each request, byte by byte as in field.md's table of the open firmware, against a unit with scripted
+//! Tests of each request, byte by byte as the open firmware takes it, against a unit with scripted
 //! answers.
 
 use std::collections::VecDeque;

@@ -10,8 +10,8 @@ use super::super::pipes::Endpoint;
 use super::super::workload::DataPhase;
 use super::command::OpenCommand;
 use super::error::ControlError;
-use super::job::{OpenJob, OpenRequest};
 use super::workload::OpenWorkload;
+use super::workload::{OpenJob, OpenRequest};
 
 /// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. With 32 in flight, transfers of
 /// one slot moved a third less, with one in flight half (docs/performance.md).

@@ -6,7 +6,6 @@
 
 mod queue;
 mod recovery;
-mod slot;
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ use super::error::{Activity, TransportError, TransportErrorKind};
 use super::pipes::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 use super::workload::{DataPhase, Job, Workload};
 use super::{Transport, TransportKind};
-use slot::{Busy, Part, UasSlot};
+use queue::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tracing::info;
 
-use super::slot::UasSlot;
+use super::queue::UasSlot;
 use super::{Role, Uas, depth_with};
 use crate::bridge::error::TransportError;
 use crate::bridge::pipes::{PipeError, Pipes, Reaped, TransferId};

@@ -3,7 +3,6 @@
 //! Source: the kernel's `Documentation/ABI` for /sys/bus/usb and /sys/block, `proc_pid_mountinfo(5)`.
 
 mod mountinfo;
-mod peer;
 mod process;
 mod surroundings;
 mod tunnelled;

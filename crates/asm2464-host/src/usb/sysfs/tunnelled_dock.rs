@@ -1,4 +1,4 @@
-//! Docks that the host sees on PCIe: with stock firmware on a USB4 port, a dock is a PCIe switch and no USB device.
+//! Docks that the host sees on PCIe: with stock firmware on a USB4 port, a dock is a PCIe switch, not a USB device.
 //!
 //! Sources: the kernel's `Documentation/ABI/testing/sysfs-bus-pci`; the switch's IDs from owners' `lspci`
 //! (jacobrosenthal/tinygrad, extra/usbgpu; ltanedo/egpu-eject).

@@ -4,7 +4,6 @@
 //! carried out at once. The controller sends no interrupt: the bridge finds entries in its own memory.
 
 mod command;
-mod identify;
 mod queue;
 mod store;
 #[cfg(test)]
@@ -314,7 +313,7 @@ impl NvmeController {
     }
 
     fn identify(&mut self, command: &SubmissionEntry, host: &mut dyn HostMemory) -> Result<u32, NvmeStatus> {
-        let page = identify::page((command.dword(10) & 0xFF) as u8, command.namespace(), self.store.blocks())?;
+        let page = command::identify_page((command.dword(10) & 0xFF) as u8, command.namespace(), self.store.blocks())?;
         PrpRanges::of(command, page.len() as u64, host)?.deliver(&page, host)
     }
 

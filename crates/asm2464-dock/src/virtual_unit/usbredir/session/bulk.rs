@@ -4,7 +4,7 @@ use asm2464_host::bridge::Endpoint;
 
 use super::Session;
 use crate::virtual_unit::descriptors::STREAMS;
-use crate::virtual_unit::reply::Reply;
+use crate::virtual_unit::responder::Reply;
 use crate::virtual_unit::usbredir::protocol::{ENDPOINT_SLOTS, MAX_DATA, RedirStatus, slot};
 use crate::virtual_unit::usbredir::reply::Outbox;
 use crate::virtual_unit::usbredir::request::Bulk;

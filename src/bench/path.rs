@@ -292,7 +292,7 @@ paths! {
 }
 
 impl Path {
-    /// Those that are SCSI commands, in the order of measurement. [`Path::command`] builds their commands.
+    /// Those that are SCSI commands, in the order of measurement. `Path::command` builds their commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
 
     /// The paths of a firmware, in the order of measurement.

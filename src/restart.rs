@@ -123,6 +123,7 @@ pub struct Fault {
 /// What a unit shows of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(transform = crate::schema_types::whole_unit_or_none))]
 pub struct Condition {
     /// The unit; `None` off the bus.
     #[serde(flatten)]

@@ -2,9 +2,20 @@
 
 use std::borrow::Cow;
 
+use asm2464_host::bridge::UnitInfo;
+use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value};
 
 use crate::patch::ConfigEdits;
+
+/// Requires each key that a unit always has where one of them is: of a flattened `Option` schemars requires none.
+pub(crate) fn whole_unit_or_none(schema: &mut Schema) {
+    let unit = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<UnitInfo>();
+    let keys = unit.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
+    let all = |key: &Value| Some((key.as_str()?.to_owned(), keys.clone().into()));
+    schema.insert("dependentRequired".to_owned(), keys.iter().filter_map(all).collect::<Map<_, _>>().into());
+}
 
 impl JsonSchema for ConfigEdits {
     fn schema_name() -> Cow<'static, str> {

@@ -105,44 +105,50 @@ impl<S: BenchedUnit> Soak<'_, S> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(Path::of(S::STATE), effort, seed);
-        let mut failed = Vec::new();
         let mut attempts = 0;
         loop {
             attempts += 1;
-            match run::prepare(&mut subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved) {
-                Ok(mut prepared) => {
-                    for _ in 1..ATTEMPTS {
-                        let left_out = left_out::<S>(&prepared);
-                        if left_out.len() <= self.left_out {
-                            break;
-                        }
-                        let outcomes = left_out.into_iter();
-                        failed.extend(outcomes.map(|left| (left.path, Halt::from(left.outcome).into())));
-                        if let Err(error) = run::check_again(&mut subject, &mut prepared, timeout, &mut self.saved) {
-                            self.tally.failed(None, error.into());
-                        }
+            let error =
+                match run::prepare(&mut subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved) {
+                    Ok(mut prepared) => {
+                        self.check_again(&mut subject, &mut prepared);
+                        return Ok((subject, prepared));
                     }
-                    // What is left out is in the report as that.
-                    let left_out = left_out::<S>(&prepared);
-                    failed.retain(|(path, _)| left_out.iter().all(|left| left.path != *path));
-                    failed.into_iter().for_each(|(path, failure)| self.tally.failed(Some(path), failure));
-                    self.left_out = left_out.len();
-                    return Ok((subject, prepared));
-                }
-                Err(error) => {
-                    // This failure is more useful than one of the restoring.
-                    let _ = run::restore(&mut subject, self.saved.take());
-                    if attempts == ATTEMPTS || !error.is_of_the_wire() {
-                        return Err(error);
-                    }
-                    // The system lets a unit be taken only once.
-                    drop(subject);
-                    let Some(again) = (self.reopen)() else { return Err(error) };
-                    subject = again;
-                    self.tally.failed(None, error.into());
-                }
+                    Err(error) => error,
+                };
+            // This failure is more useful than one of the restoring.
+            let _ = run::restore(&mut subject, self.saved.take());
+            if attempts == ATTEMPTS || !error.is_of_the_wire() {
+                return Err(error);
+            }
+            // The system lets a unit be taken only once.
+            drop(subject);
+            let Some(again) = (self.reopen)() else { return Err(error) };
+            subject = again;
+            self.tally.failed(None, error.into());
+        }
+    }
+
+    /// Checks the paths again, while more of them fail than before. What goes on failing is in the report as left out, not as
+    /// an error.
+    fn check_again(&mut self, subject: &mut S, prepared: &mut Prepared) {
+        let mut failed = Vec::new();
+        for _ in 1..ATTEMPTS {
+            let left_out = left_out::<S>(prepared);
+            if left_out.len() <= self.left_out {
+                break;
+            }
+            failed.extend(left_out);
+            if let Err(error) = run::check_again(subject, prepared, self.plan.timeout, &mut self.saved) {
+                self.tally.failed(None, error.into());
             }
         }
+        let left_out = left_out::<S>(prepared);
+        failed.retain(|passed| left_out.iter().all(|left| left.path != passed.path));
+        for LeftOut { path, outcome } in failed {
+            self.tally.failed(Some(path), Halt::from(outcome).into());
+        }
+        self.left_out = left_out.len();
     }
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. What stands in

@@ -98,7 +98,10 @@ impl SoakTally {
 
     /// Counts an error, of a path or of the unit's preparation.
     pub(super) fn failed(&mut self, path: Option<Path>, Failure { kind, what }: Failure) {
-        let what = path.map_or_else(|| what.clone(), |path| format!("{path}: {what}"));
+        let what = match path {
+            Some(path) => format!("{path}: {what}"),
+            None => what,
+        };
         tracing::info!("soak: {what}");
         let at = self.elapsed();
         let first_after = path.map_or(0, |path| {

@@ -1,6 +1,5 @@
 //! The `asmpatch info` command: describes an image.
 
-use std::iter;
 use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
@@ -145,9 +144,8 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             if patches.is_empty() {
                 lines.push(("patches", "none".to_owned()));
             }
-            let labels = iter::once("patches").chain(iter::repeat(""));
             let patch_words = |patch: &&Patch| format!("{}: {}", patch.id.shown(), patch.title.shown());
-            lines.extend(labels.zip(patches.iter().map(patch_words)));
+            lines.extend(table::under("patches", patches.iter().map(patch_words)));
         }
     }
     table::print_labelled(2, lines);

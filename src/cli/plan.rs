@@ -1,7 +1,5 @@
 //! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
 
-use std::iter;
-
 use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
@@ -74,8 +72,7 @@ pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpat
             ("before", instruction_lines(&before)),
             ("after", instruction_lines(&after)),
         ];
-        let labels = |name| iter::once(name).chain(iter::repeat(""));
-        table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| labels(name).zip(shortened(lines))));
+        table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| table::under(name, shortened(lines))));
     }
 }
 

@@ -2,6 +2,7 @@
 //! lines.
 
 use std::fmt::Display;
+use std::iter;
 
 use comfy_table::{ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
 use console::{Alignment, measure_text_width, pad_str};
@@ -90,6 +91,11 @@ fn records<const N: usize>(header: [&str; N], rows: &[Vec<String>]) -> String {
 /// Prints labelled lines, as [`labelled`] formats them.
 pub fn print_labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl IntoIterator<Item = (L, T)>) {
     labelled(indent, lines).iter().for_each(|line| outln!("{line}"));
+}
+
+/// Labels the first of several texts, which the others continue.
+pub fn under<'a, T>(label: &'a str, texts: impl IntoIterator<Item = T>) -> impl Iterator<Item = (&'a str, T)> {
+    iter::once(label).chain(iter::repeat("")).zip(texts)
 }
 
 /// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the one

@@ -118,19 +118,19 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     let have_all_started = &OnceLock::new();
     thread::scope(|scope| {
         let serving = served.iter_mut().map(|(unit, listener)| {
-            let address = listener.address().clone();
-            let no_thread = Failure::new(
-                Kind::Device.code("asmpatch::serve::thread"),
-                format!("the system starts no thread for the unit on {address}"),
-            );
+            let listener = &*listener;
             let work = move || {
                 if !have_all_started.wait() {
                     return Ok(());
                 }
-                let report = &mut |report| tell(context, &address, report);
+                let report = &mut |report| tell(context, listener.address(), report);
                 serve(unit, listener, args.once, interrupt, report)
             };
-            thread::Builder::new().spawn_scoped(scope, work).map_err(|error| no_thread.because(error))
+            thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
+                let label = Kind::Device.code("asmpatch::serve::thread");
+                let what = format!("the system starts no thread for the unit on {}", listener.address());
+                Failure::new(label, what).because(error)
+            })
         });
         let serving: Result<Vec<_>, _> = serving.collect();
         let _ = have_all_started.set(serving.is_ok());

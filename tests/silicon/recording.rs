@@ -399,7 +399,7 @@ impl Recording {
                     *known = if is_read { access.value } else { *known & !access.value };
                 }
                 (0x92F8, _) if !is_up => {}
-                (register @ (0x92F8 | 0xC6DB | 0xE302), is_read) => {
+                (register, is_read) if register == 0x92F8 || BOARD.contains(&register) => {
                     let value = access.value;
                     if outside.insert(register, value).is_some_and(|known| known != value) && is_read {
                         seen.push((at, Kind::Outside { register, value }));

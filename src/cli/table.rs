@@ -94,7 +94,7 @@ pub fn print_labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl Into
 }
 
 /// Labels the first of several texts, which the others continue.
-pub fn under<'a, T>(label: &'a str, texts: impl IntoIterator<Item = T>) -> impl Iterator<Item = (&'a str, T)> {
+pub fn under<T>(label: &str, texts: impl IntoIterator<Item = T>) -> impl Iterator<Item = (&str, T)> {
     iter::once(label).chain(iter::repeat("")).zip(texts)
 }
 

@@ -1,6 +1,7 @@
 //! Tests of how units come back, and of what they then run.
 
 use super::*;
+use crate::flash::open_image::OpenImage;
 
 #[test]
 fn a_unit_in_its_boot_loader_is_halted_and_read_back_once_it_has_had_its_power() {
@@ -102,6 +103,33 @@ fn a_unit_that_comes_back_under_its_old_identity_needs_its_power() {
     let report = rig.run().unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Before), true));
     assert_eq!(report.after.unwrap().id, UsbId::STOCK);
+}
+
+#[test]
+fn the_old_firmware_is_known_by_its_old_id_and_after_another_kind_was_written_by_the_configured_one() {
+    let open = OpenImage { product: "open".to_owned(), build: "1".to_owned(), usb_id: "3801:0001".parse().unwrap() };
+    let other = UsbId::BOOT_LOADER;
+    for (open, id, is_known) in [
+        (None, UsbId::STOCK, true),
+        (None, other, false),
+        (Some(open.clone()), UsbId::STOCK, true),
+        (Some(open.clone()), UsbId::PATCHED, true),
+        (Some(open), other, false),
+    ] {
+        let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBefore));
+        rig.port.before = attached(id, BridgeState::Vendor);
+        if let Some(open) = &open {
+            (rig.plan.usb_id, rig.plan.version) = (Some(open.usb_id), None);
+        }
+        rig.plan.open = open;
+        match rig.run() {
+            Ok(report) => assert_eq!((report.runs, report.needs_power, is_known), (Some(Runs::Before), true, true)),
+            Err(stopped) => {
+                assert!(matches!(stopped.error, FlashError::Identity { found, .. } if found == id), "{stopped:?}");
+                assert!(!is_known, "{stopped:?}");
+            }
+        }
+    }
 }
 
 #[test]

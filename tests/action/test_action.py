@@ -1,4 +1,4 @@
-"""Runs each step of action.yml as a runner does, with local files instead of GitHub's. `.ci/action` runs these tests."""
+"""Runs each step of action.yml as GitHub's runner does, but with local files. `.ci/action` runs these tests."""
 
 from __future__ import annotations
 

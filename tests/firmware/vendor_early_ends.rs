@@ -70,8 +70,8 @@ fn ends(wire: Wire) -> Vec<Way> {
     RECOVERIES.into_iter().chain(ends).chain(tasks).collect()
 }
 
-/// The host's questions afterwards, in this order. The first ones get no long reply: the firmware sets the window's page
-/// to 0 with each long reply.
+/// The host's questions afterwards, in this order. The first ones get no long reply: the firmware sets the window's
+/// page to 0 with each long reply.
 fn questions() -> Vec<(Vec<u8>, usize)> {
     let poke = |at: u16, value| vec![0xE5, value, 0x50, (at >> 8) as u8, at as u8, 0];
     let mut questions = vec![

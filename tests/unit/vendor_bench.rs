@@ -121,7 +121,7 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
     }
 }
 
-/// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
+/// A unit with this image and this scenario.
 fn port_of(image: &Image, scenario: &str) -> VirtualPort {
     let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("bench", unit)

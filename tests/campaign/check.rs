@@ -216,7 +216,7 @@ impl Around<'_> {
         }
     }
 
-    /// Whether the process exited without a second signal, and its stdout or its stderr was read to the end.
+    /// Whether the process exited uninterrupted, and its stdout or its stderr was read to the end.
     fn has_said_all(&self) -> bool {
         (self.ended.has_all_out || self.ended.has_all_err) && matches!(self.ended.end, End::Status(code) if code != 130)
     }

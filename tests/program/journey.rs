@@ -12,7 +12,7 @@ use asmpatch::flash::access::Access;
 
 use crate::program::terminal::{self, COLUMNS};
 
-/// What somebody at a terminal sees of a shell's command: its status, and the lines on the screen.
+/// Result of a shell's command at a terminal: its status, and the lines on the screen.
 struct Seen {
     status: Option<i32>,
     lines: Vec<String>,

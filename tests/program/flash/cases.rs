@@ -164,7 +164,7 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
         assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
         assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
-        // After a reset that proves nothing, a hub that can switches the power.
+        // If the reset proves nothing and the hub can switch the power, a power cycle follows.
         let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
         assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {long_e4}");
         assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "the start-up code reads the configuration");

@@ -5,7 +5,7 @@
 //!     cargo test --test campaign -- --seed 1 --only 4711
 //!
 //! `ASMPATCH_BIN` names a binary to use instead of cargo's test build, and `ASMPATCH_OPEN_NEW_IMAGE` the newest open
-//! firmware. Without it the practice image's open sibling takes its place.
+//! firmware. Without it, the campaign uses the open variant of the practice image.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
@@ -32,6 +32,6 @@ fn main() -> std::process::ExitCode {
     campaign::runner::main()
 }
 
-// Signals, terminals and full disks are those of Linux.
+// The campaign makes its signals, terminals and full disks with Linux's interfaces.
 #[cfg(not(target_os = "linux"))]
 fn main() {}

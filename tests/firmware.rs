@@ -1,4 +1,4 @@
-//! Firmware executed: routines on the 8051, and whole images on the chip model, from reset.
+//! Executes firmware: single routines on the 8051, and whole images on the chip model, from reset.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 

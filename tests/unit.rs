@@ -1,4 +1,4 @@
-//! Units in software, reached through the library as a real one is.
+//! Virtual units, reached through the library as a real unit is.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 

@@ -1,4 +1,4 @@
-"""Runs each step of action.yml as a runner does, with local files instead of GitHub's. `.ci/action` runs these tests."""
+"""Runs each step of action.yml as GitHub's runner does, but with local files. `.ci/action` runs these tests."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Verify(ActionTest):
         schema = json.loads((ROOT / "schemas/verify.v4.json").read_text())
         Draft202012Validator(schema).validate(report)
 
-    def test_a_damaged_image_is_annotated_and_the_others_are_verified_still(self) -> None:
+    def test_a_damaged_image_is_annotated_and_the_others_are_still_verified(self) -> None:
         work = self.images()
         image = bytearray((work / "patched.bin").read_bytes())
         image[0x5000] ^= 0xFF
@@ -119,7 +119,7 @@ class Verify(ActionTest):
         self.assertIn("2 of 3 images are valid", done.summary)
         self.assertEqual(done.output["ok"], "false")
 
-    def test_an_image_that_is_not_its_receipts_fails(self) -> None:
+    def test_an_image_that_differs_from_its_receipt_fails(self) -> None:
         work = self.images()
         shutil.copy(work / "stock.bin", work / "patched.bin")
         done = self.step("Verify", {"files": "patched.bin", "boot": "false"})
@@ -127,7 +127,7 @@ class Verify(ActionTest):
         self.assertIn("asmpatch%3A%3Averify%3A%3Areceipt_digest", done.out)
         self.assertIn("| not asked for |", done.summary)
 
-    def test_an_image_that_boots_no_more_says_which_check_failed(self) -> None:
+    def test_an_image_that_no_longer_boots_names_the_failed_check(self) -> None:
         work = self.images()
         # The container is valid, so only --boot finds that the image hangs.
         self.hang(work)
@@ -159,7 +159,7 @@ class Verify(ActionTest):
         subprocess.run(command, cwd=work, check=True, capture_output=True)
         (work / "hang.bin.toml").unlink()
 
-    def test_what_asmpatch_cannot_read_fails_with_its_status(self) -> None:
+    def test_an_unreadable_image_fails_with_the_status_of_asmpatch(self) -> None:
         (self.work / "empty.bin").write_bytes(b"")
         done = self.step("Verify", {"files": "empty.bin"})
         self.assertEqual(done.status, 3, done.out)
@@ -236,7 +236,7 @@ class Install(ActionTest):
         (self.release() / "SHA256SUMS").write_text("")
         self.refused(self.install(), "SHA256SUMS has no entry for it")
 
-    def test_what_cannot_be_installed_says_what_to_do(self) -> None:
+    def test_a_failed_installation_says_what_to_do(self) -> None:
         self.refused(self.install("v9.9.9"), "v9.9.9/asmpatch-x86_64-unknown-linux-musl.tar.gz can't be fetched")
         self.refused(self.install(action_ref="main"), 'no release is called "main"')
         self.refused(self.install(RUNNER_OS="FreeBSD"), "no release is built for FreeBSD on X64")

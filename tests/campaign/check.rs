@@ -123,7 +123,7 @@ impl Around<'_> {
         if is_signal && self.trouble.output == Output::Read && self.ended.end == End::Status(130) {
             let is_whole = is_unchanged || goals.is_asked_for(self.after) || goals.is_back(self.after);
             claim(is_whole || self.printed.left.is_some(), || {
-                "two signals, and nothing says where the unit stands".into()
+                "two signals, and no message names the unit's state".into()
             })?;
         }
         match (self.verb, self.ended.end) {
@@ -133,7 +133,7 @@ impl Around<'_> {
             }
             (Verb::Restore, End::Status(0)) => {
                 let is_whole = goals.is_asked_for(self.after) || goals.is_back(self.after);
-                claim(is_whole, || "exit 0, but the flash is not as any backup".into())?;
+                claim(is_whole, || "exit 0, but the flash matches no backup".into())?;
             }
             _ => {}
         }
@@ -201,7 +201,7 @@ impl Around<'_> {
         Ok(())
     }
 
-    /// Checks the judgement of what runs. Only a CPU reset that loads code and a power cycle change what runs.
+    /// Checks the claim about what runs. Only a CPU reset that loads code, or a power cycle, changes what runs.
     fn runs(&self, runs: Runs) -> Result<(), String> {
         let trouble = self.trouble;
         let was_without_power = self.has_port_power || trouble.back_after_ms.is_some();
@@ -216,7 +216,7 @@ impl Around<'_> {
         }
     }
 
-    /// Whether all of the process's output was read.
+    /// Whether the process exited uninterrupted, and its stdout or its stderr was read to the end.
     fn has_said_all(&self) -> bool {
         (self.ended.has_all_out || self.ended.has_all_err) && matches!(self.ended.end, End::Status(code) if code != 130)
     }
@@ -232,14 +232,14 @@ impl Around<'_> {
             StoppedState::Verified => is_new,
             StoppedState::Restarted => is_new || !was_read_back,
             StoppedState::BootLoader => !starts,
-            // These say "may" or "not proven".
+            // Their messages say "may" or "not proven", so no flash contradicts them.
             StoppedState::Incomplete
             | StoppedState::Complete
             | StoppedState::OtherIdentity
             | StoppedState::Unproven => true,
         };
         claim(holds, || {
-            format!("the state that it names, {left:?}, is not the flash's (it starts: {starts}, as wanted: {is_new})")
+            format!("the reported state, {left:?}, is not the flash's (it starts: {starts}, as wanted: {is_new})")
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What a unit can be like, counted over the histories: how many have it, and in how many it mattered.
+//! Counts properties of the unit over the histories: how many histories have one, and in how many it mattered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub enum Feature {
     LoadsCode,
     /// Another unit has its serial number. Mattered: one command wrote both.
     EqualSerials,
-    /// It runs the newest open firmware, or gets it. Mattered: a command wrote the unit or read it.
+    /// It runs the newest open firmware, or is flashed with it. Mattered: a command wrote the unit or read it.
     NewestOpen,
 }
 
@@ -46,7 +46,7 @@ impl Feature {
         }
     }
 
-    /// The features that the histories of a seed never have.
+    /// The features that none of the first [`SOME`] histories of a seed has.
     pub fn never_drawn(seed: u64) -> Vec<Self> {
         let mut missing = Self::ALL.to_vec();
         for number in 0..SOME {
@@ -105,9 +105,9 @@ struct Counts {
 #[derive(Debug, Default)]
 pub struct Features(BTreeMap<Feature, Counts>);
 
-/// Number of histories with a feature of which at least one must have made it matter.
+/// If this many histories have a feature, it must matter in at least one of them.
 const ENOUGH: u64 = 30;
-/// Number of histories of a seed that must show every feature.
+/// Every feature must occur among this many first histories of a seed.
 const SOME: u64 = 2_000;
 
 impl Features {
@@ -121,7 +121,7 @@ impl Features {
         }
     }
 
-    /// The features that many histories had and that mattered in none.
+    /// The features that at least [`ENOUGH`] histories had and that mattered in none.
     pub fn unreached(&self) -> impl Iterator<Item = Feature> {
         self.0
             .iter()

@@ -6,7 +6,7 @@ use std::fmt;
 /// The classes of faults that the campaign counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// The unit loses its power after this many programmed bytes.
+    /// The unit loses its power after some number of programmed bytes.
     PowerLoss,
     /// The unit leaves the bus, at a command or at a point in time.
     Unplug,
@@ -20,9 +20,9 @@ pub enum Class {
     Once(Signal),
     /// A signal, twice.
     Twice(Signal),
-    /// A signal that asks for nothing.
+    /// A signal that does not ask the process to stop.
     Ignored,
-    /// The output's reader goes away.
+    /// The reader of the output closes the pipe.
     ClosedPipe,
     /// The terminal closes.
     LostTerminal,
@@ -121,7 +121,7 @@ pub enum Firmware {
 /// A build of open firmware.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Build {
-    /// The practice image's open sibling.
+    /// The open variant of the practice image.
     Practice,
     /// The newest one.
     Newest,
@@ -217,6 +217,7 @@ pub struct WireFault {
 /// All faults in one process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Trouble {
+    /// Number of programmed bytes after which the unit loses its power.
     pub power_loss_after: Option<u64>,
     pub unplug_after_micros: Option<u64>,
     pub back_after_ms: Option<u64>,
@@ -278,7 +279,7 @@ pub struct History {
 pub struct Defects {
     /// Number of bytes of a bulk packet that reach the buffer.
     pub bulk_out_lands: Option<u64>,
-    /// After every so many commands the buffer's first byte is the old one.
+    /// After each command whose number is a multiple of this, the CPU still sees the buffer's old first byte.
     pub stale_first_byte: Option<u64>,
     /// Whether the flash's status overwrites the buffer.
     pub status_in_buffer: bool,
@@ -300,7 +301,7 @@ impl History {
 }
 
 impl Trouble {
-    /// Whether the only fault is one signal that asks the process to stop.
+    /// Whether the only fault is one signal. A terminal that closes sends SIGHUP.
     pub fn is_one_signal(&self) -> bool {
         let is_asked = matches!(
             (self.blow, self.output),
@@ -321,7 +322,7 @@ impl Trouble {
         self.blow.is_none() && self.output == Output::Read && self.file_limit.is_none()
     }
 
-    /// Whether the unit has no fault.
+    /// Whether neither the unit nor the disk under the files has a fault.
     pub fn unit_is_well(&self) -> bool {
         let Self { power_loss_after, unplug_after_micros, faults, file_limit, .. } = self;
         power_loss_after.is_none() && unplug_after_micros.is_none() && faults.is_empty() && file_limit.is_none()

@@ -37,8 +37,8 @@ pub enum By {
     Documented,
 }
 
-/// Whether the backup in this folder was taken at this port, or holds what this flash gives: units that hold the same
-/// share one backup, which names the unit that wrote it first.
+/// Whether the backup in this folder was taken from this device, or has the content of this flash. Units with equal
+/// content share one backup, which names the first of them.
 fn is_backup_of(folder: &Path, device: &str, flash: &[u8]) -> bool {
     backup_folder::load(folder)
         .is_ok_and(|backup| backup.unit.device == device || backup.content_digest() == world::backup_digest(flash))
@@ -92,8 +92,8 @@ fn runs_firmware(row: &Value) -> bool {
     row["state"] == "vendor" || row["state"] == "open-firmware"
 }
 
-/// The table of bridge.toml with these defects. Bulk data are lost only under open firmware, as they were seen: the
-/// vendor's firmware takes each configuration block in one packet, and could not be written at all.
+/// The table of bridge.toml with these defects. Bulk data are lost only under open firmware, where this was seen. The
+/// vendor's firmware takes each configuration block in one packet, so that every write would fail.
 fn defects(defects: Defects, is_open: bool) -> String {
     let mut text = String::from("[flash]\n");
     let Defects { bulk_out_lands, stale_first_byte, status_in_buffer } = defects;
@@ -285,9 +285,9 @@ impl Player<'_> {
         Place { folder: self.folder, bin: self.bin, backup_dir: by_env.map(OsStr::new) }
     }
 
-    /// The command line with `--yes` if no terminal can answer the question, and `--json` if the history uses it. Most
-    /// commands log everything: lost output then loses the log as well, and nothing else. Through registers everything
-    /// would be 100,000 requests, so there they log only steps.
+    /// The command line with `--yes` if no terminal can answer the question, and `--json` if the history uses it. With
+    /// `-vv` a command logs every request, so that lost output loses log lines, too. Through registers these are
+    /// 100,000 requests, so `-v` logs only the steps there.
     fn answered(&self, next: &Next, trouble: &Trouble, is_open: bool) -> OsString {
         let is_asked = matches!(trouble.output, Output::Terminal { .. });
         let mut line = next.line.as_bytes().to_vec();
@@ -347,7 +347,7 @@ impl Player<'_> {
         text
     }
 
-    /// A command line of our own: its words, the options of every run, the unit, the operands.
+    /// A command line that no message printed: its verb, its options, the unit, the operands.
     fn line(&self, verb: &str, options: &[&OsStr], operands: &[&OsStr]) -> OsString {
         let mut device = OsString::from("virtual:");
         device.push(self.history.unit_name);
@@ -447,7 +447,7 @@ impl Player<'_> {
         } else {
             let earlier = self.folder.join(EARLIER);
             let found = world::backups_under(self.folder).map_err(|error| error.to_string())?;
-            // A companion's backup may have the same serial number, and its owner knows which one is whose.
+            // A companion's backup may have the same serial number, but the owner knows which unit it is from.
             let (device, first) = (format!("virtual:{}", self.history.unit_name), self.world.flash(self.history.start));
             let is_own = |path: &&PathBuf| is_backup_of(path, &device, &first);
             let backup = found.iter().filter(is_own).find(|path| **path != earlier).or(found.get(&earlier));

@@ -10,7 +10,7 @@ use crate::campaign::world::COMPANION;
 /// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]
 pub struct Told {
-    /// Whether the command reported success; `None` if it reported neither.
+    /// Whether the command reported success; `None` if it reported neither success nor failure.
     pub ok: Option<bool>,
     /// Whether it reported a change.
     pub changed: Option<bool>,
@@ -89,7 +89,7 @@ impl Told {
         // An incomplete line is not a command.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         let lines = || whole.lines().map(str::trim);
-        // What is printed for the companion would not bring this unit back.
+        // A command for the companion does not bring this unit back.
         let is_for_unit =
             |line: &&str| line.starts_with("asmpatch ") && !line.contains(&format!("--device virtual:{COMPANION}"));
         Self {

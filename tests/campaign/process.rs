@@ -174,7 +174,7 @@ fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
     };
     let mut sent = Vec::new();
     let mut send = || {
-        // Nobody has waited for the process, so its ID is still its own.
+        // Nobody has waited for the process yet, so no other process can have its ID.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
             && kill_process(pid, first).is_ok()
         {
@@ -227,7 +227,7 @@ fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after:
     text
 }
 
-/// Opens a terminal. Returns our end and the command's.
+/// Opens a pseudo-terminal. Returns our end and the command's.
 fn terminal() -> io::Result<(File, File)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     grantpt(&master)?;
@@ -241,8 +241,8 @@ fn terminal() -> io::Result<(File, File)> {
     Ok((master.into(), slave))
 }
 
-/// Reads the terminal, answers the question with yes and the offer of a self-test with no, and closes the terminal when `lost`
-/// is reached.
+/// Reads the terminal, answers the question with yes and the offer of a self-test with no, and closes the terminal when
+/// `lost` is reached.
 fn sit_at(mut master: File, lost: Option<Instant>, count: &Sender<usize>) -> Vec<u8> {
     let mut text = Vec::new();
     let mut answered = 0;

@@ -32,7 +32,7 @@ struct Options {
 pub fn main() -> ExitCode {
     let options = match Options::parse(env::args().skip(1)) {
         Ok(Some(options)) => options,
-        // Cargo wants other tests.
+        // The arguments select other tests.
         Ok(None) => return ExitCode::SUCCESS,
         Err(what) => {
             eprintln!("campaign: {what}");
@@ -137,7 +137,7 @@ fn run(options: &Options) -> io::Result<bool> {
         unreached.extend(tally.features.unreached());
     }
     unreached.extend(Feature::never_drawn(options.seed));
-    // What takes the newest one's place proves nothing about it.
+    // The practice image that replaces a missing newest open firmware proves nothing about it.
     unreached.retain(|feature| *feature != Feature::NewestOpen || world.has_newest_open());
     for feature in &unreached {
         println!("no history reaches {feature:?}");

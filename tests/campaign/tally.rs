@@ -24,7 +24,7 @@ struct Counts {
 #[derive(Debug, Default)]
 pub struct Tally {
     classes: BTreeMap<Class, Counts>,
-    /// Counts by what the unit is like.
+    /// Counts by property of the unit.
     pub features: Features,
 }
 

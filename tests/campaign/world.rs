@@ -43,7 +43,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes all of it in `folder`.
+    /// Makes the contents, and the earlier backup in `folder`.
     pub fn new(folder: &Path) -> io::Result<Self> {
         let practice = practice::image();
         let library = asmpatch::embedded::patches().map_err(|failure| io::Error::other(failure.to_string()))?;
@@ -55,7 +55,7 @@ impl World {
         let mut unit = VirtualUnit::in_memory(scenario, &[], None).map_err(io::Error::other)?;
         let flash = unit.flash();
         let mut stock = flash.get(asm2464::firmware::FlashAddress(0), FLASH_LEN).unwrap_or_default().to_vec();
-        // Nothing may touch the second slot, so fill it.
+        // Nothing may touch the second slot: fill it, so that a stray write shows.
         for (at, cell) in stock.iter_mut().enumerate().skip(SLOT) {
             *cell = (at >> 8) as u8 ^ at as u8;
         }

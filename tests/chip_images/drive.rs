@@ -1,4 +1,4 @@
-//! A unit with a drive, and checks that hold for every firmware that drives it.
+//! A unit with a drive, and checks that hold for every firmware with a driver for it.
 
 use asm2464::firmware::Image;
 use asm2464_chip::chip::{

@@ -41,7 +41,7 @@ pub fn patched_231204() -> Image {
     image
 }
 
-/// The vendor's image with the status patch and these.
+/// The vendor's image with the default patches and these.
 pub fn with(patches: &[&str]) -> Image {
     let selection = Selection { no_defaults: false, add: patches.iter().map(ToString::to_string).collect() };
     patched_by(&vendor(), &selection)
@@ -68,7 +68,7 @@ pub fn open_usb4() -> Image {
     Image::parse(&file("ASMPATCH_OPEN_USB4_IMAGE")).unwrap()
 }
 
-/// Resets a unit over Bulk-Only, as a host does that has given up a command.
+/// Does Bulk-Only's reset recovery, as a host does after it has given up a command.
 pub fn reset_recovery(unit: &mut Driver<MemoryFlash>) {
     unit.control([0x21, 0xFF, 0, 0, 0, 0, 0, 0], &[]).unwrap();
     unit.clear_halt(DATA_IN).unwrap();

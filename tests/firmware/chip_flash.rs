@@ -114,7 +114,7 @@ fn a_busy_flash_takes_no_command_but_the_status_read() {
 }
 
 #[test]
-fn of_a_program_longer_than_a_page_the_last_256_bytes_count() {
+fn a_program_longer_than_a_page_writes_its_last_256_bytes() {
     let mut chip = chip();
     command(&mut chip, WRITE_ENABLE, 0, 0);
     command(&mut chip, ERASE_SECTOR, 0x3000, 0);

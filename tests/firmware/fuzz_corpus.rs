@@ -1,5 +1,5 @@
-//! Arbitrary code on the chip, and the fuzzers' corpus: every input that once found a bug, through the fuzz targets' checks.
-//! These tests are not in `fuzz/`, which is a separate package, so that this package's tests include them.
+//! Runs arbitrary code on the chip model, and the fuzz targets' checks on their corpus: every input that once found a
+//! bug. The tests are not in `fuzz/`, which is a separate package, so that this package's tests include them.
 
 use std::fs;
 use std::path::Path;

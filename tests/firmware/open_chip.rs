@@ -128,7 +128,7 @@ fn open_firmware_f0_reaches_configuration_space_and_memory() {
     assert_eq!(completion(&mut unit), (0xCAFE_F00D, 0, 0));
 }
 
-/// Many transfers in flight hide the host's time, but none of the firmware's.
+/// Many transfers in flight hide the host's latency, but not the firmware's time.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
@@ -152,8 +152,8 @@ fn open_firmware_spends_some_fifty_instructions_on_each_dword_of_a_stream() {
     assert_eq!((writes, reads), (42, 52));
 }
 
-/// Arms the DMA, resets the port before any data, enumerates and arms it again. Returns what the next data became: whether
-/// they are whole in the SRAM, and whether the DMA is idle then.
+/// Arms the DMA, resets the port before any data, enumerates, arms the DMA again and sends data. Returns whether the
+/// data are complete in the SRAM, and whether the DMA is idle then.
 fn data_after_a_reset(image: &Image) -> (bool, bool) {
     let mut unit = unit_with(image, Speed::Super);
     arm_dma(&mut unit, 4, false);
@@ -171,17 +171,17 @@ fn open_firmware_loses_the_first_sectors_where_an_armed_f2_survives_a_port_reset
     assert_eq!(data_after_a_reset(&open()), (false, false));
 }
 
-/// Its SET_CONFIGURATION resets the DMA where 0xC450 is not 0.
+/// Its SET_CONFIGURATION resets the DMA if 0xC450 is not 0.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn new_open_firmware_ends_an_armed_f2_when_it_is_configured() {
     assert_eq!(data_after_a_reset(&new_open()), (true, true));
 }
 
-/// F3 switches 0xC656.5. What it brings back has no address any more.
+/// F3 switches 0xC656.5. When the GPU has power again, its BAR is empty.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
-fn every_open_firmware_takes_the_gpus_power_and_gives_it_back_by_f3() {
+fn f3_of_every_open_firmware_switches_the_gpus_power_off_and_on() {
     for image in [open(), new_open()] {
         let mut unit = unit_with(&image, Speed::Super);
         let link = |unit: &Driver<MemoryFlash>| unit.chip.peek(XdataAddress::main(0xB450));
@@ -239,10 +239,10 @@ fn pcie_state(unit: &mut Driver<MemoryFlash>) -> u8 {
     unit.chip.peek(XdataAddress::main(0xB450))
 }
 
-/// c5e2090 turns the lanes on before it trains the link, ed4e39b after, 821f218 seconds after.
+/// Open firmware c5e2090 turns the lanes on before it trains the link, ed4e39b after that, 821f218 seconds after it.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE, ASMPATCH_OPEN_NEW_IMAGE and ASMPATCH_OPEN_USB4_IMAGE"]
-fn the_pcie_link_of_every_open_firmware_trains_and_where_early_lanes_stick_the_old_ones_stays_in_configuration() {
+fn the_pcie_link_trains_with_every_open_firmware_except_the_old_one_where_early_lanes_stick() {
     for (early_lanes, old) in [(EarlyLanes::Train, 0x78), (EarlyLanes::Stick, 0x4C)] {
         let board = Board { early_lanes, ..Board::default() };
         for (image, state) in [(open(), old), (new_open(), 0x78), (open_usb4(), 0x78)] {

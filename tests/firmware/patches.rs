@@ -1,4 +1,4 @@
-//! The patches' bytes, and what they make of the vendor's image. `ASMPATCH_VENDOR_IMAGE` names the image.
+//! The patches' bytes, and the images that they make from the vendor's. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -97,7 +97,7 @@ fn an_image_whose_configuration_write_hangs_fails_there() {
     assert!(matches!(fault, BootFault::Hung { at: Some(at), .. } if at.to_string() == "b1:0xE89B"), "{fault}");
 }
 
-/// A patch gone wrong, after which the firmware enumerates, and halts its data endpoint whatever the host does.
+/// A wrong patch: the firmware enumerates, but halts its data endpoint whatever the host does.
 #[test]
 #[ignore = "needs the vendor's image in ASMPATCH_VENDOR_IMAGE"]
 fn an_image_that_never_ends_a_command_fails_at_its_first_dead_answer() {

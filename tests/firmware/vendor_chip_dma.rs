@@ -174,9 +174,9 @@ fn over_bulk_only_a_write_starts_no_dma_without_an_ssd() {
     assert!(ask(&mut unit), "with it the data comes, and the answer waits for the SSD");
 }
 
-/// Unproven on silicon. The vendor's code frees the slots at start-up and, while C450.1 is set, for CLEAR_FEATURE(HALT) of
-/// 0x02 where the command's state is 74 or 75 (b0:0xA99A, c:0x2A10-0x2B88), which the patched firmware has left by then.
-/// Neither recordings nor code tell whether the DMA's reset frees them, too.
+/// Unproven on silicon. The vendor's code frees the slots at start-up. While C450.1 is set, it also frees them for
+/// CLEAR_FEATURE(HALT) of 0x02 in the command's states 74 and 75 (b0:0xA99A, c:0x2A10-0x2B88), but the patched firmware
+/// has left these states by then. Neither recordings nor code show whether the DMA's reset frees the slots, too.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn writes_without_data_use_up_the_sram_until_e5_frees_it() {

@@ -1,4 +1,5 @@
-//! The vendor's code that the patches rely on, read and called without a wire. `ASMPATCH_VENDOR_IMAGE` names the image.
+//! The vendor's code that the patches rely on, disassembled and called without a host. `ASMPATCH_VENDOR_IMAGE` names
+//! the image.
 
 use asm2464::firmware::{Bank, BodyOffset, COMMON_LEN, CodeAddress, Image};
 use asm2464_chip::disasm::{LineKind, listing};
@@ -18,8 +19,8 @@ fn texts(image: &Image, at: &str, count: usize) -> Vec<String> {
     listing(image, &Symbols::default(), at.parse().unwrap(), count).into_iter().map(|line| line.text).collect()
 }
 
-/// Both handlers save what the copy uses. A nested interrupt could not, but none nests, because both enabled interrupts
-/// have the same priority.
+/// Both handlers save every register that the patch's copy uses. They don't nest, because both enabled interrupts have
+/// the same priority.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn interrupts_save_every_register_and_do_not_nest() {
@@ -61,7 +62,7 @@ fn the_cave_of_is_free(patch: &str) {
     let indexed = inside.start - 255..inside.end;
     let word = |at: usize| usize::from(body[at]) << 8 | usize::from(body[at + 1]);
     for at in (0..body.len() - 2).filter(|at| !(offset..offset + cave.new.len()).contains(at)) {
-        // Take every byte in every bank for the start of an instruction, even if it is not.
+        // Treat every byte in every bank as the start of an instruction, even if it is not.
         match body[at] {
             0x02 | 0x12 => assert!(!inside.contains(&word(at + 1)), "LJMP or LCALL at body {at:#x}"),
             0x90 => assert!(!indexed.contains(&word(at + 1)), "MOV DPTR at body {at:#x}"),
@@ -105,8 +106,8 @@ fn the_state_of_a_long_read_is_kept_where_only_replies_in_packets_keep_theirs() 
     assert_eq!(named, expected);
 }
 
-/// Only one call of the routine for the next packet exists. The same bytes at b1:0xBCEA are the ends of two
-/// instructions.
+/// Only one call of the routine for the next packet exists. The bytes at b1:0xBCEA look like a jump to it, but belong
+/// to two other instructions.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_next_packet_of_a_reply_is_asked_for_at_one_place() {
@@ -152,8 +153,8 @@ fn the_packets_of_all_other_replies_are_copied_as_before() {
     }
 }
 
-/// Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. The start-up of an SSD writes 0x0AFF; other
-/// code only reads it.
+/// The condition of `read16-sram`. Only the runtime writes 0x33 to XDATA 0x0000: the firmware writes 0 and 1. The
+/// start-up of an SSD writes 0x0AFF; other code only reads it.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn no_firmware_code_makes_the_condition_true() {

@@ -82,7 +82,7 @@ fn a_bulk_only_reset_within_a_read_leaves_no_old_data() {
     }
 }
 
-/// A drive that has lost its blocks from a number on: it ends what goes past them with status 080, LBA out of range.
+/// A drive with only this many blocks left. It ends a command for other blocks with status 080, LBA out of range.
 #[derive(Debug)]
 struct Shrunk(u64);
 
@@ -110,7 +110,7 @@ const PART_FAILED: [u8; 3] = [0x0B, 0x47, 0x03];
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn an_lba_that_the_drive_calls_out_of_range_ends_in_sense_whatever_the_length() {
+fn an_lba_that_the_drive_calls_out_of_range_ends_in_sense_except_in_a_read_of_one_part() {
     // The firmware loses the error of a READ of one part.
     for (opcode, blocks, fails) in
         [(0x28, 128, false), (0x28, 129, true), (0x28, 512, true), (0x2A, 1, true), (0x2A, 512, true)]
@@ -138,8 +138,8 @@ fn an_lba_that_the_drive_calls_out_of_range_ends_in_sense_whatever_the_length() 
     }
 }
 
-/// The engine refuses what goes past the end of the drive, and over Bulk-Only what the CBW contradicts. The firmware then
-/// starts each part by the DMA's registers. Unproven on silicon: docs/chip.md.
+/// The engine refuses a transfer past the end of the drive and, over Bulk-Only, a transfer that the CBW contradicts.
+/// The firmware then starts each part by the DMA's registers. Unproven on silicon: docs/chip.md.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_transfer_of_several_parts_that_the_engine_refuses_never_ends() {

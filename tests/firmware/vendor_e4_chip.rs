@@ -221,11 +221,11 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
         let depth = unit.driver.chip.stack_high_water();
         let declared = |at: usize| {
             matches!(at, 0x0A8E | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008)
-                // The CBW or the command unit, and the CSW.
+                // The CBW or the command IU, and the CSW.
                 || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
         };
-        // R0 to R7 as the idle loop leaves them, the lengths, the scratch that stock's E4 uses too, the host's length
-        // and the residue; from 0x73 on the stack.
+        // R0 to R7 as the idle loop leaves them, the lengths, the scratch that stock's E4 uses too, the host's length,
+        // the residue and, from 0x73 on, the stack.
         let named = |at| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
         unit.changes_only(declared, named, &read(0x50, 0xF000, 4096), 4096);
         assert!(unit.driver.chip.stack_high_water() <= depth, "{wire:?} {speed:?}: the stack");

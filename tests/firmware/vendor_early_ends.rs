@@ -1,6 +1,6 @@
-//! Commands that a host gives up before their end. With each optional patch, a unit then answers as the unpatched
-//! firmware whose host gave up one of its own replies: unpatched firmware never answers READ(16), and a long E4 without
-//! data. `ASMPATCH_VENDOR_IMAGE` names the image.
+//! Commands that a host gives up before their end. With each optional patch, a unit then answers as unpatched firmware
+//! whose host gave up a short E4. The same command can't be compared: unpatched firmware never answers READ(16), and
+//! answers a long E4 without data. `ASMPATCH_VENDOR_IMAGE` names the image.
 
 use asm2464::firmware::Image;
 use asm2464::scsi::runtime::INITIALISATION;
@@ -23,8 +23,8 @@ fn select_transport(unit: &mut Unit) {
     unit.driver.set_alternate(u8::from(unit.wire == Wire::Uas)).unwrap();
 }
 
-/// Takes what the unit still sends for the last command. ABORT TASK, LOGICAL UNIT RESET and CLEAR_FEATURE end no reply,
-/// nor do they in the unpatched firmware.
+/// Receives what the unit still sends for the last command. ABORT TASK, LOGICAL UNIT RESET and CLEAR_FEATURE don't end
+/// a reply: this is also so in the unpatched firmware.
 fn take_the_rest(unit: &mut Unit) {
     while unit.packet().is_ok() {}
     let stream = if unit.driver.chip.speed() == Speed::Super { unit.tag } else { 0 };
@@ -40,7 +40,7 @@ fn manage_task(unit: &mut Unit, function: u8) {
     while unit.driver.receive(STATUS_IN, stream).is_ok() {}
 }
 
-/// The ways in which a host gives a command up.
+/// The ways in which a host gives up a command.
 fn ends(wire: Wire) -> Vec<Way> {
     let ends: [Way; 4] = [
         ("SET_INTERFACE of the other transport", |unit| {
@@ -70,8 +70,8 @@ fn ends(wire: Wire) -> Vec<Way> {
     RECOVERIES.into_iter().chain(ends).chain(tasks).collect()
 }
 
-/// The host's questions afterwards, in this order. The first ones get no long reply: the firmware sets the window's page
-/// to 0 with each long reply.
+/// The host's questions afterwards, in this order. The first ones get no long reply: the firmware sets the window's
+/// page to 0 with each long reply.
 fn questions() -> Vec<(Vec<u8>, usize)> {
     let poke = |at: u16, value| vec![0xE5, value, 0x50, (at >> 8) as u8, at as u8, 0];
     let mut questions = vec![
@@ -107,7 +107,7 @@ type Answer = Result<Reply, Unanswered>;
 struct Stop {
     /// Packets that the host takes.
     packets: usize,
-    /// Instructions that the firmware executes then; `None` if it does all that there is to do.
+    /// Instructions that the firmware executes then; `None` lets it run until it is idle.
     instructions: Option<u64>,
 }
 
@@ -117,7 +117,7 @@ struct Command<'a> {
     len: usize,
 }
 
-/// A unit to which something happens.
+/// A unit, and the way in which its host gives up a command.
 struct History<'a> {
     image: &'a Image,
     place: (Wire, Speed),
@@ -126,7 +126,7 @@ struct History<'a> {
 }
 
 impl History<'_> {
-    /// The answers after `given_up` ended early, at last to `command`.
+    /// Gives up the first command, then returns the answers to all questions and to `command`.
     fn answers(&self, given_up: Option<(Command<'_>, Stop)>, command: Command<'_>) -> Vec<Answer> {
         let mut unit = Unit::new(self.image, self.place.0, self.place.1);
         unit.driver.set_budget(BUDGET);
@@ -151,7 +151,7 @@ impl History<'_> {
 }
 
 fn ask(unit: &mut Unit, cdb: &[u8], len: usize) -> Answer {
-    // A host that clears a halt again and again gives up some time.
+    // Without this limit, a host would clear a lasting halt for ever.
     let until = unit.driver.chip.instructions() + BUDGET;
     unit.driver.set_runner(
         move |chip, budget| {
@@ -161,9 +161,9 @@ fn ask(unit: &mut Unit, cdb: &[u8], len: usize) -> Answer {
     unit.attempt(cdb, len)
 }
 
-/// Gives `command` up after each packet, and amid two packets, in each way. Compares the answers with those of the
-/// unpatched firmware whose host gave up a short E4 at the same point: before a packet, after it, or before the status. The last
-/// answer, to `command` itself, is the patch's in both.
+/// Gives up `command` after each packet, and between two packets, in each way. Compares the answers with those of the
+/// unpatched firmware whose host gave up a short E4 at the same point: before a packet, after it, or before the status.
+/// The last answer, to `command` itself, is the patched firmware's in both.
 fn leaves_no_unit_worse(patches: &[&str], command: Command<'_>, page: u8) {
     let images = [patched(), with(patches)];
     let mut wrong = Vec::new();

@@ -9,7 +9,7 @@ use crate::chip_images::{cdb16, patched, with};
 use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, is_about};
 
 const SECTOR: usize = 512;
-/// Most sectors of one command.
+/// The largest number of sectors in one command.
 const MOST: usize = 64;
 
 fn sram(len: usize) -> Vec<u8> {
@@ -275,7 +275,7 @@ fn a_read_leaves_the_window_on_the_page_that_the_host_chose_after_each_packet() 
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn with_the_longer_e4_both_work() {
+fn read16_and_the_longer_e4_work_together() {
     for (wire, speed) in everywhere() {
         let mut unit = initialised(&with(&["read16-sram", "e4-length-16"]), wire, speed);
         for _ in 0..2 {
@@ -331,8 +331,8 @@ fn a_read_leaves_no_trace_but_its_reply() {
             matches!(at, 0x0002 | 0x0216..=0x021B | 0x0A7D..=0x0A92 | 0x0AF9..=0x0AFE | 0x8000..=0x83FF | 0x9007..=0x9008)
                 || matches!(at, 0x911B..=0x9139 | 0xD000..=0xD01F | 0xD800..=0xD80C)
         };
-        // R0 to R7, the lengths, what c:0x1C9F reads from the CDB, the scratch, the host's length and the residue; from
-        // 0x73 on the stack.
+        // R0 to R7, the lengths, what c:0x1C9F reads from the CDB, the scratch, the host's length, the residue and,
+        // from 0x73 on, the stack.
         let named = |at| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x0E..=0x17 | 0x3B..=0x3F | 0x6B..);
         unit.changes_only(declared, named, &read16(MOST as u32), MOST * SECTOR);
         let found = unit.driver.chip.stack_high_water();

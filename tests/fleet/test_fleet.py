@@ -237,7 +237,7 @@ class BadInput(unittest.TestCase):
         self.assertRegex(self.run_of_all.row(host), why)
         self.assertRegex(self.run_of_all.out, why)
 
-    def test_a_host_that_is_well_is_written_whatever_the_others_are(self) -> None:
+    def test_a_host_without_a_fault_is_written_whatever_the_others_are(self) -> None:
         self.assertEqual(self.written, {"host-good", "host-allowed"})
         self.assertFalse({"host-good", "host-allowed"} & self.run_of_all.failed)
 
@@ -265,7 +265,7 @@ class BadInput(unittest.TestCase):
     def test_a_boot_loader_without_a_backup_is_written_where_that_is_allowed(self) -> None:
         self.assertIn("| written", self.run_of_all.row("host-allowed"))
 
-    def test_a_host_that_is_not_reached(self) -> None:
+    def test_a_host_that_can_not_be_reached(self) -> None:
         self.assertIn("not reached", self.run_of_all.row("host-away"))
 
     def test_one_serial_number_for_two_units_of_the_fleet(self) -> None:

@@ -66,7 +66,7 @@ class Terminal:
         self.child = child
 
     def until(self, seen: re.Pattern[str] | None, seconds: float) -> str:
-        """Reads until the pattern is on the screen, or for this long."""
+        """Reads until the pattern is on the screen, at most for this time."""
         text, ends = "", time.monotonic() + seconds
         while time.monotonic() < ends and not (seen and seen.search(text)):
             if select.select([self.end], [], [], 0.05)[0]:

@@ -63,7 +63,7 @@ class Installed(RootTest):
         super().setUpClass()
         cls.done = cls.dpkg("-i", DEB)
 
-    def test_it_installs_with_what_the_root_has(self) -> None:
+    def test_it_installs_without_another_package(self) -> None:
         self.assertEqual(self.done.returncode, 0, self.done.stderr)
         self.assert_whole()
         depends = subprocess.run(["dpkg-deb", "-f", DEB, "Depends"], check=True, capture_output=True, text=True).stdout
@@ -85,12 +85,12 @@ class Installed(RootTest):
             self.assertEqual((stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid), (mode, 0, 0), name)
             self.assertGreater(found.st_size, 0, name)
 
-    def test_the_whole_trip_runs_there(self) -> None:
+    def test_the_demo_runs_there(self) -> None:
         demo = self.run_inside("asmpatch", "demo")
         self.assertEqual(demo.returncode, 0, demo.stderr)
         self.assertIn("read back", demo.stdout)
 
-    def test_each_man_page_reads_well(self) -> None:
+    def test_man_shows_each_page_without_a_warning(self) -> None:
         pages = sorted((self.root / "usr/share/man/man1").glob("asmpatch*.1.gz"))
         names = {page.name.removesuffix(".1.gz") for page in pages}
         self.assertLessEqual({"asmpatch", "asmpatch-flash", "asmpatch-reset", "asmpatch-config-set"}, names)

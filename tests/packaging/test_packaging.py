@@ -17,7 +17,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 BINARY = os.environ["ASMPATCH_BIN"]
 CARGO = tomllib.loads((ROOT / "Cargo.toml").read_text())
-# What the crates share is the workspace's.
+# The keys that all crates share are in the workspace's table.
 PACKAGE = CARGO["package"] | CARGO["workspace"]["package"]
 
 
@@ -77,7 +77,7 @@ class Contents(FolderTest):
             listed = printed("cargo", "package", "--list", "--locked", "--allow-dirty", cwd=crate).split("\n")
             self.assertLessEqual({"LICENSE-APACHE", "LICENSE-MIT", "README.md", "src/lib.rs"}, set(listed), crate.name)
 
-    def test_the_crate_that_drives_a_unit_brings_few_others(self) -> None:
+    def test_the_crate_that_drives_a_unit_has_few_dependencies(self) -> None:
         tree = ["tree", "--package=asm2464-host", "--edges=normal", "--target=x86_64-unknown-linux-gnu"]
         lines = printed("cargo", *tree, "--prefix=none", "--no-dedupe", "--locked", cwd=ROOT).splitlines()
         brought = {line.split()[0] for line in lines}
@@ -113,7 +113,7 @@ class Contents(FolderTest):
         wheel = f"{PACKAGE['repository']}/releases/download/v{version}/asmpatch-{version}-py3-none-linux_x86_64.whl"
         self.assertIn(f"uv tool install {wheel}\n", (ROOT / "docs/packaging.md").read_text())
 
-    def test_the_collections_version_is_the_packages(self) -> None:
+    def test_the_collection_has_the_packages_version(self) -> None:
         galaxy = yaml.safe_load((ROOT / "ansible/galaxy.yml").read_text())
         self.assertEqual(galaxy["version"], PACKAGE["version"])
 
@@ -121,7 +121,7 @@ class Contents(FolderTest):
 class Cross(FolderTest):
     """`.ci/cross` when tools are missing."""
 
-    def test_a_target_whose_std_can_not_be_had_is_named_and_stops_no_other(self) -> None:
+    def test_a_target_without_a_std_is_named_and_stops_no_other(self) -> None:
         (self.folder / "rust").mkdir()
         (self.folder / "rust/done").touch()
         targets = ["aarch64-apple-darwin", "x86_64-unknown-linux-musl"]
@@ -175,14 +175,14 @@ class Reset(FolderTest):
     def test_a_unit_that_asmpatch_leaves_alone_is_no_failure(self) -> None:
         self.assertEqual(self.run_on(self.UNITS, 5)[0], 0)
 
-    def test_a_restart_that_fails_is_one_and_stops_no_other(self) -> None:
+    def test_a_failed_restart_fails_the_service_and_stops_no_other(self) -> None:
         status, calls = self.run_on(self.UNITS, 4)
         self.assertEqual((status, len(calls)), (1, 2))
 
     def test_a_machine_without_a_bridge_has_nothing_to_do(self) -> None:
         self.assertEqual(self.run_on({"3-3": ("046d", "c31c", "480")}, 4), (0, []))
 
-    def test_systemd_takes_the_unit(self) -> None:
+    def test_systemd_accepts_the_unit(self) -> None:
         text = (ROOT / "packaging/asmpatch-reset.service").read_text()
         unit = self.folder / "asmpatch-reset.service"
         unit.write_text(text.replace("/usr/libexec/asmpatch", str(ROOT / "packaging")))
@@ -207,7 +207,7 @@ class Flake(unittest.TestCase):
         ]
         cls.found = json.loads(printed(*command, cwd=ROOT))
 
-    def test_the_package_is_the_manifests(self) -> None:
+    def test_the_package_agrees_with_the_manifest(self) -> None:
         found = self.found
         self.assertEqual(
             [found["pname"], found["version"], found["homepage"]],
@@ -229,7 +229,7 @@ class Flake(unittest.TestCase):
         )
         self.assertEqual(self.found["reset"]["wantedBy"], ["multi-user.target"])
 
-    def test_the_modules_service_is_the_units(self) -> None:
+    def test_the_modules_service_agrees_with_the_systemd_unit(self) -> None:
         unit = configparser.ConfigParser(strict=False, interpolation=None)
         unit.optionxform = str
         # A repeated key is a list, of which the parser keeps only the last value.

@@ -32,7 +32,7 @@ class Wheel(unittest.TestCase):
             for name in notes:
                 self.assertNotIn(str(ROOT).encode(), wheel.read(name), name)
 
-    def test_its_metadata_are_the_manifests(self) -> None:
+    def test_its_metadata_agree_with_the_manifest(self) -> None:
         with zipfile.ZipFile(WHEEL) as wheel:
             found = email.message_from_bytes(wheel.read(f"{NAME}.dist-info/METADATA"))
         self.assertEqual(
@@ -47,7 +47,7 @@ class Wheel(unittest.TestCase):
     def test_installing_it_is_the_whole_installation(self) -> None:
         with tempfile.TemporaryDirectory(prefix="asmpatch-wheel-") as folder:
             venv.create(folder, with_pip=True)
-            # No compiler, no cargo: the environment's own programs are all there is.
+            # No compiler, no cargo: only the environment's own programs.
             env = {"PATH": f"{folder}/bin", "HOME": folder}
 
             def run(*command: str | Path) -> str:

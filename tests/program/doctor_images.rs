@@ -88,7 +88,7 @@ fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
-fn new_open_firmware_tells_the_supply_of_a_board_that_measures_it() {
+fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
     let home = tempfile::tempdir().unwrap();
     let open = image("ASMPATCH_OPEN_NEW_IMAGE");
     std::fs::create_dir(home.path().join("unit")).unwrap();
@@ -133,7 +133,7 @@ fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_power() {
+fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
     let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
@@ -149,7 +149,7 @@ fn vendor_firmware_whose_flash_nobody_reads_on_answers_nothing_and_needs_its_pow
 /// Found by random life (docs/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_needs_its_power() {
+fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle() {
     let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
     let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
     let mut unit = VirtualUnit::in_memory(scenario, b"dead", Some(&file)).unwrap();
@@ -171,7 +171,7 @@ fn vendor_firmware_that_reads_in_half_of_an_initialisation_answers_nothing_and_n
 /// Found by random life (docs/reliability.md): a runtime that was killed in a long read and restarted.
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_under_whose_stream_of_reads_another_begins_answers_nothing_and_needs_its_power() {
+fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cycle() {
     let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();

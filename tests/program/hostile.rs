@@ -264,7 +264,7 @@ fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
 }
 
 #[test]
-fn a_restrictive_umask_leaves_nothing_behind_and_nothing_that_its_owner_can_not_use() {
+fn a_restrictive_umask_leaves_no_temporary_file_and_no_file_that_its_owner_can_not_use() {
     let folder = workspace();
     let script = format!(
         "umask 0777; '{PROGRAM}' backup --device virtual:unit -o units/before && \
@@ -308,7 +308,7 @@ fn captures_logs_and_backups_are_for_their_owner_alone() {
 }
 
 #[test]
-fn a_folder_whose_name_is_not_utf_8_costs_no_json() {
+fn a_folder_whose_name_is_not_utf_8_does_not_prevent_json() {
     let folder = workspace();
     assert!(asmpatch(folder.path(), &["patch", "practice.bin", "-o", "patched.bin"]).status.success());
     let backups = OsStr::from_bytes(b"bk\xFF");

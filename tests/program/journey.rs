@@ -1,5 +1,5 @@
-//! The README's "Try it without a dock", as somebody at a terminal of 80 columns goes through it: each command as it is
-//! there, and after the power failed in the middle of a write only commands that asmpatch has printed.
+//! The README's "Try it without a dock" on a terminal of 80 columns: each command exactly as the page has it and, after
+//! the power has failed in the middle of a write, only commands that asmpatch has printed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use asmpatch::flash::access::Access;
 
 use crate::program::terminal::{self, COLUMNS};
 
-/// What somebody at a terminal sees of a shell's command: its status, and the lines on the screen.
+/// Result of a shell's command at a terminal: its status, and the lines on the screen.
 struct Seen {
     status: Option<i32>,
     lines: Vec<String>,
@@ -32,8 +32,8 @@ impl Seen {
 /// The lines that stay on a terminal: without control sequences, and without what a later text on the line replaced.
 fn on_screen(text: &str) -> Vec<String> {
     let plain = console::strip_ansi_codes(text).into_owned();
-    let last = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().trim_end().to_owned();
-    plain.split('\n').map(last).collect()
+    let shown = |line: &str| line.trim_end_matches('\r').rsplit('\r').next().unwrap_or_default().trim_end().to_owned();
+    plain.split('\n').map(shown).collect()
 }
 
 fn at_terminal(folder: &Path, line: &str) -> Seen {

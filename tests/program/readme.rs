@@ -1,4 +1,4 @@
-//! Checks the README's picture against what asmpatch prints, and the tests that the documents name against those that exist.
+//! Checks that the README's picture shows what asmpatch prints, and that the tests that the documents name exist.
 //!
 //! `SESSION=overwrite cargo test --test program readme::` redraws the picture. Look at it before you commit it.
 
@@ -92,13 +92,13 @@ fn sources(folder: &Path, text: &mut String) {
 fn each_test_that_a_page_of_claims_names_exists() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (crates, this) = (root.join("crates"), root.join(file!()));
-    // A package of this crate is without the others, whose tests the pages name, too.
+    // The published package lacks the other crates, but the pages also name their tests.
     let Some(tests) = this.ancestors().nth(2).filter(|_| crates.is_dir()) else { return };
     let mut text = String::new();
     [&crates, &root.join("src"), tests].into_iter().for_each(|folder| sources(folder, &mut text));
     for page in CLAIMS {
         let claims = fs::read_to_string(root.join("docs").join(page)).unwrap();
-        // A test's name is a sentence: no register and no function is.
+        // A test's name is a sentence with several underscores. Names of registers and functions have fewer.
         let is_test = |word: &&str| {
             word.matches('_').count() > 2 && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };

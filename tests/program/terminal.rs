@@ -24,8 +24,8 @@ fn ends() -> (File, File) {
     (ours.into(), OpenOptions::new().read(true).write(true).open(path).unwrap())
 }
 
-/// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its status
-/// and what the terminal got.
+/// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its
+/// status and the terminal's text.
 pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let (mut ours, theirs) = ends();
     let program = Path::new(env!("CARGO_BIN_EXE_asmpatch")).parent().unwrap();

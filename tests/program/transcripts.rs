@@ -90,12 +90,12 @@ fn the_json_in_the_transcripts_is_as_its_schemas_say() {
     for (words, document) in &checked {
         schemas::check(words, document).unwrap_or_else(|faults| panic!("{words:?}: {faults}"));
     }
-    // Fewer mean that this test no longer finds the documents.
+    // If there are fewer, this test no longer finds the documents.
     assert!(checked.len() >= 16, "{checked:#?}");
 }
 
 #[test]
-fn a_schema_refuses_what_lacks_a_key_has_an_unknown_one_or_is_of_another_type_or_version() {
+fn a_schema_refuses_a_missing_or_unknown_key_and_another_type_or_version() {
     let transcript = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/reset.md")).unwrap();
     let (words, good) = schemas::transcript(&transcript).swap_remove(0);
     schemas::check(&words, &good).unwrap();

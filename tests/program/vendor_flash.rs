@@ -1,4 +1,4 @@
-//! The whole trip of the vendor's image through asmpatch's commands. `ASMPATCH_VENDOR_IMAGE` names the image.
+//! The vendor's image in asmpatch's commands, from `flash` to `restore`. `ASMPATCH_VENDOR_IMAGE` names the image.
 use std::path::Path;
 use std::process::{Command, Output};
 

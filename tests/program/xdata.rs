@@ -1,4 +1,4 @@
-//! `xdata` on a whole page, which is too long for a transcript, and where the unit leaves the bus.
+//! `xdata` on a whole page, too long for a transcript, and on a register that makes the unit leave the bus.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn a_whole_page_is_read() {
 }
 
 #[test]
-fn a_unit_that_leaves_the_bus_because_its_register_was_written_has_done_what_was_asked() {
+fn a_write_after_which_the_unit_leaves_the_bus_succeeds() {
     let home = tempfile::tempdir().unwrap();
     let write = |words: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));

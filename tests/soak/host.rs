@@ -28,7 +28,7 @@ pub struct Host<'a> {
     driver: Option<Driver<MemoryFlash>>,
     is_uas: bool,
     tag: u32,
-    /// Instructions executed by chips that have lost their power.
+    /// Instructions executed before the last restart or power cycle.
     before: u64,
     /// The flash no longer holds an image that the ROM would load.
     is_blank: bool,
@@ -151,12 +151,12 @@ impl<'a> Host<'a> {
             }
             Step::Task { function, tag, of } => {
                 self.driver().set_budget(100_000);
-                let mut unit = vec![0x05, 0];
-                unit.extend(tag.to_be_bytes());
-                unit.extend([*function, 0]);
-                unit.extend(of.to_be_bytes());
-                unit.resize(16, 0);
-                let _ = self.driver().send(COMMAND_OUT, 0, &unit);
+                let mut iu = vec![0x05, 0];
+                iu.extend(tag.to_be_bytes());
+                iu.extend([*function, 0]);
+                iu.extend(of.to_be_bytes());
+                iu.resize(16, 0);
+                let _ = self.driver().send(COMMAND_OUT, 0, &iu);
                 let _ = self.driver().receive(STATUS_IN, *tag);
             }
             Step::Packet { endpoint, stream, len, fill } => {
@@ -345,7 +345,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Open firmware: sends 512 bytes to the SRAM, as `doctor --write` does. The practice sibling has no F2.
+    /// Open firmware: sends 512 bytes to the SRAM, as `doctor --write` does. The practice image's variant has no F2.
     fn moves_sram(&mut self) -> bool {
         match self.driver().control([0x40, 0xF2, 1, 0, 0, 1, 0, 0], &[]) {
             Ok(_) => {}

@@ -5,7 +5,8 @@ use asm2464::firmware::Image;
 use super::host::Host;
 use super::steps::{Life, Step};
 
-/// Removes steps from a life as long as it ends at the same place, and makes the host patient wherever possible.
+/// Removes steps from a life as long as it ends at the same place. Then makes the host patient, and removes the GPU,
+/// wherever possible.
 pub fn shortest(image: &Image, life: &Life, place: &str) -> Life {
     let ends_there = |life: &Life| {
         let mut host = Host::new(image, life);

@@ -32,7 +32,7 @@ struct Args {
 }
 
 impl Args {
-    /// Returns `None` if cargo wants other tests.
+    /// Returns `None` if the arguments select other tests.
     fn parse() -> Result<Option<Self>, String> {
         let mut args =
             Self { instructions: 5_000_000, seed: 1, image: None, life: None, write: None, allow_findings: false };

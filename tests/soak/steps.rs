@@ -44,7 +44,7 @@ pub enum Step {
         cdb: Vec<u8>,
         tags: Vec<u16>,
     },
-    /// UAS: sends a task management unit.
+    /// UAS: sends a task management IU.
     Task {
         function: u8,
         tag: u16,
@@ -238,7 +238,8 @@ fn data_of(rng: &mut Rng, data: Data) -> Data {
     }
 }
 
-/// Draws a command and its data. No command writes the flash or takes the unit off the bus; the campaign covers those.
+/// Draws a command and its data. No command writes the flash or takes the unit off the bus for good; the campaign
+/// covers those.
 fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
     let len = *rng.choice([0u16, 1, 36, 64, 255, 512, 4096].iter()).unwrap();
     let [high, low] = len.to_be_bytes();
@@ -288,7 +289,7 @@ fn cdb(rng: &mut Rng) -> (Vec<u8>, Data) {
         _ => {
             let mut cdb = vec![0; 16];
             rng.fill(&mut cdb);
-            // E1 and E3 write the flash; E8 may halt the unit.
+            // E1 and E3 write the flash, E5 writes registers, and E8 may halt the unit.
             if matches!(cdb[0], 0xE1 | 0xE3 | 0xE5 | 0xE8) {
                 cdb[0] = 0xEF;
             }

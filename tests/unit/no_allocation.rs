@@ -58,10 +58,10 @@ impl Pipes for Obedient {
         match endpoint {
             // A sense IU with GOOD. The tag equals the stream ID.
             Endpoint::Status => {
-                let unit = &mut self.buffers[transfer.0][..16];
-                unit.fill(0);
-                unit[0] = 0x03;
-                unit[2..4].copy_from_slice(&stream.to_be_bytes());
+                let iu = &mut self.buffers[transfer.0][..16];
+                iu.fill(0);
+                iu[0] = 0x03;
+                iu[2..4].copy_from_slice(&stream.to_be_bytes());
                 self.waiting.push((transfer, endpoint, 16));
             }
             Endpoint::DataIn if len == CSW_LEN => {

@@ -157,7 +157,7 @@ fn outcome(report: &BenchReport, path: Path) -> &Outcome {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn a_bench_measures_every_path_that_a_runtime_lives_on_and_compares_what_it_reads() {
+fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() {
     for speed in SPEEDS {
         let (mut bridge, _) = opened(speed);
         let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
@@ -233,7 +233,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn without_anything_behind_the_bridge_a_bench_measures_what_is_left_and_says_why() {
+fn with_nothing_behind_the_bridge_a_bench_skips_the_paths_to_it_and_says_why() {
     let (mut bridge, _) = opened("behind = 'nothing'");
     let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
     for path in [Path::E4Stock, Path::F2Out] {

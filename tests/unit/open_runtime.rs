@@ -1,6 +1,6 @@
-//! What a GPU runtime does with a unit that runs open firmware, through `asm2464-host` alone. The firmware is the practice
-//! image's open sibling, which has no streams, the open image that `ASMPATCH_OPEN_IMAGE` names, and a newer one if
-//! `ASMPATCH_OPEN_NEW_IMAGE` names it.
+//! What a GPU runtime does with a unit that runs open firmware, through `asm2464-host` alone. The firmware is the open
+//! variant of the practice image, which has no streams, the open image that `ASMPATCH_OPEN_IMAGE` names, and a newer
+//! one if `ASMPATCH_OPEN_NEW_IMAGE` names it.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -202,7 +202,7 @@ fn f2_moves_all_of_the_sram_both_ways_wherever_its_completions_page_is() {
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn a_unit_that_a_longer_stream_hangs_survives_streams_of_any_length_and_dies_of_one_request_for_more() {
+fn data_longer_than_a_units_stream_limit_are_split_and_one_request_above_it_hangs_the_unit() {
     const ADDRESS: u64 = 0x1000_0000;
     let scenario = format!("{CARD}\nstream-limit = 1048576");
     for image in images() {
@@ -265,7 +265,7 @@ fn a_window_has_arrived_when_the_device_has_read_its_sentinel_and_one_that_nobod
         let (card, _) = dock.card();
         for (first_slot, len) in [(0, SECTOR_LEN), (8, 0x4_0000 - SECTOR_LEN)] {
             let (data, start) = (pattern(len, 3), usize::from(first_slot) * SLOT_LEN);
-            // The card reads behind the data until something is there, and then writes the fence.
+            // The card reads the dword behind the data until it is not 0, and then writes the fence.
             let sentinel_at = Some(SRAM_ADDRESS + (start + len) as u64);
             let entry = Entry { to: FENCE_ADDRESS, bytes, command_at: sentinel_at };
             card.complete(&mut Pcie::new(&mut dock.bridge, &mut NoTime), entry).unwrap();
@@ -311,7 +311,7 @@ const OPEN_CALLS: [Call; 7] = [
     ("strobes", |bridge, _, _| Ok(bridge.strobe_engines()?)),
 ];
 
-/// Unplugs units at the first transfer of a call, in the middle, and so late that it is done.
+/// Unplugs units at the first transfer of a call, in the middle of it, and after its end.
 fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
     for (name, call) in calls {
         let mut ended = 0;
@@ -323,7 +323,7 @@ fn unplug_amid(image: Option<&Image>, scenario: &str, calls: &[Call]) {
             let outcome = call(&mut dock.bridge, &card, bar);
             let is_gone = !dock.unit.lock().is_attached();
             if let Err(error) = outcome {
-                // A call that had waited for its deadline would say so.
+                // A call that had waited for its deadline would have another code.
                 assert_eq!(error.code(), "asm2464::control::disconnected", "{name}, {transfers}: {error}");
                 ended += 1;
             }

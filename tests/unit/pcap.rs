@@ -29,7 +29,7 @@ fn recorded(work: impl FnOnce(&Capture)) -> Recorded {
     Recorded { _dir: dir, path }
 }
 
-/// What records a unit.
+/// A watch that records a unit into this capture.
 fn watch(capture: &Capture) -> Watch {
     let mut watch = Watch::default();
     watch.add(capture.bus());
@@ -143,7 +143,7 @@ fn tshark_decodes_scsi_over_uas() {
 }
 
 #[test]
-fn a_transfer_that_babbles_is_told_by_its_status() {
+fn a_transfer_that_babbles_is_shown_by_its_status() {
     let file = recorded(|capture| {
         let device: Device = capture.bus().attach();
         let urb = device.submit_bulk(0x81, 100, &[]);

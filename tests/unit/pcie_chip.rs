@@ -85,10 +85,10 @@ fn through_firmware_a_gpu_at_a_fixed_place_is_found_and_gets_an_address() {
 fn through_firmware_misbehaving_devices_are_reported_and_the_unit_goes_on() {
     let device = |answers: &str| format!("[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nanswers = {answers}");
     let at = Bdf::new(1, 0, 0);
-    let late = Note::NotReady { at, attempts: 100 };
+    let not_ready = Note::NotReady { at, attempts: 100 };
     let silent = Note::NoAnswer { at, answer: "no completion in time".to_owned() };
     for (answers, notes) in [
-        ("{ retry = 1000000 }", vec![late]),
+        ("{ retry = 1000000 }", vec![not_ready]),
         ("\"ones\"", vec![]),
         ("\"never\"", vec![silent]),
         ("{ retry = 3 }", vec![]),

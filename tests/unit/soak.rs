@@ -1,4 +1,4 @@
-//! A soak of virtual units with faults on the wire: what it counts is what struck.
+//! A soak of virtual units with faults on the wire: it counts exactly the faults that occurred.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ fn path(report: &SoakReport, path: Path) -> (u64, u64, u64) {
     (found.bytes, found.compared_bytes, found.errors)
 }
 
-/// Checks that totals, paths and slices tell the same.
+/// Checks that totals, paths and slices agree.
 fn assert_adds_up(report: &SoakReport) {
     let sum = |count: &dyn Fn(&asmpatch::bench::soak::SoakPath) -> u64| report.paths.iter().map(count).sum::<u64>();
     assert_eq!(report.bytes, sum(&|path| path.bytes));
@@ -121,7 +121,7 @@ fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
             let scenario = three_faults(kind, opcode, first, apart);
             let report = soaked(&patched_practice(), &scenario, 3);
             match (kind, opcode) {
-                // How a stall of one of several E4 in flight shows depends on the others.
+                // Which error a stall of one of several E4 in flight gives depends on the others.
                 ("stall", 0xE4) => assert_eq!(report.error_count, 3, "{report:#?}"),
                 // The firmware ends a write that lacks data with CHECK CONDITION.
                 ("short-data", 0x8A) => assert_eq!(counts(&report), [(ErrorKind::Refused, 3)], "{report:#?}"),
@@ -149,7 +149,8 @@ fn a_unit_that_leaves_the_bus_is_soaked_on_when_it_is_back_and_ends_the_soak_whe
 
 #[test]
 fn an_error_while_the_unit_is_prepared_is_counted_and_leaves_no_path_out() {
-    // The memory behind the bridge, the SRAM. A survey that fails refuses the unit instead: there may be an SSD.
+    // Errors while the memory behind the bridge and the SRAM are prepared. If the survey before that fails, the unit is
+    // refused instead, because an SSD may be there.
     for (kind, nth) in [("bad-tag", 20), ("short-data", 500), ("short-data", 1200)] {
         let fault = format!("[[fault]]\nkind = '{kind}'\nopcode = 0xE4\nnth = {nth}\n");
         let report = soaked(&patched_practice(), &fault, 0);
@@ -162,7 +163,7 @@ fn an_error_while_the_unit_is_prepared_is_counted_and_leaves_no_path_out() {
 #[test]
 fn a_unit_that_stays_away_past_the_end_has_not_lasted_the_whole_time() {
     let fault = "[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\nnth = 25\n";
-    // It is awaited for two seconds.
+    // The soak waits two seconds for the unit.
     let report = soaked_for(Duration::from_secs(2), &patched_practice(), fault, u64::MAX);
     assert_eq!((counts(&report), report.ended), (vec![(ErrorKind::Gone, 1)], Ended::Vanished), "{report:#?}");
     assert!(report.elapsed_s > 2.0, "{report:#?}");
@@ -199,7 +200,7 @@ fn the_error_registers_of_pcie_are_read_before_and_after() {
 }
 
 #[test]
-fn error_registers_that_can_not_be_read_before_the_soak_are_told_with_the_reason() {
+fn error_registers_that_can_not_be_read_before_the_soak_are_reported_with_the_reason() {
     // The link is up when the devices are looked for, and then goes down.
     let report = soaked(&patched_practice(), "pcie-link-lost-after = 100\n", 0);
     assert!(report.pcie_unread.as_ref().is_some_and(|why| why.contains("link is down")), "{report:#?}");
@@ -236,7 +237,7 @@ fn on_open_firmware_each_fault_of_a_request_is_one_error_and_everything_that_com
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn on_the_vendors_firmware_a_soak_counts_what_struck_and_compares_both_ways() {
+fn on_the_vendors_firmware_a_soak_counts_each_fault_and_compares_both_ways() {
     let faults = "back-after-ms = 100\n[[fault]]\nkind = 'timeout'\nopcode = 0x8A\nnth = 30\ntimes = 2\n\
                   [[fault]]\nkind = 'bad-tag'\nopcode = 0xE5\nnth = 30000\n[[fault]]\nkind = 'disconnect'\nopcode = 0x8A\n\
                   nth = 60\n";

@@ -182,7 +182,7 @@ fn through_open_firmware_the_result_comes_by_f2_as_well_once_the_card_has_writte
         let by_f2 =
             Counts { commands: whole.commands - alone.commands, instructions: whole.instructions - alone.instructions };
         // The count doesn't depend on the length. Most instructions are the main loop's, while it waits.
-        // The first asks for the page where completions are awaited, and whether the DMA is idle.
+        // The first read also asks for the page where completions are awaited, and whether the DMA is idle.
         let commands = if sectors == 1 { 13 } else { 11 };
         assert!(by_f2.commands == commands && by_f2.instructions < 60_000, "{by_f2:?}");
         assert_eq!(came[PRODUCT_AT..][..4], host_product(A, B));

@@ -59,13 +59,13 @@ fn plan(paths: &[Path], depth: Vec<usize>) -> BenchPlan {
 /// Returns the report, and whether the bench initialised the unit.
 fn run(bridge: &mut Bridge<AnyTransport>, plan: &BenchPlan) -> (BenchReport, bool) {
     let mut initialised = false;
-    let report = bench::run(bridge, nobody(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
+    let report = bench::run(bridge, bench_unit(), plan, Interrupt::never(), &mut |progress: BenchEvent| {
         initialised |= progress == BenchEvent::Initialising;
     });
     (report.unwrap(), initialised)
 }
 
-fn nobody() -> BenchUnit {
+fn bench_unit() -> BenchUnit {
     BenchUnit { is_virtual: true, ..BenchUnit::default() }
 }
 
@@ -121,7 +121,7 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
     }
 }
 
-/// A unit with a tiny-gpu behind it, or with the patch read16-sram instead.
+/// A unit with this image and this scenario.
 fn port_of(image: &Image, scenario: &str) -> VirtualPort {
     let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
     VirtualPort::new("bench", unit)
@@ -266,7 +266,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_ctrl_c() {
     let [before, after] = memory_around("", |bridge| {
         let ends = bench::run(
             bridge,
-            nobody(),
+            bench_unit(),
             &plan(&[Path::TlpWrite], Vec::new()),
             Interrupt::watching(&flag),
             &mut |progress: BenchEvent| flag.store(matches!(progress, BenchEvent::Row { .. }), Ordering::Relaxed),
@@ -285,7 +285,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
         let moment = Duration::from_secs(2);
         let mut plan = plan(&[Path::TlpWrite], Vec::new());
         plan.effort = Effort { warm_up: moment, repetition: moment, ..plan.effort };
-        let ends = bench::run(bridge, nobody(), &plan, Interrupt::never(), &mut |_| {});
+        let ends = bench::run(bridge, bench_unit(), &plan, Interrupt::never(), &mut |_| {});
         assert!(matches!(ends, Err(BenchError::Transport(_))), "{ends:?}");
     });
     assert!(before == after);

@@ -42,6 +42,7 @@ fn initialised(mut port: VirtualPort) -> Unit {
     Unit { bridge, shared, card }
 }
 
+/// Makes the card write a completion entry.
 fn tell(bridge: &mut Bridge<AnyTransport>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
     let mut engine = VendorTlp::new(bridge);
     card.complete(&mut Pcie::new(&mut engine, &mut NoTime), entry)
@@ -80,7 +81,7 @@ impl Unit {
         Ok(data)
     }
 
-    /// Reads the SRAM's first 4 KiB.
+    /// Reads the SRAM's first `len` bytes by E4, at most 4096.
     fn e4(&mut self, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
         for (at, piece) in data.chunks_mut(255).enumerate() {
@@ -261,7 +262,7 @@ fn commands_and_instructions_are_those_that_docs_performance_has() {
 /// A READ(16) of no sectors succeeds on every firmware except one with the patch read16-sram.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_read_of_no_sectors_ends_well_and_harms_nothing() {
+fn a_read_of_no_sectors_succeeds_and_the_unit_still_works() {
     let mut unit = unit(CARD);
     let nothing = asm2464_host::bridge::DataPhase::None;
     let ended = unit.bridge.execute(Command::Read16 { lba: 0, blocks: 0 }, nothing, SECOND).unwrap();

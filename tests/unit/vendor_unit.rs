@@ -16,7 +16,7 @@ use asmpatch::patch::{PatchSet, Selection};
 use crate::chip_images::{vendor, vendor_231204};
 use crate::unit::rig::unit;
 
-/// A unit whose flash was shipped with the vendor's image.
+/// A new unit with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
     unit(scenario, Some(&vendor()))
 }
@@ -29,7 +29,7 @@ fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
     file
 }
 
-/// The byte that tells a started SSD from a GPU runtime's initialisation is elsewhere in 231204.
+/// The byte that distinguishes a started SSD from a GPU runtime's initialisation is elsewhere in 231204.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
 fn each_version_says_at_its_own_address_that_it_has_started_its_ssd() {
@@ -45,7 +45,7 @@ fn each_version_says_at_its_own_address_that_it_has_started_its_ssd() {
         let mut came = [0; 4096];
         bridge.read16(8, &mut came).unwrap();
         assert!(came == [7; 4096] && started(&mut bridge), "{variables:?}");
-        // The drive has left the same values in the variables of the initialisation as a GPU runtime.
+        // The drive's start-up has set variables that a GPU runtime's initialisation sets, too.
         assert!(variables.initialised().iter().any(|(at, _)| bridge.xdata_byte(XdataAddress::main(*at)).unwrap() != 0));
         assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "{variables:?}");
     }
@@ -134,7 +134,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let attached = port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     assert_eq!((attached.id, attached.state), (UsbId::PATCHED, BridgeState::Vendor));
     assert_eq!(attached.serial, serial, "the unit keeps its own serial number");
-    // The reset keeps the code. Only the power starts what was written.
+    // The reset keeps the code. Only a power cycle starts what was written.
     port.unit().lock().replug();
     port.wait_for_return(Duration::from_secs(5), Interrupt::never()).unwrap().unwrap();
     let mut bridge = port.open().unwrap();
@@ -158,7 +158,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn firmware_that_hangs_is_a_unit_that_hangs() {
+fn a_unit_whose_firmware_hangs_does_not_answer() {
     let mut image = vendor();
     // Make c:0x2814, the routine that queues READ and WRITE, jump to itself.
     assert!(image.replace(BodyOffset(0x2814), &[0x80, 0xFE]));
@@ -170,7 +170,7 @@ fn firmware_that_hangs_is_a_unit_that_hangs() {
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn an_image_that_does_not_start_is_not_on_the_bus() {
+fn a_unit_whose_image_does_not_start_is_not_on_the_bus() {
     let mut image = vendor();
     assert!(image.replace(BodyOffset(0), &[0x80, 0xFE]));
     let error = unit("", Some(&image)).attached().unwrap_err();

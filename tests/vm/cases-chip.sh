@@ -1,5 +1,5 @@
-# Cases on units whose firmware runs from the reset vector. Linux and asmpatch meet the vendor's image unchanged
-# (stock), with the default patches (patched) and with the long E4 as well (extended), and the open firmware.
+# Cases on units whose firmware runs from the reset vector. The images are the vendor's unchanged (stock), with the
+# default patches (patched), and with the long E4, too (extended), and the open firmware.
 
 # shellcheck shell=bash
 
@@ -10,7 +10,7 @@ chip_unit() {
   host file "$1" bridge.toml "$(base64 -w 0 <<<"${3:-}")"
 }
 
-# plug_chip PORT UNIT DRIVER: waits until the kernel has asked everything. An unanswered question would take it 30 s.
+# plug_chip PORT UNIT DRIVER: waits until the kernel has probed the unit. Each unanswered command would take it 30 s.
 plug_chip() {
   plug "$1" "$2"
   until_true 20 is_bound "$1" "$3"
@@ -58,7 +58,7 @@ answers_sg() {
   grep -qi 'illegal request' refused
 }
 
-# Marks the unused XDATA from 0x6000 to 0x6FFF, at its end and around a packet's end.
+# Marks the unused XDATA from 0x6000 to 0x6FFF around a packet's end and at its own end, and reads it with one E4.
 answers_a_long_e4() {
   local node
   node=$(sg_of "$1")
@@ -223,7 +223,7 @@ reenumerate-ms = 600'
   unplug 4
 }
 
-# As docs/recovery.md says.
+# The quirk of docs/recovery.md.
 a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   chip_unit free stock
   printf 174c:2464:ui >"$quirks"
@@ -239,7 +239,7 @@ a_quirk_keeps_the_kernels_drivers_off_a_unit() {
   unplug 5
 }
 
-# Only endpoint 0: no driver binds class FF.
+# Uses only endpoint 0: no driver binds class FF.
 the_open_firmware_answers_lsusb_and_control_requests() {
   local port speed
   for speed in super high; do
@@ -263,7 +263,7 @@ the_open_firmware_answers_lsusb_and_control_requests() {
   done
 }
 
-# The vendor's unpatched firmware: with the status patch, it answers a write before the write is done.
+# Uses the unpatched image: with the status patch, the firmware answers a write before it is done.
 the_firmware_moves_every_byte_of_an_ssd_through_uas() {
   local node
   chip_unit drive stock "$ssd"

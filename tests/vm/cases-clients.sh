@@ -23,7 +23,7 @@ the_client_of_tinygrad_0_13_0_finds_every_byte_behind_the_patched_firmware() {
   unplug 0
 }
 
-# The open firmware, which is all that newer releases drive.
+# The open firmware: newer releases drive no other.
 the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware() {
   open_unit 0 runtime
   client 0.14.0 0 check
@@ -37,8 +37,9 @@ open_unit() {
   until_true 20 test -e "$(device_of "$1")/product"
 }
 
-# The runtime has its own lock, so the kernel's claim keeps the two apart. A program of the owner's takes asmpatch's.
-a_unit_in_use_is_refused_to_whoever_comes_second_and_free_when_the_first_is_gone() {
+# The runtime has its own lock, so only the kernel's claim keeps it and asmpatch apart. Another program can take
+# asmpatch's lock.
+a_unit_in_use_is_refused_to_a_second_program_and_free_after_the_first() {
   local first process lock address pcie
   chip_unit shared open '[timing]
 erase-sector-ms = 700'
@@ -115,6 +116,6 @@ fi
 if [ -e "$images/open.bin" ] && has_runtime 0.14.0; then
   client_cases+=(
     the_client_of_tinygrad_0_14_0_finds_every_byte_behind_the_open_firmware
-    a_unit_in_use_is_refused_to_whoever_comes_second_and_free_when_the_first_is_gone
+    a_unit_in_use_is_refused_to_a_second_program_and_free_after_the_first
   )
 fi

@@ -13,8 +13,9 @@ faults() {
   done
 }
 
-# A bench sends four E4 to learn the version and whether the unit is initialised, and goes on if they get no answer. Its fifth asks
-# for more than 255 bytes. A short answer to it means that there is no extension; any other fault ends the bench.
+# A bench sends four E4 to learn the version and whether the unit is initialised, and goes on if they get no answer. Its
+# fifth asks for more than 255 bytes. A short answer to it means that there is no extension; any other fault ends the
+# bench.
 bench_asks=5
 
 # fails_with STATUS CODE COMMAND...: checks that the command ends with this exit status and an error with this code.
@@ -131,7 +132,7 @@ pulling_the_cable_in_the_middle_of_a_bench_ends_it_at_once() {
   done
 }
 
-# Over UAS 30 commands are in flight. Bulk-Only calls back between two commands.
+# The panic is in a callback: over UAS with 30 commands in flight, over Bulk-Only between two commands.
 a_panic_gives_the_driver_back_even_with_commands_in_flight() {
   local transport
   unit dropped
@@ -144,7 +145,7 @@ a_panic_gives_the_driver_back_even_with_commands_in_flight() {
   unplug 1
 }
 
-# Use an SSD, which answers the kernel's READ(10). With a GPU usb-storage would wait 30 s before it can be detached.
+# Use an SSD, which answers the kernel's READ(10). With a GPU, usb-storage would wait 30 s before it can be detached.
 asmpatch_falls_back_to_bulk_only_where_streams_are_refused() {
   unit plain "$ssd"
   plug n plain

@@ -1,4 +1,4 @@
-# Cases of a unit's whole trip, with asmpatch in the guest: backup, flash, re-enumeration, restore, and faults.
+# Cases with asmpatch in the guest, from backup to restore: flash, re-enumeration, and faults between them.
 
 # shellcheck shell=bash
 
@@ -121,7 +121,7 @@ back-after-ms = 500
   go_on flash.err --json >flash.json
   cat flash.json
   grep -q '"needs": "power"' flash.json
-  # The unit was told to halt, and stays away until its power goes.
+  # E8 halted the unit, which stays away until a power cycle.
   is_gone 4
   replug 4 torn
   has_id 4 add1:0001

@@ -51,8 +51,8 @@ a_unit_with_open_firmware_is_flashed_through_its_registers_and_back_again() {
   unplug 4
 }
 
-# The units differ only in their firmware. Both keep their maker's identity, under which the patched one's runtime
-# doesn't look for units.
+# The units differ only in their firmware. Both keep their maker's identity, but the patched firmware's runtime doesn't
+# look for units under it.
 the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it() {
   local image status again
   for image in patched open; do
@@ -68,7 +68,7 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
     cat page
     if [ "$image" = open ]; then [ "$status" = 0 ]; else [ "$status" = 1 ] && grep -q 'looks for ADD1:0001' page; fi
     unplug 5
-    # The report of a real unit is a unit too, with the image that it leaves out beside it.
+    # The report can be replayed as a unit, with the image beside it: a report has no image.
     cp "$images/${image/patched/stock}.bin" "$(sha256sum "$images/${image/patched/stock}.bin" | cut -d' ' -f1).bin"
     again=0
     "$asmpatch" doctor --device "replay:doctor-$image.json" >again || again=$?

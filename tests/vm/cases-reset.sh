@@ -2,7 +2,7 @@
 
 # shellcheck shell=bash
 
-# Takes the power of the unit at the hub while the hub's port is off, which QEMU's hub does not. Then writes the file
+# Cuts the power of the unit at the hub while the hub's port is off, because QEMU's hub doesn't. Then writes the file
 # `switched`.
 follow_power() {
   until_true 90 refute hub_port_is_on
@@ -47,7 +47,7 @@ open_at() {
 
 address_of() { cat "$(device_of "$1")/devnum"; }
 
-# The control requests are answered all the time.
+# Control requests are still answered.
 reset_strobes_bulk_pipes_that_hang_and_the_unit_stays_on_the_bus() {
   local address
   open_at 4 hangs open 'bulk-hangs = "strobes"'
@@ -94,7 +94,7 @@ reset_says_what_did_not_help_where_no_hub_switches_power() {
   unplug 4
 }
 
-# By register 0xCC31. Memory that the firmware doesn't use tells whether the chip started from its flash.
+# Restarts by register 0xCC31. Memory that the firmware doesn't use shows whether the chip started from its flash.
 level_cpu_restarts_open_firmware_with_the_code_kept_and_with_the_code_loaded() {
   local kind
   for kind in keeps-code loads-code; do
@@ -169,7 +169,7 @@ $starts_over"
   unplug h
 }
 
-# The unit was told to halt by nobody, and only power restarts it.
+# No command halted the unit, but only a power cycle restarts it.
 the_hubs_power_restarts_a_unit_in_its_boot_loader() {
   unit empty 'factory = "no-image"
 speed = "high"'
@@ -214,7 +214,7 @@ level_cable_asks_at_a_terminal_and_waits_for_the_unit() {
   unplug 4
 }
 
-# The link goes down under the survey of PCIe, as with a GPU that crashes. F3 cuts its power.
+# The link goes down during the survey of PCIe, as with a GPU that crashes. F3 cuts the GPU's power.
 reset_brings_a_gpu_back_whose_link_was_lost_by_pcie_power() {
   local address image
   for image in open newest; do
@@ -247,7 +247,7 @@ needs_nothing() { refute grep -q '"needs"' flash.json; }
 switches_power() { grep -q '"step": "power-cycle"' flash.json && [ -e switched ]; }
 switches_no_power() { refute grep -q '"step": "power-cycle"' flash.json && [ ! -e switched ] && hub_port_is_on; }
 
-# The unit is behind the hub that could switch its power. E4 of 256 bytes tells which code runs.
+# The unit is behind the hub that can switch its power. E4 of 256 bytes shows which code runs.
 after_a_cpu_reset_flash_switches_the_power_of_vendor_firmware_only_if_the_old_code_answers() {
   local kind
   unit source
@@ -271,7 +271,7 @@ $starts_over"
   done
 }
 
-# By 0xCC31. The product string tells which build runs.
+# Restarts by 0xCC31. The product string shows which build runs.
 after_a_cpu_reset_flash_switches_the_power_of_open_firmware_only_if_the_old_code_answers() {
   local kind
   for kind in loads-code keeps-code; do
@@ -288,7 +288,7 @@ $starts_over"
   done
 }
 
-# No hub switches the unit's power, and someone is there.
+# No hub switches the unit's power, and a user is at the terminal.
 after_a_cpu_reset_that_keeps_the_code_flash_asks_for_the_cable() {
   local running
   open_at 4 asked open "$starts_over"

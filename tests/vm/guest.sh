@@ -21,7 +21,7 @@ host() {
 say() { printf 'say %s\n' "$*" >&7; }
 
 # until_true SECONDS COMMAND...: repeats a command until it succeeds. Under emulation each new process costs the host
-# much time. So this starts none, and neither do the checks of ports below.
+# much time. So this function starts none, and neither do the checks of ports below.
 until_true() {
   local end=$((SECONDS + $1))
   shift
@@ -35,9 +35,9 @@ until_true() {
 # Bash ignores a failing `! command` under errexit.
 refute() { if "$@"; then return 1; fi; }
 
-# Sets `port` to asmpatch's name of a port, and `device` to the sysfs folder of its device. Ports 0 to 7 are on the first
-# controller's SuperSpeed bus. n is on the second controller, which has no streams. h is the port of the hub that switches
-# power. o0 and up are the single ports of the other controllers.
+# Sets `port` to asmpatch's name of a port, and `device` to the sysfs folder of its device. Ports 0 to 7 are on the
+# first controller's SuperSpeed bus. n is on the second controller, which has no streams. h is the port of the hub that
+# switches power. o0 and up are the single ports of the other controllers.
 locate() {
   case $1 in
     n) port=${superspeed_buses[1]}-1 ;;
@@ -84,7 +84,8 @@ disk_of() { local node; for node in "$(device_of "$1")"/*:1.0/host*/target*/*/bl
 has_sg() { local port device; locate "$1"; compgen -G "$device/*:1.0/host*/target*/*/scsi_generic/sg*" >/dev/null; }
 has_disk() { local port device; locate "$1"; compgen -G "$device/*:1.0/host*/target*/*/block/sd*" >/dev/null; }
 
-# The kernel asks a full-speed device for the descriptor of its other speed, which open firmware leaves unanswered for 5 s.
+# Keep the kernel from asking a full-speed device for the descriptor of its other speed: open firmware leaves that
+# request unanswered, which costs 5 s.
 printf 'add1:0001:i,3801:0001:i' >/sys/module/usbcore/parameters/quirks
 
 # unit NAME [TOML]: makes a new virtual unit with this scenario file.
@@ -97,13 +98,13 @@ plug() { host plug "$@"; }
 plain() { host plain "$@"; }
 unplug() { host unplug "$1"; until_true 20 is_gone "$1"; }
 
-# replug PORT UNIT: cycles the unit's power, then waits until the kernel's driver has what its flash holds.
+# replug PORT UNIT: cycles the unit's power, then waits until the kernel's driver has the restarted unit.
 replug() {
   host replug "$2"
   until_true 20 is_bound "$1" uas
 }
 
-# in_boot_loader UNIT: asks the server, because the unit's identity doesn't tell.
+# in_boot_loader UNIT: asks the server, because the unit's identity doesn't show it.
 in_boot_loader() { host serverlog "$1" | grep 'plugged in as' | tail -n 1 | grep -q '(boot loader)'; }
 
 # The boot loader answers nothing before a port reset, and the kernel's driver repeats its INQUIRY: 20 s each time,

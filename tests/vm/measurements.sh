@@ -49,7 +49,7 @@ compare() {
 }
 
 # E4 should give 1 to 5 MB/s on silicon, which is 51 to 255 us for a command of 255 bytes. If commands take no time,
-# this machine's processors limit 31 tags.
+# the host's processors limit 31 tags.
 e4_at_31_tags_against_one() {
   local us depth round
   for us in 0 51 255; do
@@ -124,7 +124,7 @@ asmpatch_against_the_client_of_tinygrad_0_13_0() {
     while read -r kind depth figure; do
       if [[ $kind = e4 || $kind = write ]]; then echo "$figure" >>"theirs.$kind.$depth"; fi
     done < <(client 0.13.0 0 rate)
-    # It gives no driver back.
+    # The client doesn't give the kernel's driver back.
     echo "$(port_path 0):1.0" >/sys/bus/usb/drivers/uas/bind
   done
   for row in "${rows[@]}"; do
@@ -160,9 +160,9 @@ open_firmwares_streams_with_one_and_with_many_in_flight() {
   unplug 0
 }
 
-# Both clients alternately, with the open image on the chip model. A row: what, bytes, bytes a transfer, transfers in
-# flight. `calls` are what the library's own calls make of it. The chip model alone, in one process with asmpatch, is as
-# fast as no client can be.
+# Both clients alternately, with the open image on the chip model. A row: kind, bytes, bytes a transfer, transfers in
+# flight. `calls` are the figures of the library's own calls. No client can be faster than the chip model alone, in one
+# process with asmpatch.
 asmpatch_against_the_client_of_tinygrad_0_14_0() {
   local round row word kind bytes piece depth figure path
   local rows=('f0-write 65536 65536 1' 'f0-write 65536 4096 16' 'f0-read 65536 65536 1' 'f2-write 4096 4096 1'
@@ -199,7 +199,7 @@ asmpatch_against_the_client_of_tinygrad_0_14_0() {
   unplug 0
 }
 
-# ratio ONE OTHER: that of the medians of two files.
+# ratio ONE OTHER: the ratio of the medians of two files.
 ratio() { awk -v a="$(median <"$1")" -v b="$(median <"$2")" 'BEGIN { printf "%.2f", a / b }'; }
 
 uas_against_the_kernels() {

@@ -1,7 +1,7 @@
 # The test rig: a Debian kernel under QEMU, with usb-redir ports that lead to virtual units on the host.
 #
 # Sourced by `run` and `measure`, which choose the guest's script. The guest sees the host's root read-only (9p), so the
-# programs under test are the host's own files. It keeps what it writes to /tmp to itself. For what only the host can do
+# programs under test are the host's own files. What it writes to /tmp stays in the guest. For what only the host can do
 # (plug a unit in, unplug it, read its flash file), the guest sends a line on its second serial port: see `host_*` below
 # and `host` in guest.sh.
 
@@ -10,7 +10,7 @@ vm=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$vm/../.." && pwd)
 cache=$vm/cache
 ports=8
-# Seconds without a line from the guest after which the rig looks whether QEMU still runs.
+# Seconds without a line from the guest after which the rig checks whether QEMU still runs.
 patience=5
 # Controllers with one port each, from o0 on. Only measurements of many units at once need some.
 own_controllers=0
@@ -159,8 +159,8 @@ boot() {
       -device "usb-redir,id=ro$port,chardev=co$port,bus=own$port.0,port=1")
   done
   mkfifo "$work/talk.in" "$work/talk.out"
-  # no_timer_check: on a busy host the kernel takes the timer for broken, and panics. mitigations=off: they cost much
-  # under emulation.
+  # no_timer_check: on a busy host the kernel considers the timer broken, and panics. mitigations=off: they cost much
+  # time under emulation.
   qemu-system-x86_64 -accel tcg,thread=multi -cpu max -smp 2 -m 1024 -nographic -no-reboot -net none \
     -kernel "$kernel"/boot/vmlinuz-* -initrd "$work/initramfs.gz" \
     -append "console=ttyS0 quiet panic=-1 no_timer_check mitigations=off asmpatch.main=$work/guest-main.sh" \
@@ -296,7 +296,6 @@ host_serverlog() { cat "$work/units/$1.server.log"; }
 host_sum() {
   dd if="$work/units/$1/$2" bs=1M iflag=skip_bytes,count_bytes,fullblock skip="$3" count="$4" status=none | sha256sum | cut -d ' ' -f 1
 }
-
 
 clean_up() {
   local pidfile

@@ -1,7 +1,7 @@
 //! Checks that hold for every parser on any input: nothing panics, and parsed data serialises to the same bytes.
 //!
-//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs the
-//! corpus through the same functions.
+//! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs
+//! the corpus through the same functions.
 
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, UsbId};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
@@ -29,13 +29,13 @@ pub fn csw(data: &[u8]) {
 /// Checks UAS's information units, in both directions.
 ///
 /// # Panics
-/// If a parsed unit doesn't survive the wire, or carries sense data that did not arrive.
+/// If a parsed IU serialises to another one, or carries sense data that did not arrive.
 pub fn information_unit(data: &[u8]) {
-    if let Ok(unit) = StatusIu::parse(data) {
-        if let StatusIu::Sense { sense, .. } = &unit {
+    if let Ok(iu) = StatusIu::parse(data) {
+        if let StatusIu::Sense { sense, .. } = &iu {
             assert!(sense.len() <= data.len());
         }
-        assert_eq!(StatusIu::parse(&unit.to_bytes()), Ok(unit));
+        assert_eq!(StatusIu::parse(&iu.to_bytes()), Ok(iu));
     }
     let _ = HostIu::parse(data);
 }
@@ -43,7 +43,7 @@ pub fn information_unit(data: &[u8]) {
 /// Checks sense data.
 ///
 /// # Panics
-/// If parsed sense data doesn't survive its fixed format.
+/// If parsed sense data differs after a conversion to its fixed format.
 pub fn sense(data: &[u8]) {
     if let Some(sense) = Sense::parse(data) {
         assert_eq!(Sense::parse(&sense.to_fixed()), Some(sense));
@@ -128,10 +128,10 @@ pub fn usbredir(data: &[u8]) {
     }
 }
 
-/// Reads lines as the events of a record, and asks the unit that they make.
+/// Reads lines as the events of a record, and sends requests to the unit that they make.
 ///
 /// # Panics
-/// If an event does not survive being written.
+/// If an event differs after it is written and parsed again.
 pub fn record(data: &[u8]) {
     use asm2464_dock::record::{Event, Opening};
 
@@ -155,7 +155,7 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Polls the unit of a record, whatever it holds first.
+/// Sends requests to the unit of a record, whatever its events are.
 fn ask(record: Record) {
     let mut port = ReplayPort::new(record);
     if let Ok(mut bridge) = port.open() {

@@ -3,12 +3,12 @@
 use super::*;
 
 on_both_images! {
-    bulk_only_commands_end_in_its_own_status
+    bulk_only_commands_end_in_a_csw
     data_that_a_command_does_not_want_is_drained
     an_invalid_cbw_halts_both_pipes_until_a_bulk_only_reset
 }
 
-fn bulk_only_commands_end_in_its_own_status(image: &Image) {
+fn bulk_only_commands_end_in_a_csw(image: &Image) {
     for speed in SPEEDS {
         let mut unit = on_bulk_only(image, speed);
         let reply = unit.bulk_only(&INQUIRY, Data::In(36)).unwrap();
@@ -85,7 +85,7 @@ fn in_the_practice_image_each_of_the_thirteen_cases_ends_in_a_csw_and_the_next_c
     }
 }
 
-/// Takes the halt and the CSW behind it. Returns the CSW's residue and status.
+/// Clears the halt and receives the CSW behind it. Returns the low byte of the CSW's residue, and its status.
 fn halted_csw(unit: &mut Unit) -> (u8, u8) {
     assert_eq!(unit.receive(DATA_IN, 0), Err(Unanswered::Halted(DATA_IN)));
     unit.clear_halt(DATA_IN).unwrap();
@@ -104,7 +104,7 @@ fn in_the_vendors_image_a_command_with_less_data_than_the_host_asked_for_halts_t
 }
 
 #[test]
-fn a_reply_of_the_practice_image_that_ends_on_a_full_packet_and_is_short_ends_in_a_halt() {
+fn a_short_reply_of_the_practice_image_that_fills_its_last_packet_ends_in_a_halt() {
     let mut unit = on_bulk_only(&stock(), Speed::Super);
     unit.begin(&[0xE2, 0x50, 0, 0, 8, 0], 0x880, Direction::In).unwrap();
     for packet in 0..2 {
@@ -134,7 +134,7 @@ fn an_invalid_cbw_halts_both_pipes_until_a_bulk_only_reset(image: &Image) {
 }
 
 #[test]
-fn the_practice_image_halts_both_pipes_for_wrong_lengths_and_another_unit_and_again_until_the_reset() {
+fn wrong_lengths_and_another_lun_halt_both_pipes_of_the_practice_image_until_a_bulk_only_reset() {
     for (len, lun, sent) in [(0, 0, 31), (17, 0, 31), (6, 0x10, 31), (6, 0, 30)] {
         let mut cbw = b"USBC\x01\0\0\0\x24\0\0\0\x80".to_vec();
         cbw.extend([lun, len, 0x12, 0, 0, 0, 36]);
@@ -143,7 +143,7 @@ fn the_practice_image_halts_both_pipes_for_wrong_lengths_and_another_unit_and_ag
     }
 }
 
-/// Checks that a CBW halts both pipes, that a cleared halt comes back, and that a Bulk-Only reset ends it.
+/// Checks that a CBW halts both pipes `times` times, although the host clears the halts, until a Bulk-Only reset.
 fn is_halted_by(cbw: &[u8], unit: &mut Unit, times: usize) {
     unit.send(DATA_OUT, 0, cbw).unwrap();
     unit.settle();
@@ -169,7 +169,7 @@ fn a_host_that_abandons_e2_half_way_can_still_reset_the_practice_image() {
     }
 }
 
-/// The vendor's firmware answers not even control requests then.
+/// Then the vendor's firmware does not even answer control requests.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_stops_reading_e2_hangs_the_vendors_image() {

@@ -4,7 +4,7 @@ use super::*;
 
 on_both_images! {
     e5_writes_what_e4_reads_on_both_pages
-    its_flash_is_read_as_it_is_on_both_transports
+    both_transports_read_the_flash_byte_for_byte
     it_is_flashed_and_restarts_over_both_transports_at_both_speeds
     e8_in_mode_0x51_takes_the_unit_off_the_bus_for_good
 }
@@ -59,7 +59,7 @@ fn it_is_flashed_and_restarts_over_both_transports_at_both_speeds(stock: &Image)
     }
 }
 
-fn its_flash_is_read_as_it_is_on_both_transports(image: &Image) {
+fn both_transports_read_the_flash_byte_for_byte(image: &Image) {
     for speed in SPEEDS {
         let mut unit = on_bulk_only(image, speed);
         let block = unit.bulk_only(&[0xE0, 0x50, 0], Data::In(128)).unwrap().data;

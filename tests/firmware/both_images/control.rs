@@ -4,7 +4,7 @@ use super::*;
 
 on_both_images! {
     it_boots_to_its_main_loop_and_waits_there
-    it_describes_itself_by_its_configuration_block
+    it_describes_itself_as_its_configuration_block_says
     both_alternate_settings_are_there_at_both_speeds
     it_answers_the_requests_of_a_host_and_stalls_what_does_not_fit
     an_endpoint_is_halted_and_freed_by_the_hosts_requests
@@ -33,10 +33,10 @@ fn it_boots_to_its_main_loop_and_waits_there(image: &Image) {
     let instructions = unit.chip.instructions();
     assert!(instructions < 300_000, "{instructions}");
     assert_eq!(unit.settle(), RunEnd::Parked);
-    assert_eq!(unit.chip.instructions(), instructions, "a parked chip costs nothing");
+    assert_eq!(unit.chip.instructions(), instructions, "a parked chip executes nothing");
 }
 
-fn it_describes_itself_by_its_configuration_block(image: &Image) {
+fn it_describes_itself_as_its_configuration_block_says(image: &Image) {
     let mut unit = powered_on(image, Speed::Super);
     unit.settle();
     let device = unit.descriptor(1, 0, 18).unwrap();
@@ -226,7 +226,7 @@ fn nothing_moves_until_it_is_resumed(unit: &mut Unit, endpoint: u8, stream: u16)
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_register_that_nobody_models_is_listed_once_with_its_place() {
+fn an_unmodelled_register_is_listed_once_with_the_address_of_its_access() {
     let mut unit = on_bulk_only(&crate::chip_images::vendor(), Speed::Super);
     let list = unit.chip.unknown_registers();
     let reads: Vec<_> = list

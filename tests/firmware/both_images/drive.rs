@@ -14,19 +14,19 @@ fn drive(speed: Speed, drive: DriveSpec) -> Unit {
     with_drive(&stock(), speed, drive)
 }
 
-/// Sense data of a command that has no data, or whose data never arrives.
+/// Runs a command that must fail. Returns its sense key, ASC and ASCQ.
 fn refusal(unit: &mut Unit, cdb: &[u8], data: Data<'_>) -> [u8; 3] {
     assert_eq!(unit.bulk_only(cdb, data).unwrap().status, 1, "{cdb:02X?}");
     requested_sense(unit)
 }
 
 on_both_images! {
-    bulk_only_reads_bring_what_writes_took
-    uas_reads_bring_what_writes_took
+    bulk_only_reads_return_what_was_written
+    uas_reads_return_what_was_written
     many_uas_commands_at_once_keep_their_data_apart
 }
 
-/// A unit over UAS, whose drive has been asked for its capacity. TEST UNIT READY over UAS doesn't start the vendor's drive.
+/// A unit over UAS after a READ CAPACITY. Over UAS, TEST UNIT READY doesn't make the vendor's firmware start the drive.
 fn drive_over_uas(image: &Image, speed: Speed) -> Unit {
     let mut unit = with_drive(image, speed, good(1 << 21));
     unit.set_alternate(1).unwrap();
@@ -35,7 +35,7 @@ fn drive_over_uas(image: &Image, speed: Speed) -> Unit {
     unit
 }
 
-fn bulk_only_reads_bring_what_writes_took(image: &Image) {
+fn bulk_only_reads_return_what_was_written(image: &Image) {
     for speed in SPEEDS {
         let mut unit = with_drive(image, speed, good(1 << 21));
         assert_eq!(unit.bulk_only(&[0; 6], Data::None).unwrap().status, 0, "ready");
@@ -43,7 +43,7 @@ fn bulk_only_reads_bring_what_writes_took(image: &Image) {
     }
 }
 
-fn uas_reads_bring_what_writes_took(image: &Image) {
+fn uas_reads_return_what_was_written(image: &Image) {
     for speed in SPEEDS {
         round_trips_over_uas(&mut drive_over_uas(image, speed));
     }
@@ -176,7 +176,7 @@ fn a_command_that_fails_in_the_drive_ends_in_sense_and_the_next_one_works() {
 fn a_drive_that_disappears_ends_in_sense() {
     let data = pattern(0x4_0000, 3);
     for (speed, uas) in SPEEDS.into_iter().flat_map(|speed| [(speed, false), (speed, true)]) {
-        // Four parts of two PCIe requests each, which are the doorbells.
+        // Four parts, each with two PCIe requests: the doorbells.
         for (cdb, moves, requests) in [
             (transfer(0x28, 0, 512), Data::In(data.len()), 0),
             (transfer(0x28, 0, 512), Data::In(data.len()), 3),

@@ -1,5 +1,5 @@
-//! The practice image and the vendor's on the whole chip model, from the reset vector: a unit enumerates, answers, flashes
-//! itself and restarts. What only the practice image does has a test of its own.
+//! The practice image and the vendor's on the whole chip model, from the reset vector: a unit enumerates, answers,
+//! flashes itself and restarts. Behaviour of one image alone has a separate test.
 
 mod bulk_only;
 mod commands;
@@ -68,7 +68,7 @@ fn is_good(reply: &UasReply, tag: u8) -> bool {
     reply.status.starts_with(&[0x03, 0, 0, tag, 0, 0, 0])
 }
 
-/// Sense key, ASC and ASCQ of a sense unit.
+/// Sense key, ASC and ASCQ of a sense IU.
 fn sense(reply: &UasReply) -> [u8; 3] {
     assert_eq!((reply.status.len(), reply.status[6]), (34, 0x02), "check condition");
     [reply.status[18], reply.status[28], reply.status[29]]

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_write_finds_no_medium_until_a_runtime_says_that_there_is_one() {
+fn a_write_finds_no_medium_until_a_runtime_initialises_the_unit() {
     let mut unit = on_uas(&patched(&stock()), Speed::Super);
     assert_eq!(unit.uas(1, &INQUIRY, &[]).unwrap().data[1], 0x80, "removable");
     assert_eq!(sense(&unit.uas(2, &cdb16(0x8A, 0, 1), &[]).unwrap()), [2, 0x3A, 0]);

@@ -3,13 +3,13 @@
 use super::*;
 
 on_both_images! {
-    uas_commands_end_in_its_own_units
+    uas_commands_end_in_a_sense_iu
     uas_commands_that_wait_are_answered_in_order_each_on_its_stream
     a_command_that_finds_no_slot_is_answered_with_task_set_full
-    task_management_is_answered_with_response_units
+    task_management_is_answered_with_a_response_iu
 }
 
-fn uas_commands_end_in_its_own_units(image: &Image) {
+fn uas_commands_end_in_a_sense_iu(image: &Image) {
     for speed in SPEEDS {
         let mut unit = on_uas(image, speed);
         let reply = unit.uas(1, &INQUIRY, &[]).unwrap();
@@ -50,7 +50,7 @@ fn a_command_that_finds_no_slot_is_answered_with_task_set_full(image: &Image) {
     assert_eq!(unit.uas(33, &READ_VERSION, &[]).unwrap().data, image.version().0);
 }
 
-fn task_management_is_answered_with_response_units(image: &Image) {
+fn task_management_is_answered_with_a_response_iu(image: &Image) {
     let mut unit = on_uas(image, Speed::Super);
     let mut ask = |id: u8, function: u8, lun: u8| {
         let mut task = [0; 16];
@@ -66,8 +66,8 @@ fn task_management_is_answered_with_response_units(image: &Image) {
     }
     assert_eq!(ask(5, 0x20, 0), 0x04, "not supported");
     assert_eq!(ask(5, 0x81, 0), 0x08, "succeeded");
-    assert_eq!(ask(5, 0x08, 1), 0x09, "no such unit");
-    assert_eq!(ask(7, 0, 0), 0x02, "an invalid unit");
+    assert_eq!(ask(5, 0x08, 1), 0x09, "no such LUN");
+    assert_eq!(ask(7, 0, 0), 0x02, "an invalid IU");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A unit from reset that gets commands packet by packet, over either transport.
+//! A unit, started from reset, that gets commands packet by packet over either transport.
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses a part of it; a panic is how a test fails")]
 
@@ -47,8 +47,8 @@ pub fn sram(from: usize, len: usize) -> Vec<u8> {
     (from..from + len).map(pattern).collect()
 }
 
-/// Compares counts. They vary by some dozen instructions with the firmware's place in its main loop when a packet is
-/// sent.
+/// Compares counts of instructions. They vary by a few dozen with the place in its main loop where the firmware is when
+/// a packet arrives.
 pub fn is_about(found: u64, expected: u64) -> bool {
     found.abs_diff(expected) <= 100.max(expected / 200)
 }
@@ -162,7 +162,7 @@ impl Unit {
         assert!(self.command(&[0xE5, value, 0x50, high, low, 0], 0).good, "E5 {at:#06x}");
     }
 
-    /// Runs a command without a timer in it. Returns its answer, and the work from the command to its status.
+    /// Runs a command that waits for no timer. Returns its answer, and the work from the command to its status.
     pub fn work(&mut self, cdb: &[u8], len: usize) -> (Reply, Work) {
         self.driver.settle();
         let chip = &mut self.driver.chip;
@@ -173,8 +173,8 @@ impl Unit {
         (reply, chip.work() - before)
     }
 
-    /// Begins a command over UAS, sends the others after this many packets, from tag 200 on, and takes the rest. Returns
-    /// the first command's data.
+    /// Begins a command over UAS, sends the others after this many packets, with tags from 200 on, and takes the rest.
+    /// Returns the first command's data.
     pub fn between_packets(&mut self, cdb: &[u8], len: u32, packets: usize, others: &[&[u8]]) -> Vec<u8> {
         let mut data = self.begin(cdb, len, packets);
         let first = self.tag;

@@ -14,7 +14,7 @@ use unit::{After, E4, Unit};
 use crate::chip_images::{patched_by, vendor};
 use crate::firmware::machine::STACK_START;
 
-/// XDATA that the handler writes besides the data buffer, until "data in".
+/// XDATA that the handler writes, apart from the data buffer, before it answers "data in".
 const IN_WRITES: [u16; 5] = [0x0215, 0x9007, 0x9008, 0xCC38, 0xCC3A];
 /// The firmware's variables for a reply in packets: those that 0x425F writes, and where E4 keeps its position.
 const REPLY_WRITES: [u16; 7] = [0x0A8E, 0x0AF9, 0x0AFA, 0x0AFB, 0x0AFC, 0x0AFD, 0x0AFE];
@@ -117,7 +117,7 @@ impl Pair {
 }
 
 on_both_images! {
-    every_length_of_one_byte_at_each_regions_edges_is_as_before
+    every_length_up_to_255_at_each_regions_edges_is_as_before
     a_wrong_mode_byte_is_refused_as_before
     up_to_4096_bytes_come_right_in_one_command_packet_by_packet
     a_long_read_for_a_host_that_expects_no_data_reads_none
@@ -126,8 +126,8 @@ on_both_images! {
     the_copy_takes_at_most_eight_instructions_a_byte
 }
 
-/// Checks every one-byte length in both modes at each region's edges.
-fn every_length_of_one_byte_at_each_regions_edges_is_as_before(image: &Image) {
+/// Checks every length that fits one byte, in both modes.
+fn every_length_up_to_255_at_each_regions_edges_is_as_before(image: &Image) {
     let mut pair = Pair::new(image);
     for len in 0..=255 {
         for mode in [0x50, 0x51] {
@@ -220,7 +220,7 @@ fn any_cdb_returns_and_writes_nothing_outside_the_declared_set(image: &Image) {
         .run(&cdbs, |(mut cdb, mode, uas, len_high)| {
             (cdb[0], cdb[2], cdb[5]) = (0xE4, mode, len_high);
             let mut unit = extended.borrow_mut();
-            // `run_cdb` fails if the budget doesn't suffice.
+            // `run_cdb` panics if the handler doesn't return within its budget.
             let after = unit.run_cdb(&cdb, uas);
             prop_assert!(after.writes.iter().all(|write| declared.contains(&write.0)));
             let len = usize::from(u16::from_be_bytes([cdb[5], cdb[1]]));

@@ -87,7 +87,7 @@ pub struct Unit {
     pub pristine: XdataMemory,
     pub entry: CodeAddress,
     pub packet: u16,
-    /// The length in the CBW if it matters, otherwise a large number.
+    /// The length in the CBW. `None` leaves a large number there.
     pub host_length: Option<u32>,
 }
 
@@ -102,7 +102,7 @@ impl Unit {
             }
         }
         pristine.main_mut()[7..10].copy_from_slice(&[0x01, (CONTEXT >> 8) as u8, CONTEXT as u8]);
-        // Says that the two lengths agree.
+        // Means that the host's length and the command's agree.
         pristine.main_mut()[0x0001] = 0;
         let mut unit = Self { machine, pristine, entry: "b1:0xC98D".parse().unwrap(), packet: 0, host_length: None };
         unit.link_of(0x400);

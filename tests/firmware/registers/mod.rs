@@ -1,6 +1,6 @@
-//! What nobody knows must not matter. Hundreds of registers are plain memory in the model, with a power-on value that nobody
-//! knows. Each that the vendor's firmware reads powers on with 00, FF and every single bit: the unit must boot, answer and
-//! take a flash as before. docs/chip.md lists the values that change an answer.
+//! Unknown power-on values must not matter. Hundreds of registers are plain memory in the model, and their power-on
+//! values are unknown. Each one that the firmware reads gets 00, FF and every single bit at power-on: the unit must
+//! boot, answer and take a flash as before. docs/chip.md lists the registers whose value changes an answer.
 
 #![allow(clippy::print_stdout, reason = "the nightly run prints its figures")]
 
@@ -18,7 +18,7 @@ use asmpatch::doctor::Question;
 use self::session::Session;
 use crate::chip_images;
 
-/// Runs at the same time.
+/// Number of runs at the same time.
 const THREADS: usize = 2;
 const VALUES: [u8; 10] = [0x00, 0xFF, 0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80];
 const DOCUMENT: &str = include_str!("../../../docs/chip.md");
@@ -40,7 +40,8 @@ fn listed() -> BTreeSet<String> {
         .collect()
 }
 
-/// The values that change an answer, with the first answer that differs. Returns the number of registers and of runs, too.
+/// Finds the values that change an answer, with the first answer that differs. Also returns the number of registers and
+/// of runs.
 fn matters(image: &Image) -> (BTreeMap<String, Vec<String>>, usize, usize) {
     let expected = Session::run(image, None);
     assert!(expected.is_whole(), "{expected:?}");
@@ -86,7 +87,7 @@ fn the_document_has_a_row_for_every_register() {
 }
 
 #[test]
-fn a_report_asks_every_register_whose_value_matters() {
+fn a_report_reads_every_register_whose_value_matters() {
     for state in [BridgeState::Vendor, BridgeState::OpenFirmware] {
         let asked = Question::of(state).iter().filter_map(|question| match question {
             Question::Xdata(at, _) => Some(format!("{at:04X}")),

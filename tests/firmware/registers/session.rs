@@ -6,7 +6,7 @@ use asm2464_chip::chip::boot::powered_on;
 use asm2464_chip::chip::{Data, Driver, RunEnd, Speed};
 use asm2464_chip::mcu::{AccessKind, MemoryFlash};
 
-/// Bytes that E2 reads back of each part after the flash.
+/// Number of bytes of each part that E2 reads.
 const PROOF: u32 = 0x1000;
 /// Address of the running firmware's version. Source: cyrozap's notes.
 const VERSION: XdataAddress = XdataAddress::main(0x07F0);
@@ -29,7 +29,7 @@ impl Session {
             unit.chip.poke(at, &[value]);
         }
         let mut session = Self { answers: Vec::new(), flash: Vec::new(), read: Vec::new() };
-        // The first answer that does not come ends it.
+        // The session ends at the first request without an answer.
         let _ = session.live(&mut unit, image);
         session.flash.clone_from(&unit.chip.flash().cells);
         let unknown = unit.chip.unknown_registers().iter();
@@ -37,7 +37,7 @@ impl Session {
         session
     }
 
-    /// Whether it came to its end.
+    /// Whether the session ran to its end.
     pub fn is_whole(&self) -> bool {
         self.answers.last().is_some_and(|(what, answer)| *what == "E8" && answer == "Reset")
     }

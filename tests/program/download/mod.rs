@@ -90,7 +90,7 @@ fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, Fetch
     fetch_with(cache, &[], Some(&source), limits, &mut (), Interrupt::never())
 }
 
-/// The failure of a download: its code without its first parts, and the failure.
+/// The last part of the failure's code, and the failure.
 fn failure(result: Result<Acquired, FetchError>) -> (&'static str, AnyFailure) {
     let failure = AnyFailure::from(result.unwrap_err());
     assert_eq!(Exit::from(failure.kind()), Exit::BadInput);
@@ -153,7 +153,7 @@ fn mirrors_are_tried_in_order_until_one_gives_the_image() {
 }
 
 #[test]
-fn when_no_mirror_gives_it_each_says_why() {
+fn when_no_mirror_gives_the_image_each_is_named_with_its_reason() {
     let cache = tempfile::tempdir().unwrap();
     let other = zip_of("other.bin", b"other");
     let server = Server::start(move |request, stream| match request.path.as_str() {
@@ -345,7 +345,7 @@ fn a_server_that_speaks_first_is_not_a_web_server() {
 }
 
 #[test]
-fn an_address_that_is_none_is_refused_without_its_password() {
+fn an_invalid_address_is_refused_and_its_password_is_not_shown() {
     for (address, shown) in [
         ("ftp://me:secret@127.0.0.1/fw.zip", "ftp://***@127.0.0.1/fw.zip"),
         ("http://me:secret@127.0.0.1:port/", "http://***@127.0.0.1:port/"),

@@ -53,7 +53,7 @@ fn a_download_prints_where_the_image_is() {
 }
 
 #[test]
-fn an_out_that_holds_something_else_is_only_replaced_with_force() {
+fn an_output_file_with_other_content_is_only_replaced_with_force() {
     let server = Server::start(|_, stream| send_file(stream, &image()));
     let folder = workspace(&[]);
     let out = folder.path().join("out.bin");
@@ -74,7 +74,7 @@ fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
 }
 
 #[test]
-fn another_file_than_the_open_image_is_refused_with_the_way_to_build_it_and_nothing_is_written() {
+fn a_file_that_is_not_the_open_image_is_refused_with_the_way_to_build_it_and_nothing_is_written() {
     for (len, code) in [(9207, "asmpatch::fetch::sha256"), (9206, "asmpatch::fetch::size")] {
         let server = Server::start(move |_, stream| send_file(stream, &vec![1; len]));
         let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn another_file_than_the_open_image_is_refused_with_the_way_to_build_it_and_noth
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
-fn the_open_firmware_of_today_is_a_download_and_a_flash() {
+fn the_newest_open_firmware_takes_one_download_and_one_flash() {
     let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
     let image = fs::read(image).unwrap();
     let server = Server::start(move |_, stream| send_file(stream, &image));
@@ -105,7 +105,7 @@ fn the_open_firmware_of_today_is_a_download_and_a_flash() {
     }
     let listed = asmpatch(folder.path(), &["list", "--device", "virtual:dock"]);
     assert!(String::from_utf8_lossy(&listed.stdout).contains("custom ed4e39b7-CLEAN"), "{listed:?}");
-    // Nobody has to be told what this build lacks.
+    // Doctor reports no missing feature of this build.
     let doctor = asmpatch(folder.path(), &["doctor", "--device", "virtual:dock"]);
     assert!(!String::from_utf8_lossy(&doctor.stdout).contains("E4 fails"), "{doctor:?}");
 }

@@ -27,7 +27,7 @@ fn a_server_that_does_not_speak_tls_is_a_tls_failure() {
 }
 
 #[test]
-fn a_certificate_that_nobody_vouches_for_is_a_tls_failure() {
+fn a_self_signed_certificate_is_a_tls_failure() {
     use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
     let url = raw_server(|mut stream| {
         let certificate = CertificateDer::from(&include_bytes!("self_signed.der")[..]);

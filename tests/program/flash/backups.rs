@@ -1,4 +1,4 @@
-//! Backups that can't be saved, or that go while the unit is written.
+//! Backups that can't be saved, or that disappear while the unit is written.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +56,7 @@ fn the_commands_printed_after_a_write_whose_backup_is_gone_bring_the_unit_back()
     let words = ["flash", "patched.bin", "--device", "virtual:unit", "--backup-dir", "backups"];
     let (moved, output) = std::thread::scope(|scope| {
         let flash = scope.spawn(|| printed(home, &words));
-        // The unit is busy for some seconds after the backup is there.
+        // The unit is busy for some seconds after the backup is complete.
         let is_erased = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before[0x100..0x104];
         while !is_erased() && !flash.is_finished() {
             std::thread::sleep(Duration::from_millis(5));

@@ -38,6 +38,7 @@ impl Rig {
         rig
     }
 
+    /// Writes the unit's bridge.toml.
     pub fn tell(&self, scenario: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.dir().join("bridge.toml"), scenario).unwrap();
@@ -106,7 +107,7 @@ impl Rig {
 }
 
 #[test]
-fn a_stock_unit_comes_back_patched_and_restored_it_has_every_byte_that_it_had() {
+fn a_stock_unit_returns_patched_and_a_restore_brings_back_every_byte() {
     let rig = Rig::new("");
     let before = rig.cells();
     let attached = rig.port().attached().unwrap();
@@ -163,11 +164,11 @@ fn the_report_says_what_runs_whether_a_cpu_reset_loads_the_code_or_keeps_it() {
         let report = rig.flash_image(&patched_with(long_e4), None, true).unwrap();
         assert_eq!(report.runs, Some(runs), "{scenario} {long_e4}");
         assert_eq!(report.needs_power, runs != Runs::Written, "{scenario} {long_e4}");
-        // Where the reset has proved nothing, the power follows.
+        // If the reset proves nothing and the hub can switch the power, a power cycle follows.
         let is_cycled = report.steps.iter().any(|step| step.step == "power-cycle");
         assert_eq!(is_cycled, scenario.contains("port-power"), "{scenario} {long_e4}");
         assert_eq!(report.after.unwrap().id, UsbId::PATCHED, "the start-up code reads the configuration");
-        // Back to an image without the extension, which shows too if the reset loads the code.
+        // The way back, to an image without the extension, also shows whether the reset loads the code.
         let saved = report.backup.unwrap();
         let report = rig.restore(&saved, true).unwrap();
         assert_eq!(report.runs, Some(runs), "restore: {scenario} {long_e4}");

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::schemas;
 
-/// Unit with a backup in the default folder, whose flash then lost its image, and with `erased` its blocks too.
+/// A unit with a backup in the default folder. Its flash then lost its image and, if `erased`, its blocks, too.
 fn interrupted(erased: bool) -> (Rig, Vec<u8>) {
     let rig = Rig::new("serial = 'DOCK7'\n");
     let before = rig.cells();
@@ -26,7 +26,7 @@ fn backup(rig: &Rig) {
     assert!(command.args(["backup", "--device", "virtual:unit"]).status().unwrap().success());
 }
 
-/// Runs a printed command, in its shell's words.
+/// Runs a printed command, split into words.
 fn run(rig: &Rig, command: &str) -> std::process::Output {
     let words: Vec<&str> = command.split(' ').skip(1).collect();
     asmpatch(rig.home.path(), &words)
@@ -45,7 +45,7 @@ fn doctor(rig: &Rig) -> Value {
 }
 
 #[test]
-fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work() {
+fn the_boot_loaders_serial_number_finds_the_backup_and_the_printed_commands_work() {
     let (rig, before) = interrupted(false);
     let page = doctor(&rig);
     let printed = page["recovery"].as_array().unwrap().clone();
@@ -56,7 +56,7 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
     let advice = page["lines"].as_array().unwrap().iter().find_map(|line| line["advice"].as_str()).unwrap();
     assert!(advice.contains(commands[0]) && !advice.contains("IMAGE --device"), "{advice}");
 
-    // Without options it is refused, with the commands in the error.
+    // Without options, `flash` is refused, and its error has the commands.
     let refused = flash(&rig, &[]);
     assert_eq!(refused["error"]["code"], "asmpatch::flash::no_backup");
     let recovery = refused["error"]["recovery"].as_array().unwrap();
@@ -67,7 +67,7 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
     let after = asm2464_host::bridge::Port::attached(&mut rig.port()).unwrap();
     assert_eq!((after.state, after.serial()), (BridgeState::Vendor, "DOCK7"));
 
-    // So does doctor's.
+    // Doctor's command works, too.
     let mut cells = before.clone();
     cells[0x100..0x104].fill(0xFF);
     fs::write(rig.dir().join("flash.bin"), cells).unwrap();
@@ -77,7 +77,7 @@ fn the_boot_loaders_serial_number_finds_the_backup_and_the_whole_commands_work()
 }
 
 #[test]
-fn a_backup_that_agrees_by_port_alone_is_a_question() {
+fn a_backup_that_agrees_only_in_its_port_is_offered_as_a_question() {
     let (rig, before) = interrupted(true);
     let page = doctor(&rig);
     let printed = page["recovery"].as_array().unwrap();
@@ -102,7 +102,7 @@ fn the_known_blocks_are_refused_while_a_backup_may_have_the_units_own() {
         assert_eq!(first.get("question").is_some(), erased, "{refused:#}");
         assert!(first["command"].as_str().unwrap().contains("--config-from backups/"), "{refused:#}");
         assert!(fs::read(rig.dir().join("flash.bin")).unwrap() == lost, "nothing was written");
-        // In the folder that is given, there is none.
+        // The named folder has no backup.
         assert_eq!(flash(&rig, &["--no-backup", "--dry-run", "--backup-dir", "empty"])["ok"], true);
         assert_eq!(flash(&rig, &["--no-backup", "--clone-identity"])["ok"], true);
     }
@@ -124,7 +124,7 @@ fn another_units_backup_in_the_same_folder_changes_nothing() {
 }
 
 #[test]
-fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units() {
+fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units_backup() {
     let (rig, _) = interrupted(false);
     let lost = fs::read(rig.dir().join("flash.bin")).unwrap();
     let other = Rig::new("serial = 'OTHER'\n");
@@ -148,7 +148,7 @@ fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units() {
 }
 
 #[test]
-fn a_run_without_a_backup_that_stops_goes_on_with_the_earlier_one() {
+fn a_stopped_run_without_a_backup_continues_with_the_earlier_one() {
     let rig = Rig::new("serial = 'DOCK7'\n");
     rig.cells();
     write_image(rig.home.path(), &patched());
@@ -174,7 +174,7 @@ fn a_serial_number_that_the_stopped_run_gave_leads_to_the_ports_backup() {
     let stopped = flash(&rig, &["--serial=NEW7", "--no-backup"]);
     assert_eq!(stopped["error"]["left"], "incomplete", "{stopped:#}");
     rig.tell("serial = 'DOCK7'\n");
-    // Nothing but the port agrees.
+    // Only the port agrees.
     let unsure = flash(&rig, &[]);
     assert!(unsure["error"]["recovery"][0]["question"].is_string(), "{unsure:#}");
     // Once its owner has said yes, each command works.

@@ -1,5 +1,5 @@
-//! Units whose flash's status and ID pass through the bytes that a program takes: the first bytes of a configuration
-//! block then come back changed, and nothing else does. See docs/firmware.md, "What is assumed".
+//! Units in which the flash's status and ID overwrite the bytes that the next program writes: the first bytes of a
+//! configuration block then come back changed, and no other byte does. See docs/firmware.md, "What is assumed".
 
 use std::process::Command;
 
@@ -18,7 +18,7 @@ use crate::program::flash::cases::{Rig, asmpatch};
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
 
-/// The practice image, but its status goes where the vendor's image has it: into the first byte of the host's data.
+/// The practice image, but its status goes where the vendor's image puts it: into the first byte of the host's data.
 fn image_with_its_status_first() -> Image {
     let mut image = practice::image();
     // mov r2, #>STATUS_AT; mov r3, #<STATUS_AT; mov dptr, #FLASH_BUFFER + STATUS_AT
@@ -59,7 +59,7 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
     assert_ne!(cells[0], stock[0], "the defect shows");
     assert!(cells[4..0x80] == stock[4..0x80] && cells[0x84..] == stock[0x84..]);
 
-    // The backup of before has other first bytes, and still is what the unit holds.
+    // The earlier backup has other first bytes, but a restore still finds nothing to change.
     let home = rig.home.path();
     let restored = asmpatch(home, &["restore", stock_backup.to_str().unwrap(), "--device", "virtual:unit"]);
     let printed = String::from_utf8_lossy(&restored.stdout);

@@ -1,4 +1,4 @@
-//! `-v`, `-vv` and `--log-file` while a unit is written: a log that fails costs only the log.
+//! `-v`, `-vv` and `--log-file` while a unit is written: a log that fails loses its own lines and nothing else.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -28,7 +28,7 @@ fn rig() -> Rig {
 }
 
 #[test]
-fn a_log_file_has_every_command_and_step_with_its_time_behind_what_was_there() {
+fn a_log_file_gets_every_command_and_step_with_its_time_after_its_earlier_content() {
     let rig = rig();
     let home = rig.home.path();
     fs::write(home.join("log"), "earlier\n").unwrap();
@@ -50,7 +50,7 @@ fn a_log_file_has_every_command_and_step_with_its_time_behind_what_was_there() {
 }
 
 #[test]
-fn a_log_that_is_full_or_gone_costs_its_lines_and_no_write() {
+fn a_full_or_closed_log_loses_its_lines_and_stops_no_write() {
     // A limit on file size stands in for a full disk. The unit's own files are smaller.
     const LIMIT: u64 = 8 << 20;
     let rig = rig();

@@ -15,7 +15,7 @@ fn a_patch_file_beside_an_image_does_not_make_the_image_a_known_one() {
     let rig = Rig::new("");
     let home = rig.home.path();
     let before = rig.cells();
-    // Both images boot and take new firmware: only their digests tell that nobody knows them.
+    // Both images boot and take new firmware: only their digests show that they are unknown.
     for (at, bytes, refusal, why) in [
         (0xEF4F, &[0x22][..], "asmpatch::flash::unverified", "it is not a known image"),
         (0x0203, &[0x85, 0, 0], "asmpatch::flash::unproven", "the image is unknown"),
@@ -50,7 +50,7 @@ fn a_patch_file_beside_an_image_does_not_vouch_for_a_change_of_a_known_one() {
     let before = rig.cells();
     let practice = practice::image();
     let sha256 = ReceiptImage::of(&practice).sha256;
-    // Free space: the image works as before, and only its digest tells.
+    // The change is in free space: the image works as before, and only its digest differs.
     let patch = format!(
         "id = 'mine'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[[images]]\nsha256 = '{sha256}'\n\
          name = 'practice'\n[[images.hunks]]\nat = 'file:0x16ebe'\nexpect = '0000'\nnew = '2222'\n"
@@ -75,7 +75,7 @@ fn a_patch_file_beside_an_image_does_not_vouch_for_a_change_of_a_known_one() {
 }
 
 #[test]
-fn with_yes_nobody_waits_for_the_cable_and_the_json_says_what_the_unit_needs() {
+fn with_yes_asmpatch_does_not_wait_for_the_cable_and_the_json_says_what_the_unit_needs() {
     let flash = |scenario: &str, long_e4: bool, options: &[&str]| {
         let rig = Rig::new(scenario);
         let home = rig.home.path();
@@ -133,7 +133,7 @@ fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
 }
 
 #[test]
-fn the_printed_commands_carry_every_option_without_which_they_would_be_refused() {
+fn the_printed_commands_have_every_option_that_they_need() {
     let torn = "serial = 'DOCK7'\n[[fault]]\nkind = 'disconnect'\nopcode = 0xe3\nnth = 2\n";
     let cases: [&[&str]; 2] = [
         &["flash", "patched.bin", "--device", "virtual:unit", "--serial", "NEW00001"],

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
 use crate::schemas;
 
-/// The outcomes of this path's rows in a unit's self-test, or the reason why there is none.
+/// What this path's rows have in a unit's self-test: the reason if they were not measured, otherwise their outcome.
 fn outcomes(unit: &Value, path: &str) -> BTreeSet<String> {
     let rows = unit["self_test"]["rows"].as_array().unwrap_or_else(|| panic!("no self-test: {unit:#}"));
     let of_path = rows.iter().filter(|row| row["path"] == path);

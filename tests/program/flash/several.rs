@@ -45,7 +45,7 @@ fn docks_that_share_a_serial_number_and_their_content_are_all_written_and_share_
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         units(home, &[""; COUNT]);
-        // The first unit's flash, once it has one, in all of them: tinygrad's script gives every dock the same.
+        // Give all units the first unit's flash, as tinygrad's script gives every dock the same one.
         power_on(home, 0);
         let flash = cells(home, 0);
         (1..COUNT).for_each(|at| fs::write(home.join(format!("unit{at}/flash.bin")), &flash).unwrap());
@@ -58,7 +58,7 @@ fn docks_that_share_a_serial_number_and_their_content_are_all_written_and_share_
 }
 
 #[test]
-fn with_all_or_none_nothing_that_can_fail_before_the_first_write_of_any_unit_fails_after_it() {
+fn with_all_or_none_a_unit_that_fails_before_its_first_write_leaves_every_unit_unwritten() {
     // The plan reads the flash once (two E0, two E2) before the run does.
     let troubles = [
         ("[[fault]]\nkind = 'stall'\nopcode = 0xe2\nnth = 3\ntimes = 99\n", "a backup that can't be read"),

@@ -1,4 +1,4 @@
-//! Signals, and threads that the system doesn't start, in the middle of a write.
+//! Signals in the middle of a write, and threads that the system doesn't start.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::program::flash::cases::{Rig, asmpatch, flashing, patched, write_image};
 use crate::side_by_side;
 
-/// A write that lasts some seconds, and one that nobody waits for.
+/// A write that lasts some seconds, and one that lasts longer than the test waits.
 const SLOW: &str = "[timing]\nerase-sector-ms = 60\n";
 const ENDLESS: &str = "[timing]\nerase-sector-ms = 1500\n";
 
@@ -24,7 +24,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// A shell's command on the rig's unit, in which `$0` is the program.
+/// Runs a shell's command, in which `$0` is the program.
 fn shell(home: &Path, line: &str) -> Output {
     let mut command = Command::new("sh");
     command.args(["-c", line, env!("CARGO_BIN_EXE_asmpatch")]).current_dir(home).env("ASMPATCH_CONFIG", "");
@@ -48,7 +48,7 @@ fn the_first_signal_after_the_erase_lets_the_unit_be_written_and_read_back_and_s
             printed.contains("run the next command, which powers the virtual unit up again"),
             "{signal:?}: {printed}"
         );
-        // After a power cycle the unit is what was written.
+        // After a power cycle the unit runs what was written.
         assert_eq!(rig.port().attached().unwrap().id, UsbId::PATCHED, "{signal:?}");
     });
 }
@@ -84,12 +84,12 @@ fn no_other_signal_ends_or_suspends_a_write() {
 }
 
 #[test]
-fn output_and_a_log_that_meet_a_limit_of_a_files_size_stop_no_write() {
+fn output_and_a_log_at_the_limit_of_a_files_size_stop_no_write() {
     let rig = Rig::new("");
     let home = rig.home.path();
     rig.cells();
     write_image(home, &patched());
-    // Beyond the limit, which the unit's own 512 KiB are not, whether a block has 512 bytes or 1024.
+    // Both are above the limit, and the unit's own 512 KiB are below it, whether a block has 512 bytes or 1024.
     for file in ["out", "log"] {
         fs::write(home.join(file), vec![b'\n'; 2 << 20]).unwrap();
     }
@@ -102,7 +102,7 @@ fn output_and_a_log_that_meet_a_limit_of_a_files_size_stop_no_write() {
 }
 
 #[test]
-fn a_second_signal_ends_the_process_and_says_where_the_unit_stands_and_the_command_that_brings_it_back() {
+fn a_second_signal_ends_the_process_and_prints_the_units_state_and_the_commands_that_bring_it_back() {
     // The flash is busy for most of a minute, during which a first signal must not end the process.
     let rig = Rig::new(ENDLESS);
     let mut flash = flashing(&rig);
@@ -131,7 +131,7 @@ fn a_second_signal_ends_the_process_and_says_where_the_unit_stands_and_the_comma
 }
 
 #[test]
-fn once_everything_is_written_ctrl_c_says_that_nobody_waits_for_the_unit_any_more() {
+fn ctrl_c_after_the_last_write_says_that_everything_is_written() {
     let rig = Rig::new("cpu-reset = 'loads-code'\nback-after-ms = 3000\n[timing]\nreenumerate-ms = 5000\n");
     let home = rig.home.path();
     rig.cells();
@@ -150,10 +150,10 @@ fn once_everything_is_written_ctrl_c_says_that_nobody_waits_for_the_unit_any_mor
     assert!(printed.contains("everything is written") && !printed.contains("a write that has begun"), "{printed}");
 }
 
-/// However few threads the system starts: none, or one or two more.
+/// However few threads the system starts: from none to four.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
-fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
+fn a_thread_that_cannot_start_loses_output_but_stops_no_write_and_no_measurement() {
     const GIB: u64 = 1 << 30;
     let rig = Rig::new("");
     let home = rig.home.path();
@@ -180,7 +180,7 @@ fn a_thread_that_cannot_start_costs_output_and_no_write_and_no_measurement() {
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn units_whose_threads_cannot_start_are_not_served_and_the_server_ends_with_the_reason() {
     let home = tempfile::tempdir().unwrap();
-    // No thread, and one for the first of two units.
+    // Room for no thread, and for one: the first of two units.
     for gib in [8, 24] {
         let serve = format!(
             "export RUST_MIN_STACK={}; ulimit -v {}; timeout 20 \"$0\" virtual serve --once \

@@ -1,4 +1,4 @@
-"""Drives a unit that runs patched vendor firmware with the USB code of tinygrad 0.13.0, which nobody here wrote.
+"""Drives a unit that runs patched vendor firmware with the USB code of tinygrad 0.13.0, as it was published.
 
     tinygrad-0.13.0.py check VENDOR PRODUCT        memory behind the bridge, written one way and read another
     tinygrad-0.13.0.py rate VENDOR PRODUCT         commands a second on the plain responder, a line a row

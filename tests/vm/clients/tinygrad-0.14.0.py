@@ -1,8 +1,8 @@
-"""Drives a unit that runs open firmware with the USB code of tinygrad 0.14.0, which nobody here wrote.
+"""Drives a unit that runs open firmware with the USB code of tinygrad 0.14.0, as it was published.
 
     tinygrad-0.14.0.py check VENDOR PRODUCT        memory behind the bridge, written one way and read another
-    tinygrad-0.14.0.py rate VENDOR PRODUCT         MB/s, a line a row: what, bytes, bytes a transfer, transfers in flight
-    tinygrad-0.14.0.py hold VENDOR PRODUCT         takes the runtime's lock and the unit, and reads until it is ended
+    tinygrad-0.14.0.py rate VENDOR PRODUCT ROW...  MB/s of each row: kind, bytes, bytes a transfer, transfers in flight
+    tinygrad-0.14.0.py hold VENDOR PRODUCT         takes the runtime's lock and the unit, and reads until it is killed
 
 A byte that differs ends it with status 1.
 """

@@ -179,7 +179,8 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
     assert!(rig.cells()[..SLOT_LEN] == stock().slot(&before));
 }
 
-/// silicon.md's two defects of high speed at once: half of each page got lost, and a status could be an old byte.
+/// Both known defects at high speed at once (docs/virtual-unit.md): half of each page is lost, and a status can be an
+/// old byte.
 #[test]
 fn at_high_speed_a_unit_with_both_of_its_defects_is_flashed_back_and_forth() {
     side_by_side([("high", 64, 1), ("high", 64, 3), ("high", 17, 2), ("super", 64, 2)], |(speed, lands, stale)| {
@@ -307,11 +308,11 @@ fn a_read_that_fails_before_the_first_change_is_repeated_and_one_that_always_doe
                     let FlashError::Registers(RegisterError::Access(error)) = &stopped.error else {
                         panic!("{stopped:?}")
                     };
-                    let is_told = match fault {
+                    let is_named = match fault {
                         "stall" => matches!(error, ControlError::Stalled { .. }),
                         _ => matches!(error, ControlError::Short { .. }),
                     };
-                    assert!(is_told, "{error:?}");
+                    assert!(is_named, "{error:?}");
                     assert!(rig.cells() == before);
                     assert_eq!(state(&rig), BridgeState::OpenFirmware);
                 }

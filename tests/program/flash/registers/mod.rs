@@ -200,7 +200,7 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
 }
 
 #[test]
-fn open_firmware_is_restarted_through_its_register_and_what_then_answers_decides_on_the_power() {
+fn open_firmware_is_restarted_through_its_register_and_power_cycled_only_if_it_answers_again() {
     let cases = [
         ("cpu-reset = 'loads-code'\nport-power = true\n", BridgeState::Vendor, Runs::Written, false),
         ("port-power = true\n", BridgeState::Vendor, Runs::Written, true),
@@ -252,7 +252,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
         (Backup, StoppedState::Untouched),
         (CheckProtection, StoppedState::Untouched),
         (Confirm, StoppedState::Untouched),
-        // With several units, all or none: what is confirmed is written.
+        // After the confirmation nothing stops the write: several units are written all or none.
         (Compare, StoppedState::Verified),
         (Invalidate, StoppedState::Verified),
         (WriteSectors, StoppedState::Verified),
@@ -278,7 +278,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
 
 #[test]
 #[cfg(unix)]
-fn a_second_flasher_is_told_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
+fn a_second_flasher_reports_that_the_unit_is_in_use_and_the_first_writes_every_byte() {
     // 24 sectors: the first flash takes 5 s.
     let rig = Rig::new("factory = 'open'\n[timing]\nerase-sector-ms = 200\n");
     let before = rig.cells();

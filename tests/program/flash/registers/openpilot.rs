@@ -1,5 +1,5 @@
 //! openpilot's flasher (`openpilot/system/hardware/chestnut/flash.py`, August 2026), request by request, in its order,
-//! against what `flash` leaves. Left out are its second and third readings, its retries and its waits.
+//! compared with the result of `flash`. Its second and third readings, its retries and its waits are omitted.
 
 use asm2464::firmware::Part;
 use asm2464::flash::SECTOR_LEN;
@@ -9,7 +9,7 @@ use asm2464_host::bridge::Endpoint;
 use super::*;
 
 const PAGE: usize = 128;
-/// Of E4 at SuperSpeed.
+/// Number of bytes in one E4 at SuperSpeed.
 const READ_MAX: usize = 255;
 const CONFIG_LEN: usize = 0x100;
 const IMAGE_AT: usize = 0x100;
@@ -136,7 +136,7 @@ impl Openpilot {
         assert_eq!(self.flash_read(at, SECTOR_LEN), wanted, "sector verification failed");
     }
 
-    /// `write_image`: through registers, what differs.
+    /// `write_image`: writes the sectors that differ, through registers.
     fn write_image(&mut self, image: &[u8]) {
         self.init();
         let config = self.flash_read(0, CONFIG_LEN);
@@ -155,7 +155,7 @@ impl Openpilot {
         assert_eq!(self.flash_read(0, span), target, "final full-image verification failed");
     }
 
-    /// Moves a whole bulk transfer. Firmware that works meanwhile is asked again.
+    /// Moves a whole bulk transfer. Asks again while the firmware is busy.
     fn moved(&mut self, endpoint: Endpoint, buffer: &mut [u8]) -> Result<(), ()> {
         let mut done = 0;
         for _ in 0..10_000 {
@@ -197,7 +197,7 @@ impl Openpilot {
         assert_eq!((&csw[..4], csw[12]), (&b"USBS"[..], 0), "{cdb:02x?}");
     }
 
-    /// `rom_write`: what it sends to the boot loader, and to whatever has the patched firmware's product string.
+    /// `rom_write`: what it sends to the boot loader, and to any unit with the patched firmware's product string.
     fn rom_write(&mut self, image: &[u8], config: &[u8]) {
         self.0.bus_reset();
         assert!(self.0.set_configuration(1));
@@ -239,7 +239,7 @@ fn on_open_firmware_it_leaves_the_flash_that_asmpatch_leaves() {
 }
 
 #[test]
-fn of_a_longer_open_image_it_leaves_the_end_and_asmpatch_nothing() {
+fn it_leaves_the_end_of_a_longer_open_image_and_asmpatch_erases_it() {
     let [theirs, ours] = twins("factory = 'open'\n");
     for rig in [&theirs, &ours] {
         flash(rig, &long_open()).unwrap();
@@ -274,7 +274,7 @@ fn in_the_boot_loader_it_leaves_the_flash_that_asmpatch_leaves() {
     let [theirs, ours] = twins("factory = 'no-image'\n");
     let config = theirs.cells();
     Openpilot::of(&theirs).rom_write(&long_open().image.to_file(), &config);
-    // asmpatch takes the blocks, which the boot loader does not give, from a backup as well.
+    // asmpatch takes the blocks from a backup, too, because the boot loader can't read them.
     let whole = Rig::new("serial = 'DOCK7'\n");
     let saved = flash(&whole, &open()).unwrap().backup.unwrap();
     flash_told(&ours, &long_open(), Some(&saved), &mut (), &AtomicBool::new(false)).unwrap();

@@ -185,7 +185,7 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-/// What is said of a patched file.
+/// What is printed about a patched file.
 struct Page<'a> {
     file: &'a Path,
     dry_run: bool,

@@ -35,7 +35,7 @@ pub fn print<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIte
     outln!("{}", format(header, rows.into_iter().map(Into::into).collect(), width()));
 }
 
-/// Prints a table as [`print`], whose last column has commands: none of them is broken, so that you can copy it.
+/// Prints a table as [`print`] does, but breaks no cell, so that you can copy the commands in it.
 pub fn print_commands<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
     let rows: Vec<Row> = rows.into_iter().map(Into::into).collect();
     let longest = |row: &Row| row.cell_iter().map(|cell| cell.content().chars().count() + 2).collect::<Vec<_>>();

@@ -262,10 +262,10 @@ fn spinner(context: &Context) -> ProgressBar {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or a floor
-/// is missed.
+/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or the
+/// figures don't meet what an option requires.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // It has no speed, and a bench sends what the clock lets it send.
+    // A record has no speed, and only the answers to the requests that it recorded.
     if let Some(Selector::Replay(file)) = &args.device.port.device {
         return Err(ConnectError::Record { location: Location::Replay(file.clone()) }.into());
     }
@@ -340,7 +340,7 @@ fn leave(devices: &Arc<Devices>, unit: Chosen) {
 }
 
 /// Restarts the unit, waits until it is back, and selects it where it is now. It may have another identity, so only its
-/// connector tells it from the others.
+/// connector identifies it.
 fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Chosen, AnyFailure> {
     let mut port = args.device.port.port(capture)?;
     super::reset::restart(&mut *port, interrupt)?;

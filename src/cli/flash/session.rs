@@ -159,7 +159,7 @@ impl<'a> WritingRun<'a> {
         if several && answer.is_ok() && !self.args.json {
             summary::print(&units, job);
         }
-        // Everything is written: whatever ends the question is a no.
+        // Everything is written, so Ctrl-C at the question only means no.
         let wants_test =
             || ask::is_yes("Run a self-test now, READ(16) against E4?", self.session.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
@@ -292,7 +292,7 @@ impl<'a> WritingRun<'a> {
     }
 }
 
-/// What asks on the terminal, and shows how far the writes are.
+/// Asks on the terminal, and shows how far the writes are.
 struct Terminal<'a> {
     context: &'a Context,
     interrupt: Interrupt<'static>,

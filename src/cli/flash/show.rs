@@ -142,7 +142,7 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     notes
 }
 
-/// Note for who changes the configuration of a unit with open firmware.
+/// Note for a user who changes the configuration of a unit with open firmware.
 const OPEN_CONFIG_NOTE: &str = "open firmware shows none of these fields: its names are its own, and newer builds take the \
                                 serial number from the chip. Nobody sees the change until the unit runs the vendor's firmware";
 
@@ -223,7 +223,7 @@ pub fn stopped(failure: &FlashFailure) {
     commands::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
 }
 
-/// Returns what an error in the middle of a write calls for, in addition to what the state calls for.
+/// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
 const fn advice(error: &FlashError) -> Option<&'static str> {
     let FlashError::Registers(error) = error else { return None };
     match error {

@@ -33,7 +33,7 @@ use crate::cli::errors::{self, Exit};
 /// The most differing bytes that the table shows; `--json` has all of them.
 const MAX_SHOWN: usize = 64;
 
-/// A file of which one byte in so many is another was not damaged: it is another image, and rows of bytes say nothing.
+/// A file in which more than one byte in this many differs is another image, not a damaged one: a table is no help.
 const ANOTHER: usize = 8;
 
 /// Verify images: container, base image, patches, receipt.
@@ -260,7 +260,8 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     format!("{base}, {patches}")
 }
 
-/// Prints what is known of a file of `len` bytes. `ok` is the verdict of every requested check, those printed below included.
+/// Prints what is known of a file of `len` bytes. `ok` says whether every requested check passes, also those that the
+/// caller prints afterwards.
 fn print(
     path: &Path,
     len: usize,

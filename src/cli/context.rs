@@ -53,8 +53,8 @@ pub struct ErrorJson {
     help: Option<String>,
     /// The port of the unit that failed, if the error is about one unit.
     device: Option<String>,
-    /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock that
-    /// shows no USB device. Missing otherwise.
+    /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock
+    /// that shows no USB device. Missing otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnelled: Vec<TunnelledDevice>,
     /// If no unit is connected: the docks that the host sees on PCIe, over USB4. Missing otherwise.

@@ -10,9 +10,9 @@ const MARKS: [&str; 5] = ["help: ", "`-> ", "|-> ", "╰─▶ ", "├─▶ "];
 
 /// Folds each line that is wider than `width` columns.
 ///
-/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise two
-/// columns further in than its line. Keeps text between two backticks on one line if it fits, so that you can copy it.
-/// Does not fold a line that is a command as a whole.
+/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise
+/// two columns further in than its line. Keeps text between two backticks on one line if it fits, so that you can copy
+/// it. Does not fold a line that is a command as a whole.
 pub fn fold(text: &str, width: usize) -> String {
     let mut folded = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

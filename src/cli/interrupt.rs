@@ -35,10 +35,10 @@ pub fn serve(front_end: FrontEnd) {
     let _ = FRONT_END.set(front_end);
 }
 
-/// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of these
-/// ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run that has
-/// printed its JSON document and holds no unit ends with its own status. Every other signal that can be caught is
-/// ignored, except for those that a fault in the program causes: docs/recovery.md, "Ctrl-C".
+/// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of
+/// these ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run
+/// that has printed its JSON document and holds no unit ends with its own status. Every other signal that can be caught
+/// is ignored, except for those that a fault in the program causes: docs/recovery.md, "Ctrl-C".
 ///
 /// Only commands that run long install it: other commands end at the first signal.
 pub fn install() -> Interrupt<'static> {

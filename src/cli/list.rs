@@ -74,7 +74,7 @@ pub(super) struct ListedUnit {
     version: Option<String>,
     /// The build that open firmware reports.
     open_build: Option<String>,
-    /// The firmware that it runs, as far as it can be told: the identity says nothing about it.
+    /// The firmware that it runs, as far as asmpatch can tell: the identity says nothing about it.
     firmware: String,
     /// What is behind the bridge, if the unit could be asked.
     behind: Option<String>,
@@ -90,8 +90,8 @@ pub(super) struct ListedUnit {
 pub(super) struct ListJson<'a> {
     /// The units.
     units: &'a [ListedUnit],
-    /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device; none
-    /// if --device names units.
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device;
+    /// none if --device names units.
     tunnelled: &'a [TunnelledDevice],
     /// The docks that the host sees on PCIe, over USB4, where they show no USB device; none if --device names units.
     tunnelled_docks: &'a [TunnelledDock],

@@ -98,8 +98,8 @@ pub fn under<T>(label: &str, texts: impl IntoIterator<Item = T>) -> impl Iterato
     iter::once(label).chain(iter::repeat("")).zip(texts)
 }
 
-/// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the one
-/// before it.
+/// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the
+/// one before it.
 pub fn labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl IntoIterator<Item = (L, T)>) -> Vec<String> {
     let lines: Vec<(L, T)> = lines.into_iter().collect();
     let width = lines.iter().map(|(label, _)| measure_text_width(label.as_ref())).max().unwrap_or_default();

@@ -123,7 +123,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
                 if !have_all_started.wait() {
                     return Ok(());
                 }
-                let report = &mut |report| tell(context, listener.address(), report);
+                let report = &mut |event| print_event(context, listener.address(), event);
                 serve(unit, listener, args.once, interrupt, report)
             };
             thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
@@ -143,8 +143,8 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     Ok(Exit::Done)
 }
 
-fn tell(context: &Context, address: &Address, report: ServerEvent) {
-    let text = match report {
+fn print_event(context: &Context, address: &Address, event: ServerEvent) {
+    let text = match event {
         ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
             return context.report(&error);

@@ -35,14 +35,14 @@ use crate::cli::interrupt;
 /// through the unit: MB/s, commands a second, latency. If a path doesn't answer in time, the unit is recovered, and the
 /// path's row says so.
 ///
-/// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that reads
-/// the chip's memory; and single PCIe requests (TLPs). READ(16) needs an SSD or a device that completes it, the patch
-/// read16-sram, or `--path read16`. On the open firmware they are its control requests: E4, F0 (PCIe requests, singly and
-/// as streams) and F2 (DMA).
+/// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that
+/// reads the chip's memory; and single PCIe requests (TLPs). READ(16) needs an SSD or a device that completes it, the
+/// patch read16-sram, or `--path read16`. On the open firmware they are its control requests: E4, F0 (PCIe requests,
+/// singly and as streams) and F2 (DMA).
 ///
-/// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does, and
-/// restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers and
-/// addresses.
+/// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does,
+/// and restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers
+/// and addresses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \

@@ -24,9 +24,9 @@ use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///
-/// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own firmware
-/// again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial number that
-/// another unit has is refused. Everything else stays as it is.
+/// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own
+/// firmware again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial
+/// number that another unit has is refused. Everything else stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
 asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run")]

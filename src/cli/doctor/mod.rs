@@ -47,8 +47,8 @@ pub struct Args {
     write: bool,
 
     /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
-    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE` examines
-    /// again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
+    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE`
+    /// examines again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -86,8 +86,8 @@ pub(super) struct DoctorJson<'a> {
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recovery: &'a [Action],
-    /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are none,
-    /// and for a unit in software.
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are
+    /// none, and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     tunnelled: &'a [TunnelledDevice],
     /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.

@@ -119,8 +119,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known blocks
-    /// although a backup may have its own.
+    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known
+    /// blocks although a backup may have its own.
     #[arg(long)]
     pub clone_identity: bool,
 

@@ -306,7 +306,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// Whether it runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<Runs>,
-    /// What the unit still needs to be certain to run what was written.
+    /// What the unit still needs before it surely runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
     /// Its backup's folder.
@@ -334,7 +334,7 @@ impl print::Document for UnitJson<'_> {
 struct UnitAndFirmware<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
-    /// The firmware, as far as it can be told.
+    /// The firmware, as far as asmpatch can tell.
     firmware: String,
 }
 

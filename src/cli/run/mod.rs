@@ -139,8 +139,8 @@ pub(super) enum EventKind {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't be
-/// written.
+/// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't
+/// be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
     let commands = commands::planned(args)?;

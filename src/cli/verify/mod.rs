@@ -50,8 +50,8 @@ pub struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml, if
-    /// it exists.
+    /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml,
+    /// if it exists.
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
@@ -151,8 +151,8 @@ struct DifferenceJson {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose receipt
-/// can't be used, is reported, and the other files are still verified.
+/// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose
+/// receipt can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let mut library = args.patches.load(&manifests)?;

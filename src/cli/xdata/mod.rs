@@ -49,7 +49,7 @@ struct ReadArgs {
     #[arg(value_parser = parse_address)]
     address: u16,
 
-    /// Number of bytes, such as 64 or 0x40; they end with the page.
+    /// Number of bytes, such as 64 or 0x40; not past the end of the page.
     #[arg(default_value = "1", value_parser = parse_len)]
     len: usize,
 
@@ -74,7 +74,7 @@ struct WriteArgs {
     #[arg(value_parser = parse_bytes)]
     bytes: Box<[u8]>,
 
-    /// Write registers that restart the unit or switch power without a question.
+    /// Don't ask before writing registers that restart the unit or switch power.
     #[arg(long)]
     yes: bool,
 

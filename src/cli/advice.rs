@@ -1,4 +1,4 @@
-//! What helps a unit, in words.
+//! Advice for a unit, as text.
 
 use crate::advice::{Advice, Hands};
 use crate::doctor::{OPEN_RUNTIME, PATCHED_RUNTIME};
@@ -9,7 +9,7 @@ use asm2464_host::pcie::Note;
 use super::command_line::{CommandLine, by_hand_on};
 use super::errors;
 
-/// Words what helps this unit, where anything is known.
+/// Returns the advice as text for this unit; `None` if nothing is known to help.
 pub fn words(advice: &Advice, location: &Location) -> Option<String> {
     let hands = |hands| by_hand_on(location, hands);
     let device = device(location);
@@ -96,7 +96,7 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
     })
 }
 
-/// The command that helps against a note on PCIe, if one does.
+/// Returns what to run about a note on PCIe, if a command helps.
 pub const fn against_note(note: &Note) -> Option<&'static str> {
     match note {
         Note::OddBuses { .. } => Some("`asmpatch pcie reset` clears them"),
@@ -106,13 +106,13 @@ pub const fn against_note(note: &Note) -> Option<&'static str> {
     }
 }
 
-/// Returns what `--device` takes in a command that changes the unit. A record can't be changed, but the dock can from
-/// which it comes.
+/// Returns the value of `--device` for a command that changes the unit. A record can't be changed: for one it is
+/// `PORT`, which stands for the recorded dock's port.
 pub fn device(location: &Location) -> String {
     if location.is_replay() { "PORT".to_owned() } else { shell::word(location.to_string()) }
 }
 
-/// Whether advice says what only a dock's owner can do.
+/// Whether advice names something that can be done only to a real dock.
 #[cfg(test)]
 pub fn is_for_docks(advice: &str) -> bool {
     ["unplug", "Unplug", "plug it", "cable", "supply"].iter().any(|word| advice.contains(word))

@@ -1,4 +1,4 @@
-//! The command line as advice needs it, and what a dock's owner does by hand, in the words for a dock or for a virtual unit.
+//! The command line, as far as advice depends on it, and the texts of what the user does by hand.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ use crate::unit::Selector;
 use asm2464_host::bridge::Location;
 use clap::ArgMatches;
 
-/// Words what the owner of a dock does by hand, or of a virtual unit: its power and its faults are in software.
+/// Says what the user does by hand. A virtual unit has other texts: its power and its faults are in software.
 const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     match hands {
         Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
@@ -40,7 +40,7 @@ const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     }
 }
 
-/// Words what the owner of this unit does by hand. A record may be a dock's.
+/// Says what the user does by hand with this unit. A record counts as a dock.
 pub const fn by_hand_on(location: &Location, hands: Hands) -> &'static str {
     by_hand(hands, matches!(location, Location::Virtual(_)))
 }
@@ -68,12 +68,12 @@ impl CommandLine {
         Self { is_virtual, words: words.skip(1).collect() }
     }
 
-    /// A command on this unit, of which only the unit is known.
+    /// Returns the command line of some command on this unit: its words are not known.
     pub fn on(location: &Location) -> Self {
         Self { is_virtual: matches!(location, Location::Virtual(_)), words: Vec::new() }
     }
 
-    /// Words what the owner of the units that the command line names does by hand.
+    /// Says what the user does by hand with the units that the command line names.
     pub const fn by_hand(&self, hands: Hands) -> &'static str {
         by_hand(hands, self.is_virtual)
     }

@@ -55,7 +55,7 @@ pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// What the scripts offer beside options and files. The commands themselves take others, too.
+/// The values that the scripts offer, beside options and files. The commands take others, too.
 struct Offers {
     images: Vec<String>,
     known_images: Vec<String>,
@@ -99,7 +99,7 @@ impl Offers {
             })
     }
 
-    /// Lines for fish: clap's script offers nothing for arguments without a name.
+    /// Returns lines for fish: clap's script for it offers nothing for positional arguments.
     fn fish_lines(&self) -> String {
         let line = |condition: &str, values: &[String]| {
             format!("complete -c asmpatch -n \"{condition}\" -f -a \"{}\"\n", values.join(" "))
@@ -139,8 +139,8 @@ fn with_escaped_names(command: Command) -> Command {
 const UNITS: &str =
     r#"env -u ASMPATCH_DEVICE asmpatch list --json 2>/dev/null | sed -n 's/^ *"device": "\(.*\)",*$/\1/p'"#;
 
-/// Makes a script offer the connected units for `--device`, if the shell can: clap's scripts offer files. `virtual` takes
-/// no connected unit.
+/// Makes a script offer the connected units for `--device`, if the shell can: clap's scripts offer files. The command
+/// `virtual` takes no connected unit.
 fn with_units(shell: Shell, script: &str) -> String {
     let lines = |edit: &mut dyn FnMut(&str) -> String| script.lines().map(|line| edit(line) + "\n").collect::<String>();
     match shell {

@@ -22,7 +22,7 @@ use super::{fold, print, terminal};
 pub struct Context {
     /// Whether to print only results and errors.
     pub(super) is_quiet: bool,
-    /// Whether to print everything: whole digests, and lines that decide nothing.
+    /// Whether to print everything: whole digests, and details that are otherwise left out.
     is_verbose: bool,
     json: bool,
     /// The command line, as far as advice depends on it.
@@ -53,8 +53,8 @@ pub struct ErrorJson {
     help: Option<String>,
     /// The port of the unit that failed, if the error is about one unit.
     device: Option<String>,
-    /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock that
-    /// shows no USB device. Missing otherwise.
+    /// If no unit is connected: the devices that are connected over USB4 or Thunderbolt, one of which may be a dock
+    /// that shows no USB device. Missing otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     tunnelled: Vec<TunnelledDevice>,
     /// If no unit is connected: the docks that the host sees on PCIe, over USB4. Missing otherwise.
@@ -90,7 +90,7 @@ impl ErrorJson {
     }
 }
 
-/// Shortens a digest to a recognisable length.
+/// Shortens a digest to its first 16 digits.
 pub fn short(digest: &str) -> String {
     format!("{}…", digest.get(..16).unwrap_or(digest))
 }
@@ -98,7 +98,7 @@ pub fn short(digest: &str) -> String {
 /// The widest lines of a failure, in columns.
 const WIDTH: usize = 100;
 
-/// Folds a line of a failure unless it quotes a file: what marks a place in the quote is on the next line.
+/// Folds a line of a failure unless it quotes a file: the line below a quote marks a place in it.
 fn folded(line: &str, width: usize) -> String {
     let quotes = |c: char| c.is_ascii_digit() || c == ':' || c == '·';
     if line.trim_start().starts_with(quotes) { line.to_owned() } else { fold::fold(line, width) }
@@ -128,7 +128,7 @@ impl Context {
         if self.is_verbose { whole } else { short(&whole) }
     }
 
-    /// Whether to print everything: whole digests, and lines that decide nothing.
+    /// Whether to print everything: whole digests, and details that are otherwise left out.
     pub const fn is_verbose(&self) -> bool {
         self.is_verbose
     }

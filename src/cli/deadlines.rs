@@ -3,9 +3,9 @@
 use std::env;
 use std::time::Duration;
 
-/// Divides every deadline by this whole number. For tests only, so that waiting for thousands of lost units takes
-/// minutes. Only a build with debug assertions reads it: a variable in a user's environment must not make `flash` give
-/// up on a unit that is still starting.
+/// The variable with a whole number that divides every deadline. For tests only, so that waiting for thousands of lost
+/// units takes minutes. Only a build with debug assertions reads it: a variable in a user's environment must not make
+/// `flash` give up on a unit that is still starting.
 const SHORTEN: &str = "ASMPATCH_TEST_SHORTEN_DEADLINES";
 
 /// How long a run waits.

@@ -55,7 +55,7 @@ impl PortArgs {
         Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
 
-    /// Opens the port of the unit, or of a record, for work that only asks; `capture` and `recorder` record it.
+    /// Opens the port of the unit, or of a record, for work that only reads; `capture` and `recorder` record it.
     ///
     /// # Errors
     /// [`unit::ConnectError`]; also fails if a device file is wrong.

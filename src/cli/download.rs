@@ -136,7 +136,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// Adds to a failure how the image is built, if another source may have it and its manifest says how to build it.
+/// Adds the manifest's build instructions, if it has some, to a failure. Not to a local failure, where they don't help.
 fn with_build(error: FetchError, manifest: &Manifest) -> AnyFailure {
     let may_be_elsewhere = !matches!(error, FetchError::Local(_));
     let failure = AnyFailure::from(error);

@@ -5,14 +5,14 @@ use console::{measure_text_width, strip_ansi_codes};
 /// The furthest column in which a continuation begins.
 const MAX_INDENT: usize = 24;
 
-/// What begins a line of a failure: its continuations begin behind it.
+/// What begins a line of a failure. The line's continuations begin in the column after it.
 const MARKS: [&str; 5] = ["help: ", "`-> ", "|-> ", "╰─▶ ", "├─▶ "];
 
 /// Folds each line that is wider than `width` columns.
 ///
-/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise two
-/// columns further in than its line. Keeps what stands between two backticks on one line, so that you can copy it, if it
-/// fits. Leaves a line alone that is a command as a whole.
+/// A continuation begins below the text that follows the line's label, as in `  backup    first, into ...`, otherwise
+/// two columns further in than its line. Keeps text between two backticks on one line if it fits, so that you can copy
+/// it. Does not fold a line that is a command as a whole.
 pub fn fold(text: &str, width: usize) -> String {
     let mut folded = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -44,7 +44,7 @@ fn fold_line(line: &str, width: usize, folded: &mut String) {
         let len = measure_text_width(word);
         let gap = usize::from(!is_first);
         let moved = word.trim_start_matches(' ');
-        // The terminal breaks what is wider than a continuation, wherever it begins.
+        // A word that is wider than a continuation stays on this line: the terminal breaks it in any case.
         let fits_below = indent + measure_text_width(moved) <= width;
         if !is_first && column + gap + len > width && fits_below {
             folded.push('\n');
@@ -86,8 +86,8 @@ fn hanging_indent(line: &str) -> usize {
     mark.map_or(indent, |mark| start + mark.chars().count())
 }
 
-/// Splits a text at its spaces. What stands between backticks is one word if it has at most `max` columns. Further spaces
-/// stay at their word's beginning.
+/// Splits a text at its spaces. Text between backticks is one word if it has at most `max` columns. Of several spaces,
+/// all but the first stay at the beginning of the next word.
 fn words(text: &str, max: usize) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text;

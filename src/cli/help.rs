@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// The widest lines of the help, in columns.
 pub const WIDTH: usize = 100;
 
-/// Groups the commands and their options, and leaves the options that every command has out of `-h`.
+/// Groups the commands and their options, and hides from `-h` the options that every command has.
 pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
     let header = command.get_styles().get_header();
@@ -42,7 +42,7 @@ fn groups(command: &Command) -> String {
     GROUPS.iter().map(group).collect()
 }
 
-/// Names no record where a command refuses one: it changes its unit, or asks what no record has.
+/// Removes records from the help of the commands that refuse them: those change a unit, or ask what no record has.
 fn without_records(command: Command) -> Command {
     let device = |arg: Arg| {
         arg.value_name(UNIT).help(
@@ -63,7 +63,7 @@ fn with_heading(arg: Arg) -> Arg {
     let heading = match arg.get_id().as_str() {
         "device" | "transport" | "usb_ids" | "device_dirs" | "pcap" => Some("Device"),
         "force" | "unproven" | "clone_identity" | "other_line" | "no_backup" | "unchecked_disks" => Some("Overrides"),
-        // The heading of a group of options reaches to those after it.
+        // clap gives the heading of a group of options to the options after the group, too.
         _ if arg.get_help_heading() == Some("Device") => None,
         _ => return arg,
     };

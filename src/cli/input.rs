@@ -28,7 +28,7 @@ pub fn read(path: &Path, max: usize) -> Result<Vec<u8>, AnyFailure> {
     file::read(path, max, Interrupt::of_process()).map_err(|cause| unread(path, max, cause))
 }
 
-/// The failure of a file that was not read.
+/// The error of a file that could not be read.
 fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
     let shown = path.display();
     let failure = match cause.kind() {
@@ -63,8 +63,8 @@ pub fn read_text(path: &Path) -> Result<String, AnyFailure> {
     })
 }
 
-/// Reads the receipt of an image: `named`, or else `FILE.toml` beside it, if there is one. What is there must be a receipt:
-/// the commands that check an image and those that write it must not differ about that.
+/// Reads the receipt of an image: `named`, or else `FILE.toml` beside it, if there is one. Such a file must be a
+/// receipt, so that the commands that check an image agree with those that write it.
 ///
 /// # Errors
 /// As for [`read_text`] and [`Receipt::parse`].
@@ -103,7 +103,7 @@ pub fn read_own_text(path: &Path) -> Result<String, AnyFailure> {
     file::read_regular_text(path, MAX_TEXT).map_err(|cause| unread(path, MAX_TEXT, cause))
 }
 
-/// Reads the file of an image. Its container may be damaged, but what is recognised as something else is refused.
+/// Reads the file of an image. Its container may be damaged, but a file that is recognised as another kind is refused.
 ///
 /// # Errors
 /// As for [`read`], and if the file is something else that asmpatch recognises.

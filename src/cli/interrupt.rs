@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use asm2464::interrupt::Interrupt;
 
-/// What the program around this says and knows. Its functions run on threads of their own.
+/// What the handler calls in the program around it. None of these functions runs on the main thread.
 pub struct FrontEnd {
     /// Says what the first Ctrl-C does.
     pub first: fn(),
-    /// Says where everything stands, as the process ends at the second one.
+    /// Says what state each unit is in, as the process ends at the second one.
     pub last: fn(),
     /// Whether the run's result is out, so that the run ends by itself.
     pub has_result: fn() -> bool,
@@ -27,18 +27,18 @@ static FRONT_END: OnceLock<FrontEnd> = OnceLock::new();
 const INTERRUPTED: i32 = 130;
 /// How long the process lives on after a second Ctrl-C: a hanging host controller must not keep it alive.
 const GRACE: Duration = Duration::from_secs(3);
-/// The part of it in which only the release of devices is waited for: what is said afterwards needs time, too.
+/// The part of it that may pass until the devices are released: the message afterwards needs time, too.
 const RELEASE: Duration = Duration::from_millis(2500);
 
-/// Sets what is around the handler. Later calls have no effect.
+/// Sets what the handler calls. Later calls have no effect.
 pub fn serve(front_end: FrontEnd) {
     let _ = FRONT_END.set(front_end);
 }
 
-/// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of these
-/// ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run that has
-/// printed its JSON document and holds no unit ends with its own status. Every other signal that can be caught is
-/// ignored, but for those that a fault in the program causes: docs/recovery.md, "Ctrl-C".
+/// Makes Ctrl-C set the process's flag, and returns a view of it. So do SIGTERM, SIGHUP and SIGQUIT. The second of
+/// these ends the process within 3 s with status 130, in case an operation does not reach its next safe point. A run
+/// that has printed its JSON document and holds no unit ends with its own status. Every other signal that can be caught
+/// is ignored, except for those that a fault in the program causes: docs/recovery.md, "Ctrl-C".
 ///
 /// Only commands that run long install it: other commands end at the first signal.
 pub fn install() -> Interrupt<'static> {
@@ -55,8 +55,8 @@ fn watch() -> io::Result<()> {
     use signal_hook::{flag, low_level};
 
     const STOPPING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
-    /// What a fault in the program causes, what nobody can catch, and what is between a shell and its jobs.
-    const LEFT_ALONE: [i32; 10] =
+    /// Signals of a fault in the program, signals that nobody can catch, and those that stop a background job.
+    const NOT_CAUGHT: [i32; 10] =
         [SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, SIGKILL, SIGSTOP, SIGTTIN, SIGTTOU];
     /// The highest signal's number anywhere, real-time signals included.
     const HIGHEST: i32 = 64;
@@ -66,7 +66,7 @@ fn watch() -> io::Result<()> {
         flag::register(signal, asm2464::interrupt::process_flag())?;
     }
     let mut signals = Signals::new(STOPPING)?;
-    for signal in (1..=HIGHEST).filter(|signal| !LEFT_ALONE.contains(signal)) {
+    for signal in (1..=HIGHEST).filter(|signal| !NOT_CAUGHT.contains(signal)) {
         // Some numbers are not signals, or are the C library's own.
         let _ = signals.add_signal(signal);
     }
@@ -116,12 +116,12 @@ fn on_stop() {
     std::process::exit(INTERRUPTED);
 }
 
-/// Works on a separate thread, and waits for it until the deadline at most.
+/// Runs `work` on a separate thread, and waits for it until the deadline at most.
 fn until(deadline: Instant, work: fn()) {
     let _ = aside(work).recv_timeout(deadline.saturating_duration_since(Instant::now()));
 }
 
-/// Works on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
+/// Runs `work` on a separate thread, so that a terminal that takes no text, or a panic, does not end the handler.
 fn aside(work: fn()) -> Receiver<()> {
     let (done, ended) = mpsc::channel();
     let works = move || {

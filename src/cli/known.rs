@@ -32,7 +32,7 @@ impl PatchDirs {
     pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
         for manifest in manifests.iter() {
-            // Open firmware takes no patches. What it enumerates as tells its build.
+            // Open firmware takes no patches. What it enumerates as identifies its build.
             if let ImageVersion::Vendor(version) = manifest.version {
                 library.know(manifest.sha256, &manifest.id, version);
             }
@@ -65,9 +65,9 @@ impl PatchDirs {
     }
 }
 
-/// Adds the patches that a receipt names, from the folder of the file `beside`. Those that are missing are reported when
-/// the image is verified. The user did not name these files, which came with the image: they show what was changed, and
-/// vouch for nothing.
+/// Adds the patches that a receipt names, from the folder of the file `beside`. Missing ones are reported when the
+/// image is verified. The user did not name these files; they came with the image. So they show what was changed, but
+/// an image that contains such a patch does not verify.
 ///
 /// # Errors
 /// Fails if such a file can't be read or is not a patch.
@@ -81,10 +81,10 @@ pub fn add_named(library: &mut Library, receipt: &Receipt, beside: &Path) -> Res
     Ok(())
 }
 
-/// Returns the files of the patches that asmpatch does not contain, each after its id, for a receipt.
+/// Returns, for a receipt, the id and the file name of each patch that asmpatch does not contain.
 ///
 /// # Errors
-/// None that the loading of the patches didn't have.
+/// Fails if the embedded patches can't be loaded, which succeeded before.
 pub fn own_files(patches: &[&Patch]) -> Result<Vec<(String, String)>, AnyFailure> {
     let embedded = crate::embedded::patches()?;
     let own = patches.iter().filter(|patch| embedded.get(&patch.id).is_none());
@@ -139,7 +139,7 @@ impl DeviceIds {
     }
 }
 
-/// What the user says about the units of a command that opens them.
+/// The options about units, for the commands that open them.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Device")]
 pub struct KnownUnits {

@@ -74,7 +74,7 @@ pub(super) struct ListedUnit {
     version: Option<String>,
     /// The build that open firmware reports.
     open_build: Option<String>,
-    /// The firmware that it runs, as far as it can be told: the identity says nothing about it.
+    /// The firmware that it runs, as far as asmpatch can tell: the identity says nothing about it.
     firmware: String,
     /// What is behind the bridge, if the unit could be asked.
     behind: Option<String>,
@@ -90,8 +90,8 @@ pub(super) struct ListedUnit {
 pub(super) struct ListJson<'a> {
     /// The units.
     units: &'a [ListedUnit],
-    /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device; none
-    /// if --device names units.
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be a dock that shows no USB device;
+    /// none if --device names units.
     tunnelled: &'a [TunnelledDevice],
     /// The docks that the host sees on PCIe, over USB4, where they show no USB device; none if --device names units.
     tunnelled_docks: &'a [TunnelledDock],
@@ -195,7 +195,7 @@ impl Look<'_> {
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
         if unit.location.is_replay() {
-            return Err("a record answers only what it was asked; `asmpatch doctor` asks that of a report's".to_owned());
+            return Err("a record has only the recorded answers; `asmpatch doctor` can examine a report's".to_owned());
         }
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
             return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
@@ -263,7 +263,7 @@ fn note_shared_serials(rows: &mut [ListedUnit], suffix: &str) {
     }
 }
 
-/// What to say, beside units, of what is connected over USB4 or Thunderbolt: it may be another dock.
+/// Returns the note, after the units, on what is connected over USB4 or Thunderbolt: it may be another dock.
 pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     let names = tunnels.to_string();
     let error = ConnectError::Tunnelled(tunnels);
@@ -272,7 +272,7 @@ pub(super) fn tunnelled_note(tunnels: Tunnels) -> Option<String> {
     })
 }
 
-/// What to say of docks that this operating system doesn't let asmpatch see.
+/// Returns the note on docks that this operating system hides from asmpatch.
 fn hidden_docks(os: &str) -> Option<&'static str> {
     (os == "macos").then_some(
         "on a Mac's USB4 or Thunderbolt port, a dock with stock firmware is no USB device, and asmpatch can't see it; \

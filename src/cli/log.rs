@@ -22,7 +22,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::print;
 
-/// The most bytes that may wait to be written. Lines beyond them are dropped.
+/// The most bytes that may wait to be written. Further lines are dropped.
 const BACKLOG: usize = 16 << 20;
 /// Prefixes of our crates' events' targets. Events of other crates are left out.
 const OURS: [&str; 2] = ["asm2464", "asmpatch"];
@@ -135,7 +135,7 @@ impl Write for LogSink {
     }
 }
 
-// A torn line stays: the file may have earlier runs' lines.
+// Never cuts an incomplete last line off: the file may have earlier runs' lines.
 impl Sink for LogSink {}
 
 /// Turns events into lines.

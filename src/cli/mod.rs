@@ -204,14 +204,14 @@ fn run_reported() -> Result<Exit, clap::Error> {
     Ok(exit)
 }
 
-/// Says what a process leaves behind that ends at a second Ctrl-C.
+/// Says what a process that ends at a second Ctrl-C leaves behind.
 fn last_words() {
     terminal::clear();
     flash::held::tell();
     reset::tell_ports_left_off();
 }
 
-/// Whether the subcommand, or the one below it, has a `--json` option and it was given.
+/// Whether `--json` was given to the subcommand or to the one below it.
 fn wants_json(matches: &ArgMatches) -> bool {
     let given = |matches: &ArgMatches| matches!(matches.try_get_one::<bool>("json"), Ok(Some(true)));
     given(matches) || matches.subcommand().is_some_and(|(_, below)| wants_json(below))

@@ -46,12 +46,12 @@ impl OtherKind {
         }
     }
 
-    /// Recognises a folder; `None` for one that has nothing of asmpatch's.
+    /// Recognises the folder of a backup; `None` for any other folder.
     pub fn of_folder(folder: &Path) -> Option<Self> {
         folder.join(backup_folder::MANIFEST).is_file().then_some(Self::Backup)
     }
 
-    /// The failure of a file that is this, and no image.
+    /// Returns the error for such a file in place of an image.
     pub fn refusal(self, path: &Path) -> Failure {
         let label = match self {
             Self::Code(_) => Kind::BadInput.code("asmpatch::image::is_code"),

@@ -43,7 +43,7 @@ pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
     if !force && path.symlink_metadata().is_ok() { Err(exists(path)) } else { Ok(()) }
 }
 
-/// The failure of a file that would be replaced.
+/// Returns the error for an output file that already exists.
 pub fn exists(path: &Path) -> Failure {
     Failure::new(Kind::Refused.code("asmpatch::file::exists"), format!("{} already exists", path.display()))
 }

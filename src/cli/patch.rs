@@ -140,7 +140,8 @@ pub(super) struct KnownPatchJson<'a> {
     default: bool,
     /// What a patched image does differently, as far as asmpatch acts on it.
     effects: &'a [Effect],
-    /// The names of the images that it has hunks for; empty if it fits any image because it changes only the configuration.
+    /// The names of the images that it has hunks for; empty if it fits any image because it changes only the
+    /// configuration.
     images: Vec<&'a str>,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
@@ -185,7 +186,7 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-/// What is said of a patched file.
+/// What is printed about a patched file.
 struct Page<'a> {
     file: &'a Path,
     dry_run: bool,

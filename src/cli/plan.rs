@@ -76,13 +76,13 @@ pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpat
     }
 }
 
-/// Most lines of a hunk's bytes or instructions that are shown.
+/// The most lines of a hunk's bytes or instructions that are shown.
 const SHOWN: usize = 8;
 
 /// Cuts lines that would fill the screen.
 fn shortened(mut lines: Vec<String>) -> Vec<String> {
     let left = lines.len().saturating_sub(SHOWN);
-    // The line that says so takes a line itself.
+    // The line that counts the others takes a line itself.
     if left > 1 {
         lines.truncate(SHOWN);
         lines.push(format!("... {left} more lines; --json has them all"));

@@ -36,13 +36,13 @@ macro_rules! err {
     ($($arg:tt)*) => { $crate::cli::print::err(format_args!($($arg)*)) };
 }
 
-/// The first error of stdout that lost output which somebody expects.
+/// The first error of stdout: some output is lost.
 static LOST: OnceLock<io::Error> = OnceLock::new();
 
 /// Whether stdout already has a JSON document: a second one would break its reader.
 static HAS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// What a command has printed to stdout that another one runs: see [`collect`].
+/// What a command, run by another one, has printed to stdout: see [`collect`].
 static COLLECTED: Mutex<Option<String>> = Mutex::new(None);
 
 /// Runs a command, and returns what it prints to stdout instead of printing it.
@@ -99,7 +99,7 @@ pub fn has_json() -> bool {
 /// The queue of the log on stderr, if there is one.
 static LOG: OnceLock<Arc<Queue>> = OnceLock::new();
 
-/// Prints from now on after the lines of this log, which is on stderr.
+/// From now on, prints only after the waiting lines of this log are on stderr.
 pub fn follow_log(log: Arc<Queue>) {
     let _ = LOG.set(log);
 }

@@ -1,4 +1,4 @@
-//! The proof that an image works, as the user sees it: what it costs so far, and Ctrl-C.
+//! The proof that an image works, as the user sees it: its progress, and Ctrl-C.
 
 use asm2464_chip::chip::ProofBudget;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -59,7 +59,7 @@ fn level() -> impl TypedValueParser<Value = Level> {
     PossibleValuesParser::new(Level::ALL.map(|level| level.to_string())).try_map(named)
 }
 
-/// The failure of a unit that runs no firmware that can be restarted.
+/// The error of a unit whose boot loader runs: it has no CPU reset.
 fn no_firmware(device: &str, state: BridgeState) -> Failure {
     let message = format!("{device}: the unit runs its {state}, which has no CPU reset");
     Failure::new(Kind::Refused.code("asmpatch::reset::no_firmware"), message)
@@ -135,7 +135,7 @@ fn show(location: &Location, report: &RestartReport) {
     }
     for fault in &after.faults {
         match before.faults.contains(fault) {
-            // The error of a restart that failed says it.
+            // If the restart failed, the command's error names the fault.
             true if !report.is_success() => {}
             true => outln!("  still       {}", fault.found.shown()),
             false => outln!("  now         {}", fault.found.shown()),
@@ -157,7 +157,7 @@ fn show(location: &Location, report: &RestartReport) {
     }
 }
 
-/// Returns the error of a restart that has not led to a unit that can be used.
+/// Returns an error unless the restart led to a unit that can be used.
 fn judge(device: &str, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
     let is_in_boot_loader =
         |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);

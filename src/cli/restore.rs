@@ -29,8 +29,8 @@ use crate::cli::errors::{self, Exit};
 /// Write a backup back to a unit: its configuration blocks and its firmware.
 ///
 /// Checks every length and digest in the backup first. Backs up what the unit has now, as before any other write. If
-/// the unit can't be read, it needs --no-backup. Compares what it wrote, but for bytes 0 to 3 of each block, which the
-/// vendor's firmware may change. Doesn't write what lay behind the firmware.
+/// the unit can't be read, it needs --no-backup. Compares what it wrote, except for bytes 0 to 3 of each block, which
+/// the vendor's firmware may change. Doesn't write what followed the firmware in the flash.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {
@@ -84,8 +84,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// The most backups that commands are printed for.
 const MOST: usize = 3;
 
-/// Ends the command, which named no backup, with the commands for the newest ones: in the folder that was named, beside it,
-/// and where backups go.
+/// Returns the error for a folder that is no backup. Its help has the commands for the newest backups: those in that
+/// folder, beside it, and in the folder for backups.
 fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> {
     let named = args.folder.clone();
     let beside = atomic::folder_of(&named).to_owned();
@@ -105,7 +105,7 @@ fn no_backup(error: BackupFolderError, args: &Args) -> Result<Exit, AnyFailure> 
     Err(AnyFailure::from(error).helped(help))
 }
 
-/// Returns the command that was run, with another folder. Whoever said `--yes` meant the folder that they named.
+/// Returns the command that was run, with another folder, and without `--yes`, which was given for the first folder.
 fn with_folder(named: &Path, folder: &Path, run: impl Iterator<Item = OsString>) -> String {
     let folder = shell::path(folder.strip_prefix(".").unwrap_or(folder));
     let word = |word: OsString| if word == *named { folder.clone() } else { shell::word(word) };

@@ -35,7 +35,7 @@ pub fn print<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIte
     outln!("{}", format(header, rows.into_iter().map(Into::into).collect(), width()));
 }
 
-/// Prints a table as [`print`], whose last column has commands: none of them is broken, so that you can copy it.
+/// Prints a table as [`print`] does, but breaks no cell, so that you can copy the commands in it.
 pub fn print_commands<const N: usize, R: Into<Row>>(header: [&str; N], rows: impl IntoIterator<Item = R>) {
     let rows: Vec<Row> = rows.into_iter().map(Into::into).collect();
     let longest = |row: &Row| row.cell_iter().map(|cell| cell.content().chars().count() + 2).collect::<Vec<_>>();
@@ -98,8 +98,8 @@ pub fn under<T>(label: &str, texts: impl IntoIterator<Item = T>) -> impl Iterato
     iter::once(label).chain(iter::repeat("")).zip(texts)
 }
 
-/// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the one
-/// before it.
+/// Formats lines that are a label and a text each, with all texts in one column. A line without a label continues the
+/// one before it.
 pub fn labelled<L: AsRef<str>, T: Display>(indent: usize, lines: impl IntoIterator<Item = (L, T)>) -> Vec<String> {
     let lines: Vec<(L, T)> = lines.into_iter().collect();
     let width = lines.iter().map(|(label, _)| measure_text_width(label.as_ref())).max().unwrap_or_default();

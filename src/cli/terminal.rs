@@ -15,13 +15,13 @@ const HZ: u8 = 20;
 /// All bars of the process.
 static BARS: OnceLock<MultiProgress> = OnceLock::new();
 
-/// Returns the set of bars to which new bars are added. The first call decides whether any are drawn,
+/// Returns the set of bars to which new bars are added. The first call decides whether any are drawn: pass
 /// [`Context::shows_progress`](super::Context::shows_progress).
 pub fn bars(are_drawn: bool) -> &'static MultiProgress {
     BARS.get_or_init(|| MultiProgress::with_draw_target(draw_target(are_drawn)))
 }
 
-/// Draws a bar again at this interval until it is finished, from a thread of its own. If the system starts no thread, the
+/// Draws a bar again at this interval until it is finished, from a thread of its own. If no thread can be started, the
 /// bar is drawn only when it changes.
 pub fn keep_drawn(bar: &ProgressBar, every: Duration) {
     // The bar's own ticker panics where no thread can be started.
@@ -85,7 +85,7 @@ struct Unfailing<T>(T);
 
 impl<T: TermLike> TermLike for Unfailing<T> {
     fn width(&self) -> u16 {
-        // Ctrl-C is echoed as ^C behind the bar. If that began a line, the bar's own line could not be cleared.
+        // Ctrl-C is echoed as ^C after the bar. If that began a new line, the bar's own line could not be cleared.
         self.0.width().saturating_sub(3)
     }
 

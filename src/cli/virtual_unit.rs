@@ -30,8 +30,8 @@ enum VirtualCommand {
     Serve(ServeArgs),
     /// Cycle a served unit's power.
     ///
-    /// The guest sees the unit unplugged and plugged in again a moment later. A unit that was told to halt, as a flash
-    /// through the boot loader ends, returns no other way. A unit that isn't served has power only while a command
+    /// The guest sees the unit unplugged and plugged in again a moment later. A unit that has halted, as after a flash
+    /// through the boot loader, returns no other way. A unit that isn't served has power only while a command
     /// runs, and needs no replugging.
     #[command(after_help = "Examples:\n  asmpatch virtual replug --device virtual:u")]
     Replug {
@@ -113,8 +113,8 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
             errln!("{}: the unit in {} waits for a guest", address.bold(), dir.shown());
         }
     }
-    // Each unit has its own thread, so that one that erases its flash does not delay the others. All wait until the last
-    // has started, and end if one can't.
+    // Each unit has its own thread, so that one that erases its flash does not delay the others. All threads wait until
+    // the last has started, and end if one can't be started.
     let have_all_started = &OnceLock::new();
     thread::scope(|scope| {
         let serving = served.iter_mut().map(|(unit, listener)| {
@@ -123,7 +123,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
                 if !have_all_started.wait() {
                     return Ok(());
                 }
-                let report = &mut |report| tell(context, listener.address(), report);
+                let report = &mut |event| print_event(context, listener.address(), event);
                 serve(unit, listener, args.once, interrupt, report)
             };
             thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
@@ -143,8 +143,8 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
     Ok(Exit::Done)
 }
 
-fn tell(context: &Context, address: &Address, report: ServerEvent) {
-    let text = match report {
+fn print_event(context: &Context, address: &Address, event: ServerEvent) {
+    let text = match event {
         ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
             return context.report(&error);

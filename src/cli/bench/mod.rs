@@ -35,14 +35,14 @@ use crate::cli::interrupt;
 /// through the unit: MB/s, commands a second, latency. If a path doesn't answer in time, the unit is recovered, and the
 /// path's row says so.
 ///
-/// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that reads
-/// the chip's memory; and single PCIe requests (TLPs). READ(16) needs an SSD or a device that completes it, the patch
-/// read16-sram, or `--path read16`. On the open firmware they are its control requests: E4, F0 (PCIe requests, singly and
-/// as streams) and F2 (DMA).
+/// On the vendor's firmware the paths are WRITE(16) and READ(16), SCSI's own commands; E4, the vendor command that
+/// reads the chip's memory; and single PCIe requests (TLPs). READ(16) needs an SSD or a device that completes it, the
+/// patch read16-sram, or `--path read16`. On the open firmware they are its control requests: E4, F0 (PCIe requests,
+/// singly and as streams) and F2 (DMA).
 ///
-/// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does, and
-/// restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers and
-/// addresses.
+/// Never writes if an SSD could be behind the bridge. Without one, initialises vendor firmware as a GPU runtime does,
+/// and restarts the unit at the end. Writes a GPU's memory only in its frame buffer, and assigns missing bus numbers
+/// and addresses.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
@@ -262,10 +262,10 @@ fn spinner(context: &Context) -> ProgressBar {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or a floor
-/// is missed.
+/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or the
+/// figures don't meet what an option requires.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // It has no speed, and a bench sends what the clock lets it send.
+    // A record has no speed, and only the answers to the requests that it recorded.
     if let Some(Selector::Replay(file)) = &args.device.port.device {
         return Err(ConnectError::Record { location: Location::Replay(file.clone()) }.into());
     }
@@ -340,7 +340,7 @@ fn leave(devices: &Arc<Devices>, unit: Chosen) {
 }
 
 /// Restarts the unit, waits until it is back, and selects it where it is now. It may have another identity, so only its
-/// connector tells it from the others.
+/// connector identifies it.
 fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Chosen, AnyFailure> {
     let mut port = args.device.port.port(capture)?;
     super::reset::restart(&mut *port, interrupt)?;

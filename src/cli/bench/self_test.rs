@@ -14,8 +14,8 @@ use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::unit;
 
-/// Measures a unit that came back after a flash. `writes` says whether its firmware answers WRITE(16), or is open
-/// firmware. Only reads if an SSD could be behind the bridge.
+/// Measures a unit that came back after a flash. `writes` says whether its vendor firmware answers WRITE(16). Only
+/// reads if an SSD could be behind the bridge.
 ///
 /// # Errors
 /// As for [`super::run`].

@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     Ok(Exit::Done)
 }
 
-/// Opens a unit again, as soon as it is back.
+/// Opens a unit again, as soon as it is back; `None` at the deadline, or after Ctrl-C.
 fn wait_for<T>(interrupt: Interrupt<'_>, mut open: impl FnMut() -> Result<T, AnyFailure>) -> Option<T> {
     let until = Instant::now() + Deadlines::of_this_run().come_back;
     loop {
@@ -137,7 +137,7 @@ fn check(report: &SoakReport, args: &Args) -> Result<(), AnyFailure> {
     if let Some(most) = args.max_errors_per_hour.filter(|most| report.errors_per_hour > *most) {
         return Err(CheckFailed::Errors { count: report.error_count, per_hour: report.errors_per_hour, most }.into());
     }
-    // What could not be soaked has not passed.
+    // A path that was left out has not passed.
     match report.left_out.first() {
         Some(left) => Err(CheckFailed::Failed { path: left.path, what: left.outcome.to_string() }.into()),
         None => Ok(()),

@@ -1,4 +1,4 @@
-//! The report as an SVG: throughput over size, with a line for each path and depth.
+//! The report as an SVG: throughput over size and over depth, with a line for each path.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::table::figure;
 
-/// Size of the image: wide enough for a README, and tall enough for both panels.
+/// Size of the image in pixels: wide enough for a README, and tall enough for both panels.
 const SIZE: (u32, u32) = (960, 720);
 
 /// Width of the names to the right of a panel, in pixels.
@@ -119,8 +119,8 @@ fn picture(
     Ok(svg)
 }
 
-/// Draws throughput over a row's size or depth, for the rows at the path's greatest value of the other. `split` returns
-/// both, the one on the axis first.
+/// Returns each path's points: throughput over size or depth, from the rows at the path's greatest value of the other.
+/// `split` returns a row's size and depth, the one on the axis first.
 fn series(report: &BenchReport, split: impl Fn(&Row) -> (usize, usize)) -> BTreeMap<Path, Vec<PlotPoint>> {
     let measured = || report.rows.iter().filter_map(|row| Some((row.path, split(row), row.figures()?.mb_per_s)));
     let mut lines: BTreeMap<Path, Vec<PlotPoint>> = BTreeMap::new();
@@ -184,8 +184,8 @@ where
     names(area, &chart, lines)
 }
 
-/// The whole decades around these values. plotters puts ticks only from a power of ten on, so that an axis without one has
-/// none at all. The ends lie a little further out, where rounding can't lose the power.
+/// The whole decades around these values. plotters puts ticks only from a power of ten on, so an axis without one has
+/// no ticks at all. The ends lie a little further out, so that rounding can't lose the power.
 fn decades(least: f64, most: f64) -> Range<f64> {
     let low = least.log10().floor();
     let high = most.log10().ceil().max(low + 1.0);

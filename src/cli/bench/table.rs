@@ -84,7 +84,7 @@ pub(super) fn unit_lines(unit: &BenchUnit) {
     }
 }
 
-/// What to say about the CPU of the dock's host.
+/// Returns the note on the CPU of the dock's host, if its governor is slow.
 fn governor_note(unit: &BenchUnit) -> Option<String> {
     let is_slow = unit.cpu_governors.iter().any(|governor| governor == SLOW_GOVERNOR);
     is_slow.then(|| format!("The CPU's governor is {SLOW_GOVERNOR}, which makes round trips longer."))
@@ -232,7 +232,7 @@ fn rows_without_figures(rows: &[Row]) {
     }
 }
 
-/// What runs a skipped path.
+/// What you can do so that a skipped path runs.
 const fn advice(skip: Skip) -> Option<&'static str> {
     match skip {
         Skip::BulkOnly => Some("over UAS it does: `--transport uas`"),

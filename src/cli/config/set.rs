@@ -24,9 +24,9 @@ use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///
-/// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own firmware
-/// again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial number that
-/// another unit has is refused. Everything else stays as it is.
+/// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own
+/// firmware again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial
+/// number that another unit has is refused. Everything else stays as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
 asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run")]
@@ -64,7 +64,7 @@ impl FromStr for Edit {
             return Err(format!("`{name}` is not text; `config set` changes {}", texts()));
         }
         if field == ConfigField::Serial && text.trim().is_empty() {
-            return Err("a unit without a serial number can't be told from another".to_owned());
+            return Err("a unit without a serial number can't be distinguished from another".to_owned());
         }
         let edit = Self { field, text: text.to_owned() };
         let [mut scratch, _] = known_blocks();
@@ -144,7 +144,7 @@ mod tests {
             ("seriel=1", "t10-product (did you mean `serial`?)"),
             ("vendor-id=0x174C", "`vendor-id` is not text"),
             ("flags=cfff02ff", "`flags` is not text"),
-            ("serial= ", "can't be told from another"),
+            ("serial= ", "can't be distinguished from another"),
             ("serial=123456789012345678901", "at most 20 ASCII characters"),
             ("product=Größe", "ASCII"),
             ("t10-vendor=\u{1b}[2J", "ASCII"),

@@ -33,8 +33,8 @@ pub struct Computed {
     pub by_reads: Counts,
 }
 
-/// Multiplies the matrices on the GPU of the unit in `folder`. They go in over USB and PCIe; the product comes back once
-/// by the GPU's own write into the SRAM, and once by memory reads.
+/// Multiplies the matrices on the GPU of the unit in `folder`. They go in over USB and PCIe; the product comes back
+/// once by the GPU's own write into the SRAM, and once by memory reads.
 ///
 /// # Errors
 /// The errors of the connection to the GPU, and [`DemoError::Check`](super::DemoError::Check) if the product differs

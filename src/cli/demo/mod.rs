@@ -177,7 +177,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let from = std::env::current_dir().map_err(setup)?;
     std::env::set_current_dir(folder).map_err(setup)?;
     let went = trip(context, interrupt);
-    // Some systems remove no folder that a process works in.
+    // Some systems can't remove the current folder of a process.
     std::env::set_current_dir(from).map_err(setup)?;
     went?;
     next(context, args.keep.as_deref());
@@ -281,7 +281,7 @@ fn computed(context: &Context, computed: &Computed) {
     );
 }
 
-/// Says what the same trip is with a dock, and where to read on.
+/// Prints the commands of the same trip with a real dock, and where to read on.
 fn next(context: &Context, kept: Option<&Path>) {
     if let Some(folder) = kept {
         outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());

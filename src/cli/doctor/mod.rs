@@ -33,9 +33,9 @@ use crate::cli::interrupt;
 
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
-/// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what to
-/// do. -v, --write and --report also show the part and its flash. Only reads, except that it gives bus numbers to PCIe bridges that have none; they last until the power goes. Ends
-/// with status 0 only if a GPU runtime could start.
+/// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what
+/// to do. -v, --write and --report also show the part and its flash. Only reads, except that it gives bus numbers to
+/// PCIe bridges that have none; they last until the power goes. Ends with status 0 only if a GPU runtime could start.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device replay:unit.json"
@@ -47,8 +47,8 @@ pub struct Args {
     write: bool,
 
     /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
-    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE` examines
-    /// again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
+    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE`
+    /// examines again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 
@@ -86,8 +86,8 @@ pub(super) struct DoctorJson<'a> {
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     recovery: &'a [Action],
-    /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are none,
-    /// and for a unit in software.
+    /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are
+    /// none, and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     tunnelled: &'a [TunnelledDevice],
     /// The docks that the host sees on PCIe, over USB4; missing if there are none, and for a unit in software.
@@ -114,7 +114,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let recorder = Recorder::default();
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
     let info = port.attached()?;
-    // The record of a report answers what it was made by, and nothing else.
+    // A report's record has only the answers to the examination that made it.
     let options = match &args.port.device {
         Some(Selector::Replay(file)) => record::made_by(file)?,
         _ => DoctorOptions { write: args.write, compare: args.report.is_some() },
@@ -161,7 +161,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(exit)
 }
 
-/// Topics that decide nothing. They are shown on request.
+/// Topics that don't affect the result. They are shown on request.
 const DETAILS: [&str; 2] = ["part", "flash"];
 
 /// Returns the page: a line for each finding, and whether a runtime can start.

@@ -1,4 +1,4 @@
-//! What gives a unit in its boot loader its firmware and its own identity again: its backups.
+//! The backups that give a unit in its boot loader its firmware and its own identity again.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::cli::flash::commands::{InvokedCommand, lines};
 pub(super) struct Recovery {
     /// The commands, in the order in which to try them.
     pub(super) actions: Vec<Action>,
-    /// What is left without a backup, in words.
+    /// What to do without a backup, as text.
     otherwise: String,
 }
 
@@ -28,7 +28,7 @@ impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
     pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
-        // Nothing brings back what is in a record.
+        // A recorded unit can't be written.
         if unit.state != BridgeState::BootLoader || unit.location.is_replay() {
             return None;
         }

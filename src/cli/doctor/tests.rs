@@ -64,7 +64,7 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
     let open = page("part-revision = '07'\n", &practice::open_image(), WRITING);
     assert_eq!(found(&open, "part"), "revision 0x07 (XDATA 0xC8FF)");
     assert_eq!(found(&open, "flash"), "JEDEC ID EF 30 13 (Winbond), status 0x00: no block is protected");
-    // Its controller's registers are written for that, so it takes a word of the user's.
+    // Asking the flash writes registers of its controller, so the user must allow it.
     let asked = page("", &practice::open_image(), DoctorOptions::default());
     assert_eq!(
         (found(&asked, "part"), found(&asked, "flash")),
@@ -211,7 +211,7 @@ fn a_runtime_can_start_with_the_gpus_that_it_drives_and_every_other_is_a_note_th
         let expected = format!("{vendor:04x}:{device:04x}");
         let expects = gpu.advice.as_ref().is_some_and(|advice| advice.contains(&format!("`--expect {expected}`")));
         assert_eq!(expects, verdict == Verdict::Note, "{gpu:?}");
-        // Whoever has a runtime for it says so.
+        // A user who has a runtime for it names it with `--expect`.
         let page = diagnose_for(&seen, Some(&expected));
         assert_eq!(line(&page, "GPU").verdict, Verdict::Good, "{page:#?}");
         let own = page.runtime.is_some_and(|runtime| runtime.starts_with("your own"));
@@ -238,7 +238,7 @@ fn a_gpu_on_another_bus_than_the_runtimes_is_noted() {
     assert!(notes(&elsewhere) == 1 && elsewhere.runtime.is_some(), "{elsewhere:#?}");
 }
 
-/// A dock at 3-1.2, of which the machine says this.
+/// The page of a dock at 3-1.2 on a host in this state.
 fn at_port(product: &str, host: HostState) -> Diagnosis {
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
     (seen.unit.location, seen.host) = (Location::Port("3-1.2".parse().unwrap()), host);
@@ -265,7 +265,7 @@ fn a_unit_that_the_system_may_suspend_is_noted_with_the_firmware_for_which_it_ma
         let advice = suspend.advice.as_deref().unwrap_or_default();
         assert_eq!(advice.contains("/sys/bus/usb/devices/3-1.2/power/control"), verdict == Verdict::Note, "{advice}");
     }
-    // Other systems don't tell.
+    // Only Linux reports it.
     assert!(at_port("custom v0.1", HostState::default()).lines.iter().all(|line| line.topic != "suspend"));
 }
 
@@ -308,7 +308,7 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
     }
 }
 
-/// Units of which the page says something that you do by hand.
+/// Units whose page says what to do by hand.
 fn faulty() -> Vec<Examination> {
     let examined = |scenario: &str, image: &Image| examined(scenario, image, DoctorOptions::default());
     let slow = |state: &str| examined(&format!("speed = 'high'\nstate = '{state}'\n"), &practice::image());

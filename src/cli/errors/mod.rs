@@ -1,8 +1,7 @@
 //! The exit status of each kind of error, and the table that maps each code to a help line.
 //!
 //! An error says what happened and where, and carries its kind and a stable code. `files` and `units` hold an entry for
-//! each code, or for several with the same advice.
-//! docs/errors.md is generated from them.
+//! each code, or for several with the same advice. docs/errors.md is generated from them.
 
 use crate::failure::shown_code;
 use asm2464::{Coded, Kind};
@@ -10,8 +9,8 @@ use asm2464::{Coded, Kind};
 use super::command_line::CommandLine;
 use crate::advice::Hands;
 
-/// Builds the entries, each written as `"code" | "other code", "help";`. The help has texts, names of [`Hands`], and in
-/// brackets the options that the same command needs.
+/// Builds the entries, each written as `"code" | "other code", "help";`. A help has texts, names of [`Hands`], and in
+/// brackets the options with which to run the same command again.
 macro_rules! entries {
     ($($($code:literal)|+, $($first:ident)? $($text:literal $($hands:ident)? $([$options:literal])?)*;)*) => {
         &[$(ErrorEntry {
@@ -56,7 +55,7 @@ struct ErrorEntry {
     help: &'static [Part],
 }
 
-/// A part of a help.
+/// A part of a help text.
 enum Part {
     /// The same for every unit.
     Text(&'static str),
@@ -67,7 +66,7 @@ enum Part {
 }
 
 impl ErrorEntry {
-    /// Words the help for the owner of the units that the command line names.
+    /// Returns the help text for the units that the command line names.
     fn help(&self, line: &CommandLine) -> String {
         let word = |part: &Part| match part {
             Part::Text(text) => (*text).to_owned(),
@@ -82,7 +81,7 @@ fn entry(code: &str) -> Option<&'static ErrorEntry> {
     [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.codes.contains(&code))
 }
 
-/// What to make of an error without an entry, which no test of this module lets pass.
+/// The entry of an error that has none. The tests of this module fail on such an error.
 const BUG: ErrorEntry = ErrorEntry {
     codes: &[],
     help: &[Part::Text(

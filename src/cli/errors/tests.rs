@@ -141,7 +141,7 @@ fn each_code_in_the_sources_has_exactly_one_entry() {
 fn no_error_of_the_library_names_a_flag_or_a_command() {
     for (path, text) in sources() {
         let of_types = text.match_indices("#[error(").filter_map(|(at, _)| text[at..].split(")]").next());
-        // The words of a failure are near its code.
+        // The message of a failure is near its code.
         let of_failures = text
             .match_indices(".code(\"")
             .filter_map(|(at, _)| text[at..].split("\n    }").next()?.split("\n}").next());
@@ -196,7 +196,7 @@ fn the_help_names_the_rules_file_that_asmpatch_installs() {
 }
 
 #[test]
-fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it_all_the_same() {
+fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it_anyway() {
     use asm2464_host::usb::sysfs::UncheckedDisk;
 
     let disk = UncheckedDisk { name: "sda".to_owned(), why: "No such file or directory".to_owned() };
@@ -219,8 +219,8 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
 
 #[test]
 fn a_virtual_unit_is_never_to_be_unplugged() {
-    // About hubs, systems' permissions, USB4 ports and other programs' guests, which virtual units don't meet; about
-    // leaving the cable where it is.
+    // These are about hubs, permissions, USB4 ports and other programs' guests, which virtual units don't have, or say
+    // to leave the cable where it is.
     let elsewhere = [
         "asmpatch::usb::port_left_off",
         "asmpatch::usb::permission",

@@ -217,13 +217,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
          such a flash";
     "asmpatch::registers::unprotected",
-        "the new firmware works without the protection; only a write that goes astray could harm it";
+        "the new firmware works without the protection; only an accidental write could damage it";
     "asmpatch::replay::event", "the file was changed after it was written; use another copy of it";
     "asmpatch::replay::file" | "asmpatch::replay::not_a_record",
         "name a file that `asmpatch doctor --report FILE` wrote";
     "asmpatch::replay::no_image",
         "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
-         `asmpatch download ID -o FILE` writes it; ask who sent the report for any other";
+         `asmpatch download ID -o FILE` writes it; ask the sender of the report for any other";
     "asmpatch::replay::no_record", "ask for a report that this version of asmpatch wrote";
     "asmpatch::replay::not_recorded",
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \

@@ -28,7 +28,7 @@ pub struct InvokedCommand {
 }
 
 impl InvokedCommand {
-    /// Returns a command on the unit there: `words`, then the permissions, then `more`.
+    /// Returns a command on the unit at `location`: `words`, then the permissions, then `more`.
     fn on(
         &self,
         location: &Location,
@@ -256,7 +256,7 @@ mod tests {
             let offers = [offer(question)];
             steps(StoppedState::Incomplete, origin, &Carried::default(), "1-2", None, &offers, None)
         };
-        // The known blocks are no way while a backup has the unit's own.
+        // The known blocks are not offered while a backup has the unit's own.
         assert_eq!(offered(&flash(), None), [offer(None)]);
         assert_eq!(offered(&config, None)[0], offer(None));
         // Another dock's backup is never the first command.
@@ -382,7 +382,7 @@ mod tests {
         let lines = lines(&doubtful);
         assert!(lines[0].starts_with("is ") && lines[0].contains("serial A"), "{lines:?}");
         assert_eq!(lines.len(), 1 + 2 * 2, "the question is printed once: {lines:?}");
-        // Its certain backup says that the board ran another line than this one's.
+        // The certain backup shows that the board ran line 84, so the other one's line 85 needs `--other-line`.
         let of_line =
             |fit, line| FittingBackup { version: Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0])), ..found(fit) };
         let both = [of_line(Fit::Certain, 0x84), of_line(Fit::PortOnly, 0x85)];

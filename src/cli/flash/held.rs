@@ -12,7 +12,7 @@ use asm2464_host::bridge::Location;
 use super::show;
 use crate::cli::print;
 
-/// The units of the run, each at its number; `None` is over.
+/// The units of the run, each at its number; `None` once nothing has to be said of it.
 static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
 
 /// A unit whose run is not reported yet.
@@ -40,7 +40,7 @@ impl HeldUnit {
         Self(held.len() - 1)
     }
 
-    /// Notes how far the run has come. Never returns once the process has said where its units stand.
+    /// Notes how far the run has come. Never returns once [`tell`] has printed the units' states.
     pub fn note(self, event: FlashEvent<'_>) {
         let mut held = held();
         let Some(Some(Held::Writing(standing, _))) = held.get_mut(self.0) else { return };
@@ -56,7 +56,7 @@ impl HeldUnit {
     }
 }
 
-/// Notes the outcome of the unit with this number. If its run has not stopped, nothing has to be done for it.
+/// Notes the outcome of the unit with this number. Only a run that stopped needs commands that bring its unit back.
 pub fn has_ended(unit: usize, outcome: &UnitOutcome) {
     if let Some(place) = held().get_mut(unit) {
         *place = match outcome {
@@ -93,10 +93,10 @@ pub fn tell_how_to_stop() {
     }
 }
 
-/// Says where each unit stands as the process ends, and the commands that bring it back. No write goes on afterwards: its
-/// next step could make untrue what was said.
+/// Prints each unit's state as the process ends, and the commands that bring it back. Keeps the lock afterwards, so
+/// that no write goes on: its next step could change the state that was printed.
 pub fn tell() {
-    // The document says it.
+    // The JSON document has the states.
     if print::has_json() {
         return;
     }

@@ -119,8 +119,8 @@ pub struct WritingArgs {
     #[arg(long)]
     pub unproven: bool,
 
-    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known blocks
-    /// although a backup may have its own.
+    /// Give the unit an identity that is not its own: another unit's serial number or USB4 identity, or the known
+    /// blocks although a backup may have its own.
     #[arg(long)]
     pub clone_identity: bool,
 
@@ -164,11 +164,11 @@ impl WritingArgs {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Returns what stops the run before it looks at a unit. What refuses or stops one unit is reported here, unit by unit.
+/// Fails if something stops the run before it looks at a unit. A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let ImageToWrite { image, subject, library, words, edits } = ImageToWrite::read(args, context)?;
     let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
-    // A serial number is one unit's.
+    // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };
     let run = WritingRun::open(&args.writing, choice, context)?;

@@ -33,8 +33,8 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Starts the thread, with a bar for each unit. `says_steps` sends each step's result to stdout. Of several units it
-    /// sends only trouble, in lines that begin with their unit: their steps would mix.
+    /// Starts the thread, with a bar for each unit. `says_steps` prints each step's result to stdout. With several
+    /// units only trouble is printed, in lines that begin with the unit: their steps would mix.
     pub fn start(context: &Context, says_steps: bool, devices: Vec<String>) -> Self {
         let (all, names_units) = (terminal::bars(context.shows_progress()), devices.len() > 1);
         let (sender, messages) = mpsc::channel::<(usize, Show)>();
@@ -112,7 +112,7 @@ pub struct UnitProgress {
 }
 
 impl UnitProgress {
-    /// Also notes how far the run has come with a unit.
+    /// Also passes the events on to this held unit.
     pub fn of_held(mut self, held: HeldUnit) -> Self {
         self.held = Some(held);
         self

@@ -59,7 +59,8 @@ pub struct WritingRun<'a> {
 }
 
 impl<'a> WritingRun<'a> {
-    /// Finds the units: those that are named, the only one, or every one with `all`. From here on Ctrl-C only sets a flag.
+    /// Finds the units: those that are named, the only one, or every one with `all`. From here on Ctrl-C only sets a
+    /// flag.
     ///
     /// # Errors
     /// Fails if no unit is found, if several are found and none is selected, or if there is no place for backups.
@@ -69,13 +70,13 @@ impl<'a> WritingRun<'a> {
         let recording = args.pcap.start()?;
         let capture = recording.capture();
         let backup_into = (!args.no_backup).then(|| args.backup_place.folder()).transpose()?;
-        let there = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
+        let with_name = |port: Box<dyn Port>| (port.location().to_string(), Ok(port));
         let mut ports: Vec<NamedPort> = match args.device.as_slice() {
-            [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(there).collect(),
-            [] | [_] => vec![there(unit::port(&devices, args.device.first(), capture)?)],
+            [] if choice.all => unit::ports(&devices, capture)?.into_iter().map(with_name).collect(),
+            [] | [_] => vec![with_name(unit::port(&devices, args.device.first(), capture)?)],
             named if choice.several => {
                 let find = |selector| match unit::port(&devices, Some(selector), capture) {
-                    Ok(port) => there(port),
+                    Ok(port) => with_name(port),
                     Err(error) => (selector.to_string(), Err(error.into())),
                 };
                 named.iter().map(find).collect()
@@ -159,7 +160,7 @@ impl<'a> WritingRun<'a> {
         if several && answer.is_ok() && !self.args.json {
             summary::print(&units, job);
         }
-        // Everything is written: whatever ends the question is a no.
+        // Everything is written, so Ctrl-C at the question only means no.
         let wants_test =
             || ask::is_yes("Run a self-test now, READ(16) against E4?", self.session.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
@@ -292,7 +293,7 @@ impl<'a> WritingRun<'a> {
     }
 }
 
-/// What asks on the terminal, and shows how far the writes are.
+/// Asks on the terminal, and shows how far the writes are.
 struct Terminal<'a> {
     context: &'a Context,
     interrupt: Interrupt<'static>,

@@ -142,7 +142,7 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     notes
 }
 
-/// Note for who changes the configuration of a unit with open firmware.
+/// Note for a user who changes the configuration of a unit with open firmware.
 const OPEN_CONFIG_NOTE: &str = "open firmware shows none of these fields: its names are its own, and newer builds take the \
                                 serial number from the chip. Nobody sees the change until the unit runs the vendor's firmware";
 
@@ -223,7 +223,7 @@ pub fn stopped(failure: &FlashFailure) {
     commands::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
 }
 
-/// Returns what an error in the middle of a write calls for, in addition to what the state calls for.
+/// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
 const fn advice(error: &FlashError) -> Option<&'static str> {
     let FlashError::Registers(error) = error else { return None };
     match error {
@@ -306,7 +306,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     /// Whether it runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     runs: Option<Runs>,
-    /// What the unit still needs to be certain to run what was written.
+    /// What the unit still needs before it surely runs what was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     needs: Option<&'static str>,
     /// Its backup's folder.
@@ -334,7 +334,7 @@ impl print::Document for UnitJson<'_> {
 struct UnitAndFirmware<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
-    /// The firmware, as far as it can be told.
+    /// The firmware, as far as asmpatch can tell.
     firmware: String,
 }
 

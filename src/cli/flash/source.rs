@@ -44,7 +44,7 @@ impl ImageToWrite {
         let verification = patch::verify(&library, &read.image.to_file(), &expect);
         let firmware = Firmware::of(&read.image, &library);
         let is_sound = verification.is_valid() || verification.is_unknown_alone();
-        // Another image of a known version is damaged, or somebody's own.
+        // An unknown image with a known version is damaged, or somebody's own.
         let is_unknown = firmware.is_unknown() && is_sound && !library.knows_version(read.image.version());
         let made_of = match (verification.is_valid(), verification.base) {
             _ if is_unknown => None,

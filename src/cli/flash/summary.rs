@@ -56,7 +56,7 @@ impl UnitResult {
     }
 }
 
-/// Prints a table of several units, then how many ended how.
+/// Prints a table of several units, then how many have each result.
 pub fn print(units: &[PreparedUnit], job: &WritingJob) {
     let back = units.iter().filter_map(|unit| unit.way_back(job));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();

@@ -157,7 +157,7 @@ struct Unclaimed {
 
 asm2464::coded!(Unclaimed => Refused "asmpatch::pcie::unclaimed");
 
-/// Changes for a look at who decodes an address: sizes of BARs, but no bus numbers and windows.
+/// The survey that finds which BAR decodes an address: it probes sizes of BARs, but sets no bus numbers and windows.
 const SIZES: Scope = Scope { buses: false, windows: false, sizes: true, extended: false };
 
 /// Waits by the clock, and stops on Ctrl-C.
@@ -176,7 +176,7 @@ impl Patience for Waits {
     }
 }
 
-/// How often to check the link after a reset, in steps of [`LINK_STEP_MS`]. Source: PCIe allows a device one second.
+/// The most checks of the link after a reset, [`LINK_STEP_MS`] apart. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;
 const LINK_STEP_MS: u64 = 100;
 
@@ -204,7 +204,7 @@ fn with_engine(
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     let interrupt = patience.interrupt;
     let mut live = chosen.open_for(Purpose::Pcie, args.transport.into())?;
-    // On vendor firmware these commands are also the first SCSI commands, with which it brings the link up.
+    // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;
     let (supply, is_power_cycled) = match &mut live {
         Live::Open(unit) => (unit.supply()?, resets && power_cycle(unit)?),

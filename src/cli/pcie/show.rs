@@ -74,7 +74,7 @@ struct FunctionJson<'a> {
     vendor_name: Option<&'a str>,
     /// Its device's name, if it is known.
     device_name: Option<&'a str>,
-    /// With --hex: its configuration space, in hexadecimal.
+    /// With -x: its configuration space, in hexadecimal.
     #[serde(skip_serializing_if = "Option::is_none")]
     config: Option<String>,
 }
@@ -180,7 +180,7 @@ impl PcieShown<'_, '_> {
             .capabilities
             .list
             .iter()
-            .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, said(capability.kind)))
+            .map(|capability| format!("[{:02x}] {}{}", capability.offset, capability.name, details(capability.kind)))
             .collect();
         if !capabilities.is_empty() {
             outln!("        capabilities: {}", capabilities.join("; "));
@@ -225,7 +225,7 @@ fn binary_bytes(bytes: u64) -> String {
     format!("{} {}", bytes >> (10 * step), UNITS[step])
 }
 
-fn said(kind: CapabilityKind) -> String {
+fn details(kind: CapabilityKind) -> String {
     let on = |enabled: bool| if enabled { "on" } else { "off" };
     match kind {
         CapabilityKind::PowerManagement { state } => format!(": D{state}"),
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_told_in_the_unit_that_fits() {
+    fn sizes_are_shown_in_the_unit_that_fits() {
         let texts =
             [(16, "16 bytes"), (4096, "4 KiB"), (512 << 10, "512 KiB"), (16 << 30, "16 GiB"), (1 << 62, "4 EiB")];
         texts.into_iter().for_each(|(bytes, text)| assert_eq!(binary_bytes(bytes), text));

@@ -14,7 +14,7 @@ use super::{Args, hex};
 use crate::cli::device::TransportArg;
 use crate::cli::input;
 
-/// The longest data-out of any command: E3 of part 2.
+/// The longest data-out of any command, in bytes: E3 of part 2.
 const MAX_DATA_OUT: usize = 0x1_0000;
 
 /// One command, ready to be sent.
@@ -54,7 +54,7 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
                 }
                 Moves::Out(bytes)
             }
-            // A command of the firmware's own.
+            // A command of the firmware's own, whose CDB doesn't say what it moves.
             None => match files.next() {
                 Some(path) => Moves::Out(input::read(path, MAX_DATA_OUT)?),
                 None => Moves::In(args.data_in.unwrap_or(0)),
@@ -75,7 +75,7 @@ pub(super) fn planned(args: &Args) -> Result<Vec<PlannedCommand>, AnyFailure> {
 /// Whether the commands go over UAS.
 ///
 /// # Errors
-/// Fails if the unit takes no SCSI commands, or none as the options want.
+/// Fails if the unit takes no SCSI commands, or doesn't offer what the options require.
 pub(super) fn is_over_uas(args: &Args, unit: &Enumerated) -> Result<bool, AnyFailure> {
     let path = args.file.display();
     if unit.state == BridgeState::OpenFirmware {

@@ -18,7 +18,7 @@ const SHOWN: usize = 32;
 /// Deepest indentation of calls.
 const DEEPEST: usize = 40;
 
-/// Prints registers, packets and serial text, and records the wire.
+/// Prints registers, packets and serial text, and records the USB traffic.
 pub(super) struct Events {
     usb: bool,
     registers: bool,

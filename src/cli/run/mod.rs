@@ -62,8 +62,8 @@ pub struct Args {
     #[arg(long, value_name = "HEX", value_parser = cdb)]
     cdb: Vec<Cdb>,
 
-    /// How many bytes the host asks for with each --cdb that returns data; by default what the CDB says. Only a
-    /// Bulk-Only host says so.
+    /// How many bytes the host asks for with each --cdb that returns data; by default what the CDB says. For Bulk-Only
+    /// alone: over UAS the firmware decides.
     #[arg(long = "in", value_name = "N")]
     data_in: Option<u32>,
 
@@ -139,8 +139,8 @@ pub(super) enum EventKind {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't be
-/// written.
+/// Fails if the file is not an image or takes no SCSI commands, if a command's data doesn't fit, or if a capture can't
+/// be written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let file = ImageFile::read(&args.file)?;
     let commands = commands::planned(args)?;
@@ -168,11 +168,11 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         driver.chip.set_watch(Some(Box::new(Events::new(&args.events, wire))));
     }
     let is_observed = recorder.is_needed();
-    let eyes = Rc::new(RefCell::new(recorder));
+    let observer = Rc::new(RefCell::new(recorder));
     driver.set_budget(args.budget);
     if is_observed {
-        let eyes = Rc::clone(&eyes);
-        driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *eyes.borrow_mut()));
+        let observer = Rc::clone(&observer);
+        driver.set_runner(move |chip, budget| chip.run_observed(budget, &mut *observer.borrow_mut()));
     }
 
     let mut report = RunReport {
@@ -186,15 +186,15 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         Err(Stop::Unanswered(why)) => Err(why),
         Err(Stop::Refused(failure)) => return Err(failure),
     };
-    for line in eyes.borrow().trace.lines() {
-        errln!("{line}{}", eyes.borrow().symbols.note(line.at, &line.instruction));
+    for line in observer.borrow().trace.lines() {
+        errln!("{line}{}", observer.borrow().symbols.note(line.at, &line.instruction));
     }
-    let hit = eyes.borrow().hit;
+    let hit = observer.borrow().hit;
     let hangs = hit.is_none() && answered.is_err();
     let stopped = hit.map(|at| format!("stopped at {at}")).or_else(|| answered.err().map(words));
     let chip = &mut driver.chip;
-    let mut eyes = eyes.borrow_mut();
-    let InstructionObserver { symbols, observers, .. } = &mut *eyes;
+    let mut observer = observer.borrow_mut();
+    let InstructionObserver { symbols, observers, .. } = &mut *observer;
     let written = args.author.write(symbols, observers)?;
     let report = RunReport {
         at: stopped.is_some().then(|| place(chip.pc())),

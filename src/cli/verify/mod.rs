@@ -33,7 +33,7 @@ use crate::cli::errors::{self, Exit};
 /// The most differing bytes that the table shows; `--json` has all of them.
 const MAX_SHOWN: usize = 64;
 
-/// A file of which one byte in so many is another was not damaged: it is another image, and rows of bytes say nothing.
+/// A file in which more than one byte in this many differs is another image, not a damaged one: a table is no help.
 const ANOTHER: usize = 8;
 
 /// Verify images: container, base image, patches, receipt.
@@ -50,8 +50,8 @@ pub struct Args {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml, if
-    /// it exists.
+    /// The receipt that the images must agree with, as `asmpatch patch` writes it; by default each image's FILE.toml,
+    /// if it exists.
     #[arg(long, value_name = "FILE")]
     receipt: Option<PathBuf>,
 
@@ -151,8 +151,8 @@ struct DifferenceJson {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose receipt
-/// can't be used, is reported, and the other files are still verified.
+/// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose
+/// receipt can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifests = crate::embedded::manifests(&[])?;
     let mut library = args.patches.load(&manifests)?;
@@ -260,7 +260,8 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     format!("{base}, {patches}")
 }
 
-/// Prints what is known of a file of `len` bytes. `ok` is the verdict of every requested check, those printed below included.
+/// Prints what is known of a file of `len` bytes. `ok` says whether every requested check passes, also those that the
+/// caller prints afterwards.
 fn print(
     path: &Path,
     len: usize,

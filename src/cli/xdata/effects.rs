@@ -50,7 +50,7 @@ pub(super) fn disruptions(from: XdataAddress, len: usize) -> Vec<&'static Disrup
     DISRUPTIONS.iter().filter(is_there).collect()
 }
 
-/// The registers of a range, each by its own address. The other page has none of these.
+/// Returns the addresses in a range, with aliases resolved: none in the other page, which lacks these registers.
 fn registers(from: XdataAddress, len: usize) -> impl Iterator<Item = u16> {
     let is_main = from.page == XdataPage::Main;
     (from.addr..=u16::MAX).take(if is_main { len } else { 0 }).map(unaliased)

@@ -49,7 +49,7 @@ struct ReadArgs {
     #[arg(value_parser = parse_address)]
     address: u16,
 
-    /// Number of bytes, such as 64 or 0x40; they end with the page.
+    /// Number of bytes, such as 64 or 0x40; not past the end of the page.
     #[arg(default_value = "1", value_parser = parse_len)]
     len: usize,
 
@@ -74,7 +74,7 @@ struct WriteArgs {
     #[arg(value_parser = parse_bytes)]
     bytes: Box<[u8]>,
 
-    /// Write registers that restart the unit or switch power without a question.
+    /// Don't ask before writing registers that restart the unit or switch power.
     #[arg(long)]
     yes: bool,
 
@@ -101,9 +101,9 @@ struct UnitArgs {
 const PAGE_LEN: usize = 0x1_0000;
 /// The most bytes that one command writes.
 const WRITE_MAX: usize = 256;
-/// Bytes of one E4 on every firmware and at every speed.
+/// The bytes that one E4 can read on every firmware and at every speed.
 const PIECE: usize = 64;
-/// Up to so many bytes are shown one a line, with their names.
+/// Up to this many bytes are shown one a line, with the registers' names.
 const LINES: usize = 16;
 
 fn parse_number(text: &str) -> Option<usize> {
@@ -163,7 +163,7 @@ asm2464::coded!(XdataRefusal {
 
 /// Reads in pieces, so that Ctrl-C ends a long read.
 fn read_pieces(unit: &mut dyn TlpEngine, from: XdataAddress, buffer: &mut [u8]) -> Result<(), AnyFailure> {
-    // A range without an end would step past the page's last address.
+    // An open range, `0..`, would step past the page's last address and overflow.
     for (offset, piece) in (0..=u16::MAX).step_by(PIECE).zip(buffer.chunks_mut(PIECE)) {
         interrupt::install().check()?;
         unit.xdata_read(from.plus(offset), piece)?;
@@ -297,7 +297,7 @@ fn write(args: &WriteArgs) -> Result<Exit, AnyFailure> {
         ask::confirm("write it?", interrupt::install())?;
     }
     with_unit(&args.unit, true, |unit, device| {
-        // One at a time: what follows a register that takes the unit off the bus is not written.
+        // One byte at a time: after a register that takes the unit off the bus, nothing more is written.
         let mut writes = (0..).zip(bytes).map(|(offset, byte)| (from.plus(offset), *byte));
         let has_left = match writes.try_for_each(|write| unit.xdata_write(&[write])) {
             Err(error) if error.kind() == Kind::Gone && leaves_at_the_end(from, bytes.len()) => true,

@@ -26,7 +26,7 @@ const GPU_BUS: u8 = 1;
 const BAR0: u16 = 0x10;
 const BAR: u64 = 0x1000_0000;
 const WINDOW_LEN: usize = 0x1000;
-/// Long, because the emulated guest of a busy machine is slow.
+/// Long, because an emulated guest is slow if its host is busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Shortest time to measure.
 const MEASURED: Duration = Duration::from_millis(500);
@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     if kind != "e4" && kind != "f2-write" {
         bridge.dword(&Tlp::config_write(GPU_BUS, 0, 0, BAR0, BAR as u32))?;
-        // Another client may have put it above 4 GiB.
+        // The upper half: another client may have put the BAR above 4 GiB.
         bridge.dword(&Tlp::config_write(GPU_BUS, 0, 0, BAR0 + 4, (BAR >> 32) as u32))?;
     }
     let mut rate = Rate { bridge, bytes, piece };
@@ -153,7 +153,7 @@ impl Rate<'_> {
                     0 => bridge.stream_write(BAR, &data)?,
                     piece => bridge.run(&mut Pieces::out(command, &data, piece))?,
                 }
-                // Once this is answered, the last bytes sent are written.
+                // The answer to this request comes after the last bytes were written.
                 bridge.link_state()?;
                 let took = began.elapsed();
                 let mut found = vec![0; bytes];
@@ -189,7 +189,7 @@ impl Rate<'_> {
             other => return Err(format!("{other:?} is nothing to measure").into()),
         };
         if found != expected {
-            return Err(format!("{kind}: the bytes that came back are others than those that were written").into());
+            return Err(format!("{kind}: the bytes that came back differ from those that were written").into());
         }
         Ok(took)
     }

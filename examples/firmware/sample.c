@@ -6,8 +6,8 @@
  *   E5 out  wIndex's low byte into XDATA at wValue
  *   F0      one PCIe request, and its completion
  *   A0 in   CRC-16 (CCITT) of wIndex bytes of XDATA from wValue: two bytes, high byte first
- * E4 and E5 are the way back: with them `asmpatch flash` and `restore` write the flash through the chip's registers. Keep
- * them in your own firmware.
+ * Keep E4 and E5 in your own firmware: with them `asmpatch flash` and `restore` write the flash through the chip's
+ * registers.
  *
  * All work is done in the interrupt INT0; main only starts up. docs/chip.md describes the registers.
  */

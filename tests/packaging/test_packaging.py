@@ -130,7 +130,7 @@ class Cross(FolderTest):
         last = done.stdout.splitlines()[-1].split("; ")
         self.assertEqual(done.returncode, 1)
         for target, said in zip(targets, last, strict=True):
-            self.assertTrue(said.startswith(f"{target} FAILED (std can't be had"), said)
+            self.assertTrue(said.startswith(f"{target} FAILED (std is missing"), said)
 
     def test_an_unknown_target_is_refused_before_anything_runs(self) -> None:
         done = subprocess.run([ROOT / ".ci/cross", "m68k-apple-macos"], capture_output=True, text=True)

@@ -16,7 +16,7 @@ use crate::mcu::XdataMemory;
 const DRAIN: u16 = 0xC401;
 /// The CBW's dCBWDataTransferLength, little-endian.
 const HOST_LENGTH: usize = 0x9123;
-/// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open F2 (03 out, 02 in); c:0x2880, 0x1B56.
+/// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open firmware's F2 (03 out, 02 in); c:0x2880, 0x1B56.
 const CONTROL: u16 = 0xC412;
 /// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE.
 const QUEUE_SLOT: u16 = 0xC413;
@@ -43,14 +43,14 @@ const CONTROL_3: u16 = 0x900B;
 const DRAINED: u16 = 0xC42C;
 /// 0xC470 bits 5:0: queue slot of the oldest transfer from the host. Source: c:0x2A1F.
 const OUT_QUEUE_SLOT: u16 = 0xC470;
-/// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
+/// 0xC450: 2 while a transfer from the host runs; F2 must wait for 0. Source: owners of units.
 const BUSY: u16 = asm2464::sram::DMA_STATE.addr;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
 /// WRITE, uses it as the command's length right after it has written the sectors.
 const LENGTH: u16 = 0xC4CC;
 /// 0xC508: slot; the engine sends a good status for it. Source: c:0x3E81-0x3EED.
 pub(super) const SEND_GOOD: u16 = 0xC508;
-/// 0xC512: the SRAM slot of the transfer in 0xC516; any write takes the event. 0xC51A: the same for 0xC51E. Source:
+/// 0xC512: the SRAM slot of the transfer in 0xC516; any write removes the event. 0xC51A: the same for 0xC51E. Source:
 /// c:0x3EED, c:0x488F; Bulk-Only puts a READ's next part into the slot that it reads here (c:0x49E9, 0x4A53).
 const TAKE_IN: u16 = 0xC512;
 const TAKE_OUT: u16 = 0xC51A;

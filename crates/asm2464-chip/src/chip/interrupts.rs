@@ -1,5 +1,5 @@
 //! Interrupt sources. INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are
-//! enabled. So is INT1, for the timers of the USB-C side.
+//! enabled. INT1, which serves the timers of the USB-C side, is level-triggered, too.
 
 use super::register::Register;
 
@@ -57,7 +57,7 @@ impl InterruptLines {
         self.sources() & self.enables != 0 || (self.completion && self.enables & COMMAND_OR_DMA != 0)
     }
 
-    /// No enable of the block is known for it.
+    /// No enable bit for INT1 is known in this block.
     #[inline(always)]
     pub(super) fn int1(self) -> bool {
         self.timer

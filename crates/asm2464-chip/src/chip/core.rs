@@ -123,8 +123,8 @@ impl<F: SpiFlash> Chip<F> {
         chip
     }
 
-    /// Resets the CPU and the blocks, after [`RunEnd::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay: open
-    /// firmware leaves in XDATA what it has to do after the reset.
+    /// Resets the CPU and the blocks, after [`RunEnd::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay:
+    /// open firmware leaves in XDATA what it has to do after the reset.
     pub fn reset(&mut self) {
         self.cpu = Cpu::new();
         self.bus.sfrs = Sfrs::default();
@@ -386,7 +386,8 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peek(at)
     }
 
-    /// Writes bytes into XDATA as the CPU would, with no trace left. They wrap from 0xFFFF to 0x0000.
+    /// Writes bytes into XDATA as the CPU would, but neither the watch nor [`Chip::unknown_registers`] gets the access.
+    /// The bytes wrap from 0xFFFF to 0x0000.
     pub fn poke(&mut self, at: XdataAddress, bytes: &[u8]) {
         for (offset, byte) in bytes.iter().enumerate() {
             self.bus.xdata.poke(XdataAddress { addr: at.addr.wrapping_add(offset as u16), ..at }, *byte);
@@ -447,7 +448,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().unknown.list()
     }
 
-    /// Watches registers, wire and serial port from now on; `None` ends it.
+    /// Watches registers, wire and serial port from now on; `None` ends it. Returns the previous watch.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
         self.bus.xdata.set_watch(watch)
     }

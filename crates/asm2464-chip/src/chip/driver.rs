@@ -171,8 +171,8 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with its
-    /// XDATA kept.
+    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with
+    /// its XDATA kept.
     pub fn boot(&mut self) -> RunEnd {
         let budget = self.budget;
         self.budget = budget.saturating_mul(BOOT_BUDGETS);

@@ -13,9 +13,9 @@ const LENGTH: u16 = 0x9003;
 const ADDRESS: u16 = 0x9090;
 /// 0x9091, write 1 clears: .0 a SETUP arrived; .1 the host offers an OUT packet; .2 it was taken; .3 the host wants IN
 /// data; .4 status stage. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware. At SuperSpeed every request ends with .4,
-/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2, and every
-/// other request with .3, which the firmware answers with an empty packet (0x9092.2). No recording proves this for high
-/// speed: open firmware's comments say so, and the vendor's firmware has that answer (b0:0xB2CA).
+/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2, and
+/// every other request with .3, which the firmware answers with an empty packet (0x9092.2). No recording proves this
+/// for high speed: open firmware's comments say so, and the vendor's firmware has that answer (b0:0xB2CA).
 pub(super) const EVENTS: u16 = 0x9091;
 /// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
 /// stage. Reads 0 when done, here at once. Source: b0:0xA714, 0xBA31.

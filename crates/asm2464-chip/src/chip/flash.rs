@@ -17,8 +17,8 @@ pub(super) const BUFFER_LEN: usize = 0x1000;
 /// 0x8000-0x8FFF: the USB data buffer.
 const DATA_BUFFER: u16 = 0x8000;
 
-/// 0xC805 bits 2:1: with 0, data read from the flash goes to 0x7000 and 0x8000, with 1 only to 0x7000. Source: E0 and E2
-/// clear them before they send.
+/// 0xC805 bits 2:1: with 0, data read from the flash goes to 0x7000 and 0x8000, with 1 only to 0x7000. Source: E0 and
+/// E2 clear them before they send.
 const BUFFER_MODE: u16 = 0xC805;
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high: the flash address. Source: b0:0xBE02; open flashers.
 const ADDRESS_LOW: u16 = 0xC8A1;
@@ -65,7 +65,8 @@ const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 pub struct FlashDefects {
     /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
     pub bulk_out_lands: Option<u16>,
-    /// After every n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
+    /// After every n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the
+    /// same.
     pub stale_first_byte: Option<u64>,
     /// Status and ID overwrite the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
     pub status_in_buffer: bool,
@@ -80,8 +81,8 @@ pub(super) struct FlashController<F> {
     first: u8,
     /// The bytes that a program takes: the buffer without status and ID.
     buffer: Box<[u8; BUFFER_LEN]>,
-    /// Old values in `buffer`, by offset, of bytes that the CPU has written since the last transfer. Command 01 restores
-    /// them, because the CPU writes the status register's new value there.
+    /// Old values in `buffer`, by offset, of bytes that the CPU has written since the last transfer. Command 01
+    /// restores them, because the CPU writes the status register's new value there.
     overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
     is_gone: bool,

@@ -150,9 +150,10 @@ impl<F: SpiFlash> Chip<F> {
         self.changed();
     }
 
-    /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1, or sets what 0x92F8 shows once the link is
-    /// up: for a replay of what a real link did. From the first call on the link comes up by these events alone, also after
-    /// a reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their own.
+    /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1, or sets what 0x92F8 shows once the link
+    /// is up: for a replay of what a real link did. From the first call on the link comes up by these events alone,
+    /// also after a reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their
+    /// own.
     pub fn drive_link(&mut self, register: u16, bits: u8) {
         self.bus.xdata.peripherals_mut().link.raise_from_outside(register, bits);
         self.changed();

@@ -4,8 +4,8 @@
 use super::register::Register;
 
 /// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
-/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of 231204,
-/// line 690). Here .2 also enables 0xC806.5 (chosen: open firmware never takes that event either).
+/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of
+/// 231204, line 690). Here .2 also enables 0xC806.5 (chosen: open firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
 /// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 is active while a
 /// bit that 0xC800 enables is set. Source: c:0x0E78, c:0x110D; open firmware's INT0.

@@ -25,21 +25,22 @@ const LINK_EVENTS: u16 = 0x91D1;
 const EVENTS_0: u16 = 0x9300;
 /// 0x9303-0x9305: a set bit keeps the same bit of 0x9300-0x9302 out of 0x9101. Source: the vendor's start-up
 /// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 3F, FF and
-/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen: open
-/// firmware writes only the first there, and handles resets).
+/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen:
+/// open firmware writes only the first there, and handles resets).
 const EVENT_MASKS: u16 = 0x9303;
 /// 0x92FB: one bit of the link's state. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The vendor's
 /// hot reset (b0:0xC674) reads it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
 /// 0x92F7 bits 7:4, read-only: the state of the SuperSpeed link, numbered as USB 3's port link states are (xHCI 5.4.8).
-/// Source: c:0x2080 and c:0x2090 test for 10 and 11, the compliance and loopback modes, and nothing else. In the recording of
-/// 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has connected the unit
-/// (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6, inactive, when the rig's link
-/// failed (lines 7068 and 8964). The low bits count something within the state (chosen: 0).
+/// Source: c:0x2080 and c:0x2090 test for 10 and 11, the compliance and loopback modes, and nothing else. In the
+/// recording of 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has
+/// connected the unit (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6,
+/// inactive, when the rig's link failed (lines 7068 and 8964). The low bits count something within the state (chosen:
+/// 0).
 const LTSSM: u16 = 0x92F7;
 /// 0x92F8: once the link is up, what it has negotiated: .5 Gen 2, .4 two lanes, as 240417 classifies links (b0:0xCED1).
-/// The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line 2120) and 24
-/// after (line 2985 on). The firmware takes another branch while .4 is clear (b0:0xBB6B, 0xB664 of 231204).
+/// The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line 2120) and
+/// 24 after (line 2985 on). The firmware takes another branch while .4 is clear (b0:0xBB6B, 0xB664 of 231204).
 const TRAINING_STATE: u16 = 0x92F8;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
@@ -82,8 +83,9 @@ const CONTROL_OFF: u8 = 0x02;
 const TRAINING: u64 = 10_000_000;
 /// Instructions from one group of these events to the next (chosen): 100 ms. It took the rig 100 to 200 accesses.
 const STEP: u64 = 5_000_000;
-/// Events that a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with 2675, and
-/// 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second time.
+/// Events that a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with
+/// 2675, and 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second
+/// time.
 const LINK_UP: [&[LinkEvent]; 3] =
     [&[LinkEvent(0x9301, 0x40)], &[LinkEvent(0x9300, 0x0A), LinkEvent(0x9302, 0x40)], &[LinkEvent(0x9301, 0x80)]];
 
@@ -128,7 +130,8 @@ impl LinkBlock {
         link
     }
 
-    /// Resets the block with the chip. The speed stays, and so does the origin of the events: both are outside the chip.
+    /// Resets the block with the chip. The speed stays, and so does the origin of the events: both are outside the
+    /// chip.
     pub(super) fn reset(&mut self) {
         *self = Self { is_driven: self.is_driven, ..Self::new(self.speed) };
     }
@@ -147,8 +150,8 @@ impl LinkBlock {
         self.comes_up_at.filter(|_| !self.is_driven)
     }
 
-    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is up.
-    /// From the first call on the link does not come up by itself; `bits` may be 0.
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is
+    /// up. From the first call on the link does not come up by itself; `bits` may be 0.
     pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
         self.is_driven = true;
         match register {

@@ -29,10 +29,10 @@ const SECTOR_LEN: u16 = 0xC422;
 const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
-/// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of them
-/// (chosen: nobody has tried fewer bits). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it saw
-/// 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open firmware's
-/// pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
+/// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of
+/// them (chosen: nobody has tried fewer bits). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it
+/// saw 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open
+/// firmware's pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
 const CONTROL_2: u16 = 0xC42A;
 const CONTROL_2_OUT: u8 = 0x09;
 const CONTROL_2_ALL: u8 = 0x1F;
@@ -278,8 +278,8 @@ impl Dma {
             is_drain,
         };
         let to_host = byte(CONTROL) & 0x01 == 0;
-        // A transfer from the host that still waits comes first, and takes the data: arming again while 0xC450 is 2 loses
-        // the first sectors. Source: owners of units.
+        // A transfer from the host that still waits comes first, and takes the data: arming again while 0xC450 is 2
+        // loses the first sectors. Source: owners of units.
         if to_host {
             self.to_host.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
         }

@@ -258,7 +258,7 @@ fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
 }
 
 /// C6DB is 01. The link comes up twice before it resets the port, has two lanes, resets the port again while the host
-/// enumerates the unit, and has errors while commands are under way. The host's port offers more power later.
+/// enumerates the unit, and has errors while commands are in progress. The host's port offers more power later.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
 fn a_recording_of_another_board_and_link_is_replayed() {
@@ -283,8 +283,7 @@ fn a_recording_of_another_board_and_link_is_replayed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The rig took interrupts one after the other, each after one more instruction, whatever IE held, with XDATA's main
-/// page.
+/// The rig took interrupts one after the other, each after one more instruction, with any IE and on XDATA's main page.
 #[test]
 fn the_oracle_takes_interrupts_where_the_rig_took_them() {
     let mut body = vec![0; 0x1_7ED6];
@@ -520,8 +519,7 @@ fn a_command_came_before_the_firmware_freed_a_lower_slot() {
     assert_eq!(acts.iter().map(|act| (act.shows, act.seen)).collect::<Vec<_>>(), [(1, 3), (8, 8)]);
 }
 
-/// A status, a command and a SETUP wait together. The firmware takes the SETUP in the next interrupt, after the
-/// command.
+/// A status, a command and a SETUP wait together. The firmware takes the SETUP in the interrupt after the command.
 #[test]
 fn lockstep_sends_each_request_when_its_own_bit_is_up() {
     let mut lines = vec![

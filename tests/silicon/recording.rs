@@ -152,8 +152,7 @@ const DATA_LEN: usize = 0x1_0000;
 const SOON: usize = 60;
 
 /// Registers that show what is around the chip. C6DB is 01 on one of two recorded boards, and 00 on the other. E302.5:4
-/// is what the host's port offers: from 2 on the firmware relies on it for its power (b0:0xB394 and b0:0xA6EF of
-/// 240417).
+/// is what the host's port offers: from 2 on the firmware relies on it for its power (240417, b0:0xB394, b0:0xA6EF).
 const BOARD: [u16; 2] = [0xC6DB, 0xE302];
 
 /// Addresses that the rig answered itself, so that no chip ever saw them. Source: the rig's list of ranges.
@@ -290,13 +289,13 @@ impl Recording {
         let before = self.events[..begins].iter().rposition(|event| matches!(event, Event::Interrupt(_)));
         let is_left = |before: &usize| {
             let work = self.events[*before..begins].iter().filter_map(Event::access);
-            let [tells, serves] = match act.request {
+            let [summary, serves] = match act.request {
                 Request::Link { register, .. } | Request::Outside { register, .. } => [0x9101, register],
                 Request::Setup(..) => [0x9101, 0x9091],
                 Request::Cbw(..) => [0x9101, 0x90E2],
                 Request::Command { .. } => [0xC802, 0xC471],
             };
-            work.clone().any(|access| access.reads(tells, act.request.bits(tells)))
+            work.clone().any(|access| access.reads(summary, act.request.bits(summary)))
                 && !work.clone().any(|access| access.addr == serves)
         };
         let begins = before.filter(is_left).unwrap_or(begins);

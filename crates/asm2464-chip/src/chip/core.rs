@@ -438,7 +438,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().uart.take()
     }
 
-    /// Number of serial port bytes that were dropped because nobody took them in time.
+    /// Number of serial port bytes that were dropped because they were not taken in time.
     pub fn uart_lost(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().uart.lost()
     }

@@ -65,8 +65,7 @@ const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 pub struct FlashDefects {
     /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
     pub bulk_out_lands: Option<u16>,
-    /// After every n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the
-    /// same.
+    /// After each n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
     pub stale_first_byte: Option<u64>,
     /// Status and ID overwrite the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
     pub status_in_buffer: bool,

@@ -17,7 +17,7 @@ use crate::mcu::SpiFlash;
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a
-    /// reply. Ignores `data` after wLength. On a suspended link the request is lost, so there is no reply either.
+    /// reply. Ignores `data` past wLength bytes. On a suspended link the request is lost, so there is no reply either.
     pub fn begin_control(&mut self, setup: [u8; 8], data: &[u8]) {
         let (peripherals, memory) = self.bus.xdata.parts();
         if peripherals.link.is_suspended() {
@@ -151,9 +151,8 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1, or sets what 0x92F8 shows once the link
-    /// is up: for a replay of what a real link did. From the first call on the link comes up by these events alone,
-    /// also after a reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their
-    /// own.
+    /// is up: for a replay of a real link. From the first call on the link comes up by these events alone, also after a
+    /// reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their own events.
     pub fn drive_link(&mut self, register: u16, bits: u8) {
         self.bus.xdata.peripherals_mut().link.raise_from_outside(register, bits);
         self.changed();

@@ -35,8 +35,7 @@ const LINK_STATE: u16 = 0x92FB;
 /// Source: c:0x2080 and c:0x2090 test for 10 and 11, the compliance and loopback modes, and nothing else. In the
 /// recording of 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has
 /// connected the unit (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6,
-/// inactive, when the rig's link failed (lines 7068 and 8964). The low bits count something within the state (chosen:
-/// 0).
+/// inactive, when the rig's link failed (lines 7068 and 8964). What the low bits count is not known (chosen: 0).
 const LTSSM: u16 = 0x92F7;
 /// 0x92F8: once the link is up, what it has negotiated: .5 Gen 2, .4 two lanes, as 240417 classifies links (b0:0xCED1).
 /// The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line 2120) and
@@ -84,8 +83,7 @@ const TRAINING: u64 = 10_000_000;
 /// Instructions from one group of these events to the next (chosen): 100 ms. It took the rig 100 to 200 accesses.
 const STEP: u64 = 5_000_000;
 /// Events that a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with
-/// 2675, and 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second
-/// time.
+/// 2675, and 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 twice.
 const LINK_UP: [&[LinkEvent]; 3] =
     [&[LinkEvent(0x9301, 0x40)], &[LinkEvent(0x9300, 0x0A), LinkEvent(0x9302, 0x40)], &[LinkEvent(0x9301, 0x80)]];
 
@@ -130,8 +128,7 @@ impl LinkBlock {
         link
     }
 
-    /// Resets the block with the chip. The speed stays, and so does the origin of the events: both are outside the
-    /// chip.
+    /// Resets the block with the chip. The speed and the origin of the events stay: both are outside the chip.
     pub(super) fn reset(&mut self) {
         *self = Self { is_driven: self.is_driven, ..Self::new(self.speed) };
     }

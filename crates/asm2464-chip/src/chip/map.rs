@@ -120,7 +120,7 @@ pub(super) fn owners() -> Box<[Block]> {
     owners
 }
 
-/// The block to call for a read and for a write of each address while nobody watches. Plain memory needs no call.
+/// The block to call for a read and for a write of each address while there is no watch. Plain memory needs no call.
 pub(super) fn asked(owners: &[Block]) -> [Box<[Block]>; 2] {
     [[Plain::Reads, Plain::Both].as_slice(), &[Plain::Both]].map(|plain| {
         let mut asked: Box<[Block]> = owners.into();

@@ -51,8 +51,7 @@ pub enum EarlyLanes {
     #[default]
     Train,
     /// It stays in Configuration, until the firmware stops the training and begins again. Source: a comment in open
-    /// firmware since pull request 81. Unproven: the pull request itself only speaks of lanes that are turned on too
-    /// late.
+    /// firmware since pull request 81. Unproven: the pull request itself only mentions lanes turned on too late.
     Stick,
 }
 

@@ -97,8 +97,7 @@ mod tests {
         let report = check(&counts());
         let (check, fault) = report.failure().unwrap();
         assert_eq!(report.checks.len(), 1, "{report:#?}");
-        // A boot may use the whole budget, because open firmware with USB4 waits for 100 million. Finding the loop adds
-        // to it.
+        // A boot may use the whole budget (open firmware with USB4 waits for 100 million). Then the loop is searched.
         assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
     }

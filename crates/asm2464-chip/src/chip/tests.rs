@@ -278,8 +278,7 @@ fn a_chip_can_go_to_another_thread() {
 
 #[test]
 fn sfr_0x96_selects_the_bank_that_is_fetched_from() {
-    // MOV 96h,#1; LCALL 0x8000; MOV DPTR,#0100; MOV A,R7; MOVX @DPTR,A; the same with bank 0 and the next address; SJMP
-    // $
+    // MOV 96h,#1; LCALL 0x8000; MOV DPTR,#0100; MOV A,R7; MOVX @DPTR,A; the same with bank 0 and INC DPTR; SJMP $
     let common = [
         0x75, 0x96, 1, 0x12, 0x80, 0x00, 0x90, 0x01, 0x00, 0xEF, 0xF0, 0x75, 0x96, 0, 0x12, 0x80, 0x00, 0xA3, 0xEF,
         0xF0, 0x80, 0xFE,

@@ -71,7 +71,7 @@ impl CallStack {
         &self.frames
     }
 
-    /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is
+    /// Follows the step from the last instruction to this one. `is_entry` says where functions begin: a jump there is
     /// a call without a return.
     ///
     /// Returns the number of frames, from the outermost, that are the same as before. Those from that index on are new.

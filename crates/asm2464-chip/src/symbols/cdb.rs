@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
         }
     }
     symbols.end_functions(&starts, &ends);
-    // Skip the assembly that the compiler generated: nobody wrote it.
+    // Skip assembly that the compiler generated, which is no source.
     for (module, line, at) in assembly {
         if !compiled.contains(module) {
             symbols.add_line(&format!("{module}.asm"), line, at)?;

@@ -30,7 +30,7 @@ const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
 /// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of
-/// them (chosen: nobody has tried fewer bits). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it
+/// them (chosen: fewer bits were not tried). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it
 /// saw 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open
 /// firmware's pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
 const CONTROL_2: u16 = 0xC42A;
@@ -39,7 +39,7 @@ const CONTROL_2_ALL: u8 = 0x1F;
 /// 0x900B.0-.2: set and cleared around 0xC42A's bits. Source: the same.
 const CONTROL_3: u16 = 0x900B;
 /// 0xC42C.0, write 1 clears: a drain has ended. Raises 0xC802.2. Source: c:0x116B-0x117A, then c:0x4784 sends the
-/// status; with no drain under way it halts every endpoint.
+/// status; with no drain in progress it halts every endpoint.
 const DRAINED: u16 = 0xC42C;
 /// 0xC470 bits 5:0: queue slot of the oldest transfer from the host. Source: c:0x2A1F.
 const OUT_QUEUE_SLOT: u16 = 0xC470;
@@ -321,7 +321,7 @@ impl Dma {
         self.from_host.iter().any(|transfer| stream.is_none_or(|stream| stream == transfer.stream))
     }
 
-    /// Takes a packet from the host. Drops bytes beyond the transfer's end.
+    /// Takes a packet from the host. Drops bytes past the transfer's end.
     pub(super) fn out_came(&mut self, stream: Option<u16>, packet: &[u8], sram: &mut Sram, now: u64) {
         let wanted = |transfer: &DmaTransfer| stream.is_none_or(|stream| stream == transfer.stream);
         let Some(index) = self.from_host.iter().position(wanted) else { return };

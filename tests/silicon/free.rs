@@ -18,27 +18,27 @@ use super::table::Found;
 
 /// Instructions for the boot and each request. The vendor's images wait for a USB-C partner for a second.
 const BUDGET: u64 = 200_000_000;
-/// Cells of the table that aligns two sequences, at most: 800 MB.
+/// Maximum number of cells in the table that aligns two sequences: 800 MB.
 const MOST_CELLS: usize = 400_000_000;
-/// Most accesses of a loop that counts as one, however often it runs.
+/// Maximum number of accesses in a round of a loop. All rounds of a loop count as one.
 const LOOP: usize = 400;
 const MOVX_READ: u8 = 0xE0;
 const MOVX_WRITE: u8 = 0xF0;
 const RETI: u8 = 0x32;
-/// Instructions from a request's end to the end of its interrupt, at most.
+/// Maximum number of instructions from a request's end to the end of its interrupt.
 const INTERRUPT: u64 = 100_000;
-/// Instructions in which a firmware that takes no interrupts ends a request, and goes round its loop.
+/// Instructions within which firmware that takes no interrupts ends a request and completes a round of its loop.
 const ROUND: u64 = 5_000;
 
-/// What the model's CPU did, as a recording has it.
+/// The accesses and interrupts of the model's CPU, in the form of a recording.
 #[derive(Default)]
 struct Log {
     events: Vec<Event>,
-    /// A read whose value the accumulator has next, or the access that was just made.
+    /// The access that was just made. A read's value is in the accumulator before the next instruction.
     last: Option<Access>,
-    /// The last access was to the other page, which no rig logs.
+    /// The last access was to the other page, which the rig does not log.
     is_elsewhere: bool,
-    /// The interrupt that the CPU is in, and how many there were.
+    /// Number of the interrupt that the CPU is in, 0 for none, and how many there were.
     interrupt: usize,
     interrupts: usize,
 }
@@ -55,14 +55,14 @@ impl Log {
     }
 }
 
-/// Registers whose writes the rig did not pass on, with what it made of them: see [`answer_as_the_rig`].
+/// Registers whose writes the rig did not pass on to the chip: see [`answer_as_the_rig`].
 const TIMER5_CONTROL: u16 = 0xCC81;
 const FLASH_START: u16 = 0xC8A9;
 
 #[derive(Clone, Default)]
 struct Logger {
     log: Arc<Mutex<Log>>,
-    /// A register that the rig answered was written.
+    /// The firmware has written a register that the rig answered itself.
     is_rigs: Arc<AtomicBool>,
 }
 
@@ -104,14 +104,14 @@ impl Watch for Logger {
     }
 }
 
-/// What the rig answered itself is on the model as it was there: TIMER5 never expired, and the flash's buffer was all ones,
-/// a flash that is always busy.
+/// Sets on the model what the rig answered itself: TIMER5 never expires, and the flash's buffer is all ones, as if the
+/// flash were always busy.
 fn answer_as_the_rig(chip: &mut Chip<MemoryFlash>) {
     chip.poke(XdataAddress::main(TIMER5_CONTROL), &[0x04]);
     chip.poke(XdataAddress::main(0x7000), &[0xFF; 0x1000]);
 }
 
-/// Runs the chip as [`Chip::run`] does.
+/// Runs the chip as [`Chip::run`] does, and answers what the rig answered itself.
 fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> RunEnd {
     let ends = chip.instructions().saturating_add(budget);
     loop {
@@ -127,7 +127,7 @@ fn run(chip: &mut Chip<MemoryFlash>, budget: u64, logger: &mut Logger) -> RunEnd
     }
 }
 
-/// The unit, and what its CPU did up to each request.
+/// A unit on the model, its host, and the log of its CPU.
 struct Unit {
     driver: Driver<MemoryFlash>,
     host: Host,
@@ -135,7 +135,7 @@ struct Unit {
 }
 
 impl Unit {
-    /// The rig's flash held no configuration: its buffer was all ones.
+    /// Powers on a unit with an erased flash. The rig's flash held no configuration either: its buffer was all ones.
     fn power_on(image: &Image, speed: Speed) -> Self {
         let logger = Logger::default();
         let mut chip = Chip::power_on(CodeSpace::new(image), MemoryFlash::erased(), speed);
@@ -153,9 +153,9 @@ impl Unit {
         std::mem::take(&mut self.logger.log.lock().unwrap().events)
     }
 
-    /// Sends requests that the firmware saw together, and lets it work until it has taken as many interrupts as it did on
-    /// silicon until the next. Statuses of UAS commands that it had sent before are taken only now: the next command had come
-    /// by then. `early` is what comes next, as soon as these have their answers.
+    /// Sends requests that the firmware saw together, and lets it work until it has taken as many interrupts as on
+    /// silicon before the next requests. Takes the statuses of earlier UAS commands only now, because on silicon the
+    /// next command had come before. Sends `early`, the next requests, as soon as these have their answers.
     fn requests(&mut self, requests: &[Request], early: &[Request], interrupts: usize) {
         let before = self.interrupts();
         for request in requests {
@@ -169,7 +169,7 @@ impl Unit {
         self.end_interrupts(before + interrupts, early);
     }
 
-    /// Lets the firmware answer control requests and CBWs. What is answered, the sequences tell.
+    /// Lets the firmware answer control requests and CBWs. The comparison of the accesses judges the answers.
     fn answer(&mut self) {
         let Self { driver, host, .. } = self;
         let is_answered = driver.until(|chip| {
@@ -191,8 +191,8 @@ impl Unit {
         self.logger.log.lock().unwrap().interrupts
     }
 
-    /// A request ends for the host before the firmware has left its interrupt. A status has one more. `early` is sent in
-    /// between.
+    /// Runs until the firmware has taken `interrupts` interrupts since power-on and left the last. For the host, a
+    /// request ends before that, and a status causes one more interrupt. Sends `early` in between.
     fn end_interrupts(&mut self, interrupts: usize, early: &[Request]) {
         let mut observer = self.logger.clone();
         let mut early = early.iter();
@@ -223,24 +223,24 @@ impl Unit {
         }
     }
 
-    /// Lets the firmware do what is left to do.
+    /// Takes the statuses that are left, and lets the firmware finish its work.
     fn settle(&mut self) {
         self.take_statuses();
         self.driver.settle();
     }
 }
 
-/// Accesses outside interrupts and in them, each loop once.
+/// The accesses outside interrupts, and those in interrupts, with one round of each loop.
 struct Streams([Vec<Access>; 2]);
 
 impl Streams {
-    /// What was made in loops goes to `polls`. A recording without interrupts is all one stream.
-    fn of(events: &[Event], tells_interrupts: bool, polls: &mut BTreeSet<(u16, bool, u16)>) -> Self {
+    /// Adds the accesses made in loops to `polls`. A recording that shows no interrupts is one stream.
+    fn of(events: &[Event], has_interrupts: bool, polls: &mut BTreeSet<(u16, bool, u16)>) -> Self {
         let mut streams = [Vec::new(), Vec::new()];
         let mut in_interrupt = false;
         for event in events {
             match event {
-                Event::Interrupt(_) => in_interrupt = tells_interrupts,
+                Event::Interrupt(_) => in_interrupt = has_interrupts,
                 Event::Return => in_interrupt = false,
                 Event::Access(access) => streams[usize::from(in_interrupt)].push(*access),
             }
@@ -266,11 +266,11 @@ fn without_loops(accesses: &[Access], polls: &mut BTreeSet<(u16, bool, u16)>) ->
     kept
 }
 
-/// Aligns two sequences by what each access is: the longest that both have in common. How often firmware goes round a
-/// loop depends on the rig's speed, so an access of `polls` that one side lacks is none.
+/// Aligns two sequences by their longest common subsequence, without regard to values. How often firmware repeats a
+/// loop depends on the rig's speed, so an access in `polls` that only one side makes is no divergence.
 ///
 /// # Errors
-/// They are too long.
+/// The sequences are too long.
 fn align(
     silicon: &[Access],
     model: &[Access],
@@ -324,6 +324,8 @@ fn align(
     Ok(())
 }
 
+/// Boots the image on the model, sends the recording's requests, and compares the accesses.
+///
 /// # Errors
 /// The model can't replay the recording.
 pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, String> {
@@ -349,14 +351,14 @@ pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, St
     let mut compare = |silicon: &[Event], model: Vec<Event>, sections: &mut Vec<[Streams; 2]>| {
         let [silicon, model] = [silicon, &model].map(|events| {
             let events: Vec<_> = events.iter().filter(|event| is_logged(event)).copied().collect();
-            Streams::of(&events, recording.tells_interrupts(), &mut polls)
+            Streams::of(&events, recording.has_interrupts(), &mut polls)
         });
         sections.push([silicon, model]);
     };
     let mut sections = Vec::new();
     let mut made = Vec::new();
     let mut from = 0;
-    // What one interrupt, or one round of a polling loop, tells of comes together.
+    // The requests that one interrupt, or one round of a polling loop, shows are sent together.
     let mut together: BTreeMap<usize, Vec<Request>> = BTreeMap::new();
     for act in recording.acts() {
         let begins = recording.begins(&act);
@@ -372,7 +374,7 @@ pub fn free<'a>(recording: &'a Recording, image: &Image) -> Result<Found<'a>, St
             compare(&recording.events[from..begins], model, &mut sections);
             from = begins;
         }
-        // What the firmware saw at the end of an interrupt had come before it was over.
+        // A request that the firmware saw at the end of an interrupt had come before that end.
         let is_answered_within = !requests.iter().any(|request| matches!(request, Request::Command { .. }));
         let next = together.get_mut(at + 1).filter(|_| is_answered_within);
         let early = next.map_or_else(Vec::new, |(begins, requests)| {

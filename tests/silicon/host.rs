@@ -1,4 +1,5 @@
-//! The host of a chip whose CPU is elsewhere. It takes at once what the unit sends, and sends what the unit takes.
+//! The host of a chip whose CPU may run elsewhere. It takes a packet as soon as the unit has one, and sends a packet as
+//! soon as the unit accepts it.
 
 use asm2464::scsi::XdataAddress;
 use asm2464::scsi::bot::{CSW_LEN, CSW_SIGNATURE};
@@ -10,19 +11,20 @@ use super::recording::Request;
 
 #[derive(Default)]
 pub struct Host {
-    /// What waits for the unit to take it: a packet for an endpoint each.
+    /// Packets that the unit has not accepted yet, each with its endpoint.
     out: Vec<(u8, Vec<u8>)>,
     /// Control requests and CBWs without an answer.
     pub requests: usize,
     /// UAS commands without a status.
     pub commands: usize,
-    /// What the link raised, if the firmware has acknowledged none of it.
+    /// Events that the link has raised, until the firmware acknowledges one of them.
     link: Vec<(XdataAddress, u8)>,
     /// The host lets UAS statuses wait in the unit.
     pub leaves_statuses: bool,
 }
 
 impl Host {
+    /// Makes a request, or an event outside the chip.
     pub fn acts(&mut self, chip: &mut Chip<MemoryFlash>, request: &Request) {
         match request {
             Request::Link { register, bits } => {
@@ -39,12 +41,12 @@ impl Host {
             }
             Request::Command { tag, cdb } => {
                 self.commands += 1;
-                let mut unit = vec![ID_COMMAND, 0];
-                unit.extend(tag.to_be_bytes());
-                unit.resize(16, 0);
-                unit.extend(cdb);
-                unit.resize(COMMAND_IU_LEN, 0);
-                self.out.push((COMMAND_OUT, unit));
+                let mut iu = vec![ID_COMMAND, 0];
+                iu.extend(tag.to_be_bytes());
+                iu.resize(16, 0);
+                iu.extend(cdb);
+                iu.resize(COMMAND_IU_LEN, 0);
+                self.out.push((COMMAND_OUT, iu));
             }
             Request::Cbw(cbw, data) => {
                 self.requests += 1;
@@ -55,18 +57,18 @@ impl Host {
         self.exchanges(chip);
     }
 
-    /// Whether every request has its answer, but for UAS commands.
+    /// Whether every request except UAS commands has its answer.
     pub fn is_answered(&self) -> bool {
         self.requests == 0 && self.link.is_empty()
     }
 
-    /// Waits for no answer any more.
+    /// Stops waiting for answers.
     pub fn gives_up(&mut self) {
         (self.requests, self.commands) = (0, 0);
         self.link.clear();
     }
 
-    /// Moves what can be moved.
+    /// Moves all packets that can be moved.
     pub fn exchanges(&mut self, chip: &mut Chip<MemoryFlash>) {
         if self.link.iter().any(|(register, bits)| chip.peek(*register) & bits != *bits) {
             self.link.clear();

@@ -1,5 +1,5 @@
 //! Lockstep: the recording drives the model. Its writes are applied, and each of its reads is compared with the model's
-//! answer. The host does what the recording shows that it did.
+//! answer. The host makes the requests that the recording shows.
 
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
@@ -13,7 +13,7 @@ use super::table::Found;
 /// Instructions between two accesses: an access took the rig about 1 ms. TIMER0 with 199 counts of 5 us had expired at
 /// the next access three times out of four (enumerate-231204, from line 129 on).
 const BETWEEN: u64 = 50_000;
-/// Instructions that the model may take to interrupt, where the chip did.
+/// Maximum number of instructions until the model raises an interrupt that the chip raised.
 const PATIENCE: u64 = 100_000_000;
 
 /// A body that only counts DPTR up, so that time passes and no register is touched.
@@ -23,7 +23,7 @@ fn counting() -> Image {
     Image::from_body(body).unwrap()
 }
 
-/// A chip whose CPU is elsewhere, so that its registers are all that counts.
+/// A chip whose own CPU touches no register, because the CPU that does so is elsewhere.
 pub fn chip(speed: Speed) -> Chip<MemoryFlash> {
     Chip::power_on(CodeSpace::new(&counting()), MemoryFlash::erased(), speed)
 }
@@ -38,14 +38,15 @@ pub fn pass(chip: &mut Chip<MemoryFlash>) {
         }
         match chip.run(left) {
             RunEnd::Attention => {}
-            // CC31.0.
+            // CC31.0 was set.
             RunEnd::Reset => chip.reset(),
             _ => break,
         }
     }
 }
 
-/// Puts what the recording shows around a chip that powers on. Its link's events are the recording's from then on.
+/// Sets the surroundings of a chip at power-on as the recording shows them. From then on its link's events come from
+/// the recording.
 pub fn surround(chip: &mut Chip<MemoryFlash>, recording: &Recording) {
     chip.drive_link(0x9300, 0);
     for (register, value) in recording.board() {
@@ -53,6 +54,8 @@ pub fn surround(chip: &mut Chip<MemoryFlash>, recording: &Recording) {
     }
 }
 
+/// Applies the recording's writes to the model, and compares the answers to its reads.
+///
 /// # Errors
 /// The model can't replay the recording.
 pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
@@ -78,13 +81,13 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
                     continue;
                 }
                 let mut model = chip.peek(place);
-                while let Some(early) = acts.iter().position(|act| recording.tells_of(act, at, model)) {
+                while let Some(early) = acts.iter().position(|act| recording.shows_early(act, at, model)) {
                     host.acts(&mut chip, &acts.remove(early).request);
                     pass(&mut chip);
                     model = chip.peek(place);
                 }
                 found.compare(Some(&access), Some(&Access { value: model, ..access }));
-                // Registers that only hold what was written get silicon's value after the first difference.
+                // After a difference, an unmodelled register gets silicon's value, so that it does not differ again.
                 if model != access.value && register_name(access.addr).is_none() {
                     chip.poke(place, &[access.value]);
                 }
@@ -94,7 +97,7 @@ pub fn lockstep(recording: &Recording) -> Result<Found<'_>, String> {
     Ok(found)
 }
 
-/// Lets time pass until the model interrupts, where the chip did.
+/// Lets time pass until the model raises the interrupt that the chip raised.
 fn wait_for_interrupt(chip: &mut Chip<MemoryFlash>, number: u8) {
     let sources: [(u16, u8); 2] =
         if number == 0 { [(0xC802, 0x05), (0xC806, 0x20)] } else { [(0xC806, 0x01), (0xC80A, 0xFF)] };

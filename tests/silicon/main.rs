@@ -1,6 +1,6 @@
-//! Recordings of real chips judge the model. `ASMPATCH_SILICON_TRACES` names the folder with the recordings, and
-//! `ASMPATCH_VENDOR_IMAGE`, `ASMPATCH_VENDOR_231204_IMAGE`, `ASMPATCH_OPEN_IMAGE`, `ASMPATCH_OPEN_NEW_IMAGE` and
-//! `ASMPATCH_OPEN_USB4_IMAGE` name images. A recording's image is found by its code. Lockstep needs no image.
+//! Tests the model against recordings of real chips. `ASMPATCH_SILICON_TRACES` names the folder with the recordings,
+//! and `ASMPATCH_VENDOR_IMAGE`, `ASMPATCH_VENDOR_231204_IMAGE`, `ASMPATCH_OPEN_IMAGE`, `ASMPATCH_OPEN_NEW_IMAGE` and
+//! `ASMPATCH_OPEN_USB4_IMAGE` name images. A recording's image is recognised by its code. Lockstep needs no image.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use asm2464_chip::practice;
 use recording::{Access, Act, CDB_LEN, Recording, Request};
 use rig::Setting;
 
-/// The images that there are.
+/// The images that the environment names, each with its variable.
 fn images() -> Vec<(String, Image)> {
     ["VENDOR_231204", "VENDOR", "OPEN", "OPEN_NEW", "OPEN_USB4"]
         .into_iter()
@@ -36,7 +36,7 @@ fn images() -> Vec<(String, Image)> {
         .collect()
 }
 
-/// The recordings that there are. Those that can't be read are `wrong`.
+/// All recordings that can be read. Adds the reasons for the others to `wrong`.
 fn recordings(wrong: &mut Vec<String>) -> Vec<Recording> {
     Recording::all().into_iter().filter_map(|recording| recording.map_err(|why| wrong.push(why)).ok()).collect()
 }
@@ -96,7 +96,7 @@ fn firmware_on_the_model_makes_silicons_accesses_but_for_listed_divergences() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What is wrong with the accesses that the firmware makes freely on the model.
+/// Replays a recording freely. Returns what is wrong with the firmware's accesses.
 fn freely(name: &str, recording: &Recording, image: &Image) -> Vec<String> {
     match free::free(recording, image) {
         Ok(found) => {
@@ -128,8 +128,8 @@ fn is_open(name: &str) -> bool {
     name.to_lowercase().contains("open")
 }
 
-/// What a host asks of a unit with this image: enumeration, UAS and Bulk-Only unless the firmware is open, and the
-/// firmware's own requests.
+/// The requests of a host to a unit with this image: enumeration, and then open firmware's own control requests, or
+/// commands over UAS and Bulk-Only.
 fn host(name: &str) -> Vec<Request> {
     let descriptor = |kind, index, len| control([0x80, 6, index, kind, 0, 0, len, 0]);
     let test_unit_ready = |tag| Request::Command { tag, cdb: [0; CDB_LEN] };
@@ -165,7 +165,7 @@ fn host(name: &str) -> Vec<Request> {
             bulk_only(7, 0, false, &[0xE5, 0xA7, 0x50, 0x5F, 0xF0, 0]),
         ]
     });
-    // The practice image waits for the rig's flash, which is always busy.
+    // The practice image would wait forever for the rig's flash, which is always busy.
     if name.contains("VENDOR") {
         requests.push(bulk_only(8, 128, false, &[0xE1, 0x50, 0, 0, 0, 0]));
     }
@@ -174,15 +174,15 @@ fn host(name: &str) -> Vec<Request> {
 
 const SPEEDS: [Speed; 2] = [Speed::Super, Speed::High];
 
-/// A host that waits for each answer, one whose next UAS command comes before the firmware has acknowledged the status, and
-/// one that has three of them under way. Open firmware has no UAS.
+/// A host that waits for each answer, one whose next UAS command comes before the firmware has acknowledged the status,
+/// and one that has three UAS commands in progress. Open firmware has no UAS.
 fn hosts(name: &str, speed: Speed) -> Vec<Setting<'static>> {
     let patient = Setting::patient(speed);
     let hasty = Setting { rest: 8, ..patient };
     if is_open(name) { vec![patient] } else { vec![patient, hasty, Setting { rest: 0, queue: 3, ..patient }] }
 }
 
-/// What is wrong with the replay of what the rig records of this image, with the model as its chip.
+/// Records this image on the rig with the model as its chip, and replays the recording. Returns what is wrong with it.
 fn replayed(name: &str, image: &Image, setting: Setting<'_>, host: &[Request]) -> Vec<String> {
     let Setting { speed, rest, queue, .. } = setting;
     let folder = tempfile::tempdir().unwrap();
@@ -216,8 +216,8 @@ fn replayed(name: &str, image: &Image, setting: Setting<'_>, host: &[Request]) -
     if let Some((silicon, made)) = followed.left {
         wrong.push(format!("oracle {what}: recorded {silicon:02X?}, the firmware {made:02X?}"));
     }
-    // Where the rig's memory stands for TIMER5's control, the last acknowledgement reads as "expired", and this firmware
-    // believes it.
+    // TIMER5's control is the rig's memory, so the acknowledgement that was written last reads as "expired", and this
+    // firmware acts on it.
     if name.contains("USB4") {
         return wrong;
     }
@@ -225,12 +225,12 @@ fn replayed(name: &str, image: &Image, setting: Setting<'_>, host: &[Request]) -
     wrong
 }
 
-/// What is wrong with the replays of each host.
+/// Replays the requests of each host. Returns what is wrong with the replays.
 fn replayed_of_hosts(name: &str, image: &Image, speed: Speed) -> Vec<String> {
     hosts(name, speed).into_iter().flat_map(|setting| replayed(name, image, setting, &host(name))).collect()
 }
 
-/// Recordings of the model itself. The table knows none of them, nor their images.
+/// Replays recordings of the model itself. The table has no counts for them, and no images.
 #[test]
 fn a_recording_of_any_image_at_either_speed_is_replayed() {
     let mut wrong = Vec::new();
@@ -258,7 +258,7 @@ fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
 }
 
 /// C6DB is 01. The link comes up twice before it resets the port, has two lanes, resets the port again while the host
-/// enumerates the unit, and has errors while commands are under way. The host's port offers more power later.
+/// enumerates the unit, and has errors while commands are in progress. The host's port offers more power later.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
 fn a_recording_of_another_board_and_link_is_replayed() {
@@ -283,7 +283,7 @@ fn a_recording_of_another_board_and_link_is_replayed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The rig took interrupts after one more instruction, whatever IE held, with XDATA's first page, and one after the other.
+/// The rig took interrupts one after the other, each after one more instruction, with any IE and on XDATA's main page.
 #[test]
 fn the_oracle_takes_interrupts_where_the_rig_took_them() {
     let mut body = vec![0; 0x1_7ED6];
@@ -355,7 +355,7 @@ fn a_damaged_recording_is_refused_with_its_file_and_line() {
 }
 
 #[test]
-fn a_folders_damaged_recordings_are_told_and_its_other_files_are_none() {
+fn a_folders_damaged_recordings_are_reported_and_its_other_files_are_ignored() {
     let folder = tempfile::tempdir().unwrap();
     let access = "[1] PC=0x527B Read  0xCC32 = 0x01\n";
     let cut = format!("{access}[2] PC=0x5280 Wri");
@@ -370,14 +370,14 @@ fn a_folders_damaged_recordings_are_told_and_its_other_files_are_none() {
 }
 
 #[test]
-fn line_ends_and_what_the_rig_prints_beside_change_nothing() {
+fn line_ends_and_the_rigs_other_output_change_nothing() {
     let lines = [
         "Starting execution at PC=0x0000",
         "[  26371] PC=0x527B Read  0xCC32 = 0x01  REG_CPU",
         "[PROXY] >>> INTERRUPT mask=0x01 (INT0) - 1 pending",
         "[  26372] [UART] [1 sec time out]",
         "36513:[  26380] PC=0x5280 Write 0xCC32 = 0x01",
-        "[  26390] [DMA] a kind of line that nobody knows, at PC=0x5280",
+        "[  26390] [DMA] a line of an unknown kind, at PC=0x5280",
         "[  26391] PC=0x5280",
         "[  26392] PC=0x5280 Poll  0xCC32",
         "Interrupted at PC=0x0FEB",
@@ -424,7 +424,7 @@ fn seen(lines: &[&str]) -> Vec<Act> {
 
 #[test]
 fn a_control_request_is_recognised_however_few_bytes_of_it_the_firmware_reads() {
-    // SET_CONFIGURATION, by a firmware that needs only two bytes, after a round of its polling loop without news.
+    // SET_CONFIGURATION, by a firmware that needs only two bytes, after a round of its polling loop without an event.
     let acts = seen(&[
         "Read 0x9101 = 0x02",
         "Read 0x9101 = 0x00",
@@ -437,7 +437,7 @@ fn a_control_request_is_recognised_however_few_bytes_of_it_the_firmware_reads() 
         "Write 0x9091 = 0x10",
     ]);
     assert_eq!(acts, [Act { shows: 2, seen: 3, request: Request::Setup([0, 9, 1, 0, 0, 0, 0, 0], Vec::new()) }]);
-    // A read whose length nobody asked for, then a write of three bytes of which two are read.
+    // A read whose length the firmware does not look at, then a write of three bytes of which it reads two.
     let acts = seen(&[
         "Read 0x9091 = 0x01",
         "Read 0x9104 = 0xC0",
@@ -519,7 +519,7 @@ fn a_command_came_before_the_firmware_freed_a_lower_slot() {
     assert_eq!(acts.iter().map(|act| (act.shows, act.seen)).collect::<Vec<_>>(), [(1, 3), (8, 8)]);
 }
 
-/// A status, a command and a SETUP wait together. The firmware takes the SETUP in the next interrupt, after the command.
+/// A status, a command and a SETUP wait together. The firmware takes the SETUP in the interrupt after the command.
 #[test]
 fn lockstep_sends_each_request_when_its_own_bit_is_up() {
     let mut lines = vec![
@@ -541,7 +541,7 @@ fn lockstep_sends_each_request_when_its_own_bit_is_up() {
 }
 
 #[test]
-fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it() {
+fn the_ends_of_requests_show_the_speed_if_the_firmware_does_not_read_it() {
     let speed = |lines: &[&str]| {
         let lines: String = lines.iter().map(|line| format!("[1] PC=0x0101 {line}\n")).collect();
         Recording::parse("a.txt", &lines).unwrap().speed()
@@ -549,7 +549,7 @@ fn the_speed_is_told_by_how_requests_end_where_the_firmware_does_not_ask_for_it(
     assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x10"]), Ok(Speed::Super));
     assert_eq!(speed(&["Read 0x9091 = 0x01", "Read 0x9091 = 0x08", "Read 0x9091 = 0x02"]), Ok(Speed::High));
     assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9091 = 0x10"]), Ok(Speed::Super), "a write's data");
-    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9100 = 0x82"]), Ok(Speed::Super), "it asks");
+    assert_eq!(speed(&["Read 0x9091 = 0x02", "Read 0x9100 = 0x82"]), Ok(Speed::Super), "it reads it");
 }
 
 /// The table's rows, against a recording that has no counts.
@@ -576,7 +576,7 @@ fn a_row_excuses_only_what_its_reason_covers() {
     assert_eq!(why, "a.txt: not listed: 9101 USB_EVENTS: silicon 10, model 00, 1 times from line 2");
     let outside = ["PC=0x0101 Read 0x9101 = 0x10", interrupt, "PC=0x0101 Read 0x9300 = 0x08", end];
     assert_eq!(wrong("lockstep", &outside, &[(1, 0x00)]).len(), 1);
-    // What nobody can know, because the recording ends.
+    // A cause that is not known, because the recording ends.
     assert_eq!(wrong("lockstep", &other[..2], &[(2, 0x00)]), [""; 0]);
     // A timer may be read too early now and then.
     let mut polls = vec!["PC=0x0101 Read 0xCC11 = 0x01"; 8];
@@ -591,7 +591,7 @@ fn a_row_excuses_only_what_its_reason_covers() {
     // A command that came within an interrupt.
     let within = [interrupt, "PC=0x0101 Read 0xC802 = 0x01", "PC=0x0101 Read 0xC471 = 0x01", end];
     assert_eq!(wrong("free", &within, &[(2, 0x05)]), [""; 0]);
-    // A link that trains until the port's reset, and not beyond it.
+    // A link that trains until the port's reset, and not after it.
     let up = ["PC=0x0101 Read 0x92F7 = 0x00", "PC=0x0101 Read 0x9301 = 0x80", "PC=0x0101 Read 0x92F7 = 0x00"];
     assert_eq!(wrong("free", &up, &[(1, 0x70)]), [""; 0]);
     assert_eq!(wrong("free", &up, &[(3, 0x70)]).len(), 1);

@@ -1,5 +1,6 @@
-//! Oracle: the firmware runs on the rig's CPU, each read of a register gets silicon's answer, and interrupts come at the
-//! cycle at which the rig told of them. RAM and the two XDATA pages are the model's. The firmware must make silicon's accesses.
+//! Oracle: the firmware runs on the rig's CPU, each read of a register gets silicon's answer, and interrupts come at
+//! the cycle at which the rig reported them. RAM and the second XDATA page are the rig's own. The firmware must make
+//! silicon's accesses.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +10,8 @@ use asm2464_chip::mcu::AccessKind;
 use super::recording::{Access, Event, Recording, is_emulated};
 use super::rig::{Registers, RigCpu};
 
-/// Instructions without an access of the recording, and without an interrupt to come, after which the firmware is lost.
+/// Maximum number of instructions without a recorded access and without an interrupt to come. More mean that the
+/// firmware has left the recording's path.
 const PATIENCE: u32 = 2_000_000;
 
 /// How far the firmware followed.
@@ -31,7 +33,7 @@ struct State<'a> {
 }
 
 impl State<'_> {
-    /// An access by the CPU. Returns silicon's answer to a read of a register.
+    /// Compares an access by the CPU with silicon's. Returns silicon's answer to a read of a register.
     fn access(&mut self, pc: u16, kind: AccessKind, addr: u16, value: u8) -> Option<u8> {
         if !self.logged.contains(&addr) || self.wrong.is_some() {
             return None;
@@ -62,6 +64,7 @@ impl Registers for State<'_> {
     }
 }
 
+/// Runs the image with silicon's answers, until the recording ends or the firmware leaves its path.
 pub fn follow(recording: &Recording, image: &Image) -> Followed {
     let events = recording.events.iter().enumerate();
     let accesses: Vec<_> = events
@@ -70,7 +73,7 @@ pub fn follow(recording: &Recording, image: &Image) -> Followed {
             _ => None,
         })
         .collect();
-    let mut told = told(recording, &accesses).into_iter().peekable();
+    let mut interrupts = reported_interrupts(recording, &accesses).into_iter().peekable();
     let logged = accesses.iter().map(|(_, access)| access.addr).collect();
     let accesses = accesses.into_iter().map(|(_, access)| access).collect();
     let mut cpu = RigCpu::new(image, State { logged, accesses, next: 0, wrong: None, is_reset: false });
@@ -83,8 +86,8 @@ pub fn follow(recording: &Recording, image: &Image) -> Followed {
             return Followed { compared: before + 1, equal: before, left: Some((*silicon, state.wrong)) };
         }
         let began = cpu.cycles;
-        while let Some(told) = told.next_if(|told| told.after <= before && told.cycles <= began - last) {
-            cpu.tell(told.number);
+        while let Some(due) = interrupts.next_if(|next| next.after <= before && next.cycles <= began - last) {
+            cpu.raise(due.number);
         }
         cpu.step();
         let state = cpu.registers();
@@ -95,33 +98,33 @@ pub fn follow(recording: &Recording, image: &Image) -> Followed {
         if next > before {
             last = began;
         }
-        let is_due = told.peek().is_some_and(|told| told.after <= next);
+        let is_due = interrupts.peek().is_some_and(|interrupt| interrupt.after <= next);
         idle = if next > before || is_due { 0 } else { idle + 1 };
     }
     let next = cpu.registers().next;
     Followed { compared: next, equal: next, left: None }
 }
 
-/// Where the rig's CPU knew of an interrupt.
-struct Told {
+/// An interrupt, at the point at which the rig reported it.
+struct ReportedInterrupt {
     number: u8,
-    /// The number of accesses before.
+    /// The number of accesses before it.
     after: usize,
-    /// Cycles since the last of them began.
+    /// Cycles since the last of these accesses began.
     cycles: u64,
 }
 
-fn told(recording: &Recording, accesses: &[(usize, &Access)]) -> Vec<Told> {
+fn reported_interrupts(recording: &Recording, accesses: &[(usize, &Access)]) -> Vec<ReportedInterrupt> {
     let interrupts = recording.events.iter().enumerate().filter_map(|(at, event)| match event {
         Event::Interrupt(number) => Some((at, *number)),
         _ => None,
     });
-    let told = interrupts.map(|(at, number)| {
+    let reported = interrupts.map(|(at, number)| {
         let cycle = recording.cycles[at];
         // The access of that very cycle is the instruction that was executed before the interrupt.
         let after = accesses.partition_point(|(access, _)| *access < at && recording.cycles[*access] < cycle);
         let last = after.checked_sub(1).map_or(0, |last| recording.cycles[accesses[last].0]);
-        Told { number, after, cycles: cycle - last }
+        ReportedInterrupt { number, after, cycles: cycle - last }
     });
-    told.collect()
+    reported.collect()
 }

@@ -3,8 +3,8 @@
 //! The rig ran the CPU in an emulator and sent its register accesses to a chip. A line is
 //! `[cycle] PC=0x5280 Write 0xCC32 = 0x01`, and the PC is one more than the MOVX's address.
 //!
-//! An interrupt that the chip raised in another's handler began at the handler's RETI, of which the rig wrote no line. Here
-//! it lies where the rig told of it.
+//! An interrupt that the chip raised during another's handler began at the handler's RETI, for which the rig wrote no
+//! line. Here it is at the line in which the rig reported it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -26,12 +26,12 @@ pub struct Access {
     pub value: u8,
     /// Line of the recording; 0 in an access of the model.
     pub line: usize,
-    /// The interrupt that it lies in, counted from 1; 0 outside.
+    /// Number of the interrupt in which it was made, from 1; 0 outside interrupts.
     pub interrupt: usize,
 }
 
 impl Access {
-    /// What it is, apart from its value.
+    /// The access without its value: the PC, whether it is a write, and the address.
     pub fn what(&self) -> (u16, bool, u16) {
         (self.pc, self.kind == AccessKind::Write, self.addr)
     }
@@ -53,7 +53,7 @@ impl Access {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     Access(Access),
-    /// The chip interrupted: INT0 or INT1.
+    /// The chip raised an interrupt: 0 for INT0, 1 for INT1.
     Interrupt(u8),
     Return,
 }
@@ -86,12 +86,12 @@ pub struct Recording {
     pub from_reset: bool,
 }
 
-/// What came from outside the chip, as far as the firmware's reads tell.
+/// A request or an event from outside the chip, as far as the firmware's reads show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
-    /// New bits of a register of the link's events.
+    /// New bits of an event register of the link.
     Link { register: u16, bits: u8 },
-    /// What a register shows that is not the chip's own: see [`BOARD`], and what the link has negotiated, 92F8.
+    /// New value of a register that shows the chip's surroundings: one of [`BOARD`], or 92F8, what the link negotiated.
     Outside { register: u16, value: u8 },
     /// A SETUP packet, and the data of a write.
     Setup([u8; 8], Vec<u8>),
@@ -102,7 +102,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// A CBW, with as many zeros as it announces, at most [`DATA_LEN`].
+    /// A CBW, with zeros for the data from the host that it announces, at most [`DATA_LEN`].
     pub fn cbw(cbw: [u8; CBW_LEN]) -> Self {
         let len = u32::from_le_bytes([cbw[8], cbw[9], cbw[10], cbw[11]]) as usize;
         let is_out = cbw[12] & 0x80 == 0;
@@ -114,7 +114,7 @@ impl Request {
         !matches!(self, Self::Link { .. } | Self::Outside { .. })
     }
 
-    /// The bits by which a register tells of it: 9101 and C802, which sum events up, and the link's.
+    /// The bits by which a register shows the request: in 9101 and C802, which summarise events, or in the link's.
     fn bits(&self, addr: u16) -> u8 {
         match (addr, self) {
             (0x9101, Self::Setup(..)) => 0x02,
@@ -134,25 +134,25 @@ impl Request {
     }
 }
 
-/// Something that the host sent, and where the recording tells of it.
+/// A request, and where the recording shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Act {
-    /// The first event that tells: an interrupt or a read.
+    /// Index of the first event that shows it: an interrupt or a read.
     pub shows: usize,
-    /// The read by which the firmware knows what has come.
+    /// Index of the read by which the firmware knows what has come.
     pub seen: usize,
     pub request: Request,
 }
 
-/// Bytes of a CDB in a UAS command unit.
+/// Bytes of a CDB in a UAS command IU.
 pub const CDB_LEN: usize = 16;
-/// Bytes that a host sends with a command, at most.
+/// Maximum number of bytes that a host sends with a command.
 const DATA_LEN: usize = 0x1_0000;
-/// Accesses within which the firmware asks what has come, after it saw that something has.
+/// Accesses within which the firmware reads what has come, after it saw that something has.
 const SOON: usize = 60;
 
-/// Registers that show what is around the chip. C6DB is 01 on one of two recorded boards, and 00 on the other. E302.5:4 is
-/// what the host's port offers: from 2 on the firmware counts on it for its power (b0:0xB394 and b0:0xA6EF of 240417).
+/// Registers that show what is around the chip. C6DB is 01 on one of two recorded boards, and 00 on the other. E302.5:4
+/// is what the host's port offers: from 2 on the firmware relies on it for its power (240417, b0:0xB394, b0:0xA6EF).
 const BOARD: [u16; 2] = [0xC6DB, 0xE302];
 
 /// Addresses that the rig answered itself, so that no chip ever saw them. Source: the rig's list of ranges.
@@ -186,7 +186,7 @@ impl Recording {
         Ok(Self { name: name.to_owned(), events, cycles, from_reset: text.contains("Starting execution at PC=0x0000") })
     }
 
-    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, by name. Prints which files are none.
+    /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, sorted by name. Panics if there is none.
     pub fn all() -> Vec<Result<Self, String>> {
         let folder = std::env::var_os("ASMPATCH_SILICON_TRACES").expect("set ASMPATCH_SILICON_TRACES to the folder");
         let all = Self::in_folder(Path::new(&folder));
@@ -194,8 +194,8 @@ impl Recording {
         all
     }
 
-    /// Every recording in a folder, by name, or what is wrong with it. A file without any access is none, unless its name
-    /// ends as a recording's does: in `.txt` or `.log`, or without an ending.
+    /// Every recording in a folder, sorted by name, or what is wrong with it. Ignores a file without any access, unless
+    /// its name has a recording's extension: `.txt`, `.log` or none.
     pub fn in_folder(folder: &Path) -> Vec<Result<Self, String>> {
         let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
@@ -212,16 +212,16 @@ impl Recording {
         read.collect()
     }
 
-    /// The link's speed, as the firmware read it at 0x9100. Firmware that does not read it tells it by how requests end:
-    /// with 9091.4 at SuperSpeed, and with an OUT packet at high speed. The known recordings were made at SuperSpeed.
+    /// The link's speed, as the firmware read it at 0x9100. If it did not, the ends of requests show the speed: 9091.4
+    /// at SuperSpeed, and an OUT packet at high speed. The known recordings were made at SuperSpeed.
     ///
     /// # Errors
-    /// It was made at full speed, which the model doesn't have.
+    /// The recording was made at full speed, which the model doesn't have.
     pub fn speed(&self) -> Result<Speed, String> {
         let read = self.accesses().find(|access| access.addr == 0x9100 && access.is_read());
         let ends = |bits| self.accesses().any(|access| access.reads(0x9091, bits));
         match read.map(|access| (access.value & 0x03, access.line)) {
-            Some((0, line)) => Err(format!("{}: line {line}: made at full speed, which the model has not", self.name)),
+            Some((0, line)) => Err(format!("{}: line {line}: made at full speed, which the model lacks", self.name)),
             Some((1, _)) => Ok(Speed::High),
             None if !ends(0x10) && ends(0x02) => Ok(Speed::High),
             Some(_) | None => Ok(Speed::Super),
@@ -245,12 +245,12 @@ impl Recording {
         images.iter().find(|(_, image)| fits(image))
     }
 
-    /// Whether it has the interrupts, and not accesses alone.
-    pub fn tells_interrupts(&self) -> bool {
+    /// Whether the recording has interrupts, and not accesses alone.
+    pub fn has_interrupts(&self) -> bool {
         self.events.iter().any(|event| matches!(event, Event::Interrupt(_)))
     }
 
-    /// The interrupt that the recording's end cuts off, so that it does not show its cause.
+    /// Number of the interrupt that the recording's end cuts off, which may hide the interrupt's cause.
     pub fn cut_off(&self) -> Option<usize> {
         let last = self.events.iter().rev().find_map(Event::access)?.interrupt;
         (last > 0 && self.events.last() != Some(&Event::Return)).then_some(last)
@@ -266,9 +266,9 @@ impl Recording {
         })
     }
 
-    /// Whether the read at this event tells that the request has come, where the model answers otherwise. The bit then stays
-    /// up until the firmware sees the request, however late: it does other work first.
-    pub fn tells_of(&self, act: &Act, at: usize, model: u8) -> bool {
+    /// Whether the read at event `at` shows that the request has come, and the answer `model` does not. The bit has to
+    /// stay set until the firmware sees the request, however late: the firmware may do other work first.
+    pub fn shows_early(&self, act: &Act, at: usize, model: u8) -> bool {
         let Some(access) = self.events[at].access() else { return false };
         let bits = act.request.bits(access.addr) & access.value & !model;
         let reads = self.events[at..act.seen.max(at)].iter().filter_map(Event::access);
@@ -276,9 +276,9 @@ impl Recording {
             && reads.filter(|read| read.is_read() && read.addr == access.addr).all(|read| read.value & bits == bits)
     }
 
-    /// The first event of a request's work: its interrupt, or the read that shows it. A request that had come in the
-    /// interrupt before was left there for the next one. Firmware that polls the link's events sees them some time after
-    /// they came: it is a range then.
+    /// The event at which the firmware's work on a request begins: its interrupt, or the read that shows it. If the
+    /// request had come in the interrupt before, which left it for the next one, it is that interrupt. Firmware that
+    /// polls the link's events sees them some time after they came: the result is a range then.
     pub fn begins(&self, act: &Act) -> RangeInclusive<usize> {
         let Some(begins) = self.interrupt_around(act.seen) else {
             let Request::Link { register, .. } = act.request else { return act.shows..=act.shows };
@@ -289,13 +289,13 @@ impl Recording {
         let before = self.events[..begins].iter().rposition(|event| matches!(event, Event::Interrupt(_)));
         let is_left = |before: &usize| {
             let work = self.events[*before..begins].iter().filter_map(Event::access);
-            let [tells, serves] = match act.request {
+            let [summary, serves] = match act.request {
                 Request::Link { register, .. } | Request::Outside { register, .. } => [0x9101, register],
                 Request::Setup(..) => [0x9101, 0x9091],
                 Request::Cbw(..) => [0x9101, 0x90E2],
                 Request::Command { .. } => [0xC802, 0xC471],
             };
-            work.clone().any(|access| access.reads(tells, act.request.bits(tells)))
+            work.clone().any(|access| access.reads(summary, act.request.bits(summary)))
                 && !work.clone().any(|access| access.addr == serves)
         };
         let begins = before.filter(is_left).unwrap_or(begins);
@@ -310,7 +310,7 @@ impl Recording {
         last.is_some_and(|access| access.reads(0xC802, request.bits(0xC802)))
     }
 
-    /// What is around the chip at power-on: registers, and what the firmware first reads there.
+    /// The chip's surroundings at power-on: registers, each with the value of the firmware's first read.
     pub fn board(&self) -> impl Iterator<Item = (u16, u8)> {
         let first = |addr| self.accesses().find(|access| access.addr == addr).filter(|access| access.is_read());
         BOARD.into_iter().filter_map(first).map(|access| (access.addr, access.value))
@@ -339,8 +339,8 @@ impl Recording {
         acts
     }
 
-    /// The first event, from `from` on, that frees a lower slot than that of the command that the firmware knows at `seen`.
-    /// The command had come before: it would be in that slot.
+    /// The first event, from `from` on, that frees a lower slot than that of the command that the firmware knows at
+    /// `seen`. The command had come before that event: otherwise it would be in the lower slot.
     fn frees_lower(&self, seen: usize, from: usize) -> Option<usize> {
         let mut after = self.events[seen..].iter().filter_map(Event::access);
         let slot = after.find(|access| access.is_read() && access.addr == 0xC47A)?.value & 0x1F;
@@ -384,7 +384,7 @@ impl Recording {
                 (0x9091, false) if access.value & 0x01 != 0 => setup = false,
                 // A stall.
                 (0x9092, false) if access.value & 0x01 != 0 => setup = false,
-                // A read without it acknowledges nothing.
+                // A read of 0 does not mean that the command was acknowledged.
                 (0xC471, true) if access.value & 0x01 != 0 => shows(&mut command, Kind::Command),
                 (0xC47A, false) => command = false,
                 (0x90E2, true) => shows(&mut cbw, Kind::Cbw),
@@ -411,8 +411,8 @@ impl Recording {
         seen
     }
 
-    /// The first event, from `from` on, that tells of the request that the firmware knows at `seen`: its interrupt, or a read
-    /// of a register that tells of it.
+    /// The first event, from `from` on, that shows the request that the firmware knows at `seen`: its interrupt, or a
+    /// read of a register with the request's bit.
     fn shows(&self, request: &Request, seen: usize, from: usize) -> usize {
         let mut shows = seen;
         for at in (from..seen).rev().take(SOON) {
@@ -437,8 +437,8 @@ enum Kind {
     Cbw,
 }
 
-/// The SETUP packet that the firmware saw at the first of these events, and the data that it read. Firmware need not read
-/// all of it: what it did tells the rest, as far as the chip's answers depend on it.
+/// The SETUP packet that the firmware saw at the first of these events, and the data that it read. Firmware need not
+/// read all of it: the rest follows from what the firmware did, as far as the chip's answers depend on it.
 fn setup(events: &[Event]) -> Request {
     let mut bytes = [None; 8];
     let (mut sent, mut is_in) = (0, false);
@@ -493,9 +493,9 @@ fn setup(events: &[Event]) -> Request {
     Request::Setup([direction, b, c, d, e, f, low, high], data)
 }
 
-/// The UAS command that the firmware saw at the first of these events. Its CDB lies in a range that no known rig logged:
-/// the firmware read zeros there, from the rig's own memory, whatever the host had sent. So TEST UNIT READY is what the
-/// firmware carried out.
+/// The UAS command that the firmware saw at the first of these events. Its CDB lies in a range that no known rig
+/// logged: the firmware read zeros there, from the rig's own memory, whatever the host had sent. So TEST UNIT READY is
+/// what the firmware carried out.
 fn command(events: &[Event]) -> Request {
     let mut tag = [None; 2];
     let mut cdb = [0; CDB_LEN];
@@ -543,7 +543,7 @@ fn cbw(events: &[Event]) -> Request {
     Request::cbw(cbw)
 }
 
-/// Tells each access the interrupt that it lies in.
+/// Sets the interrupt number of each access.
 fn number_interrupts(events: &mut [Event]) {
     let (mut interrupts, mut inside) = (0, 0);
     for event in events {
@@ -564,7 +564,7 @@ fn cycle(line: &str) -> Option<u64> {
     rest.split_once(']')?.0.trim().parse().ok()
 }
 
-/// The event of a line; `None` if it has none: what the rig prints beside. `is_cut`: the file ends within it.
+/// The event of a line; `None` for the rig's other output. `is_cut`: the file ends within the line.
 fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'static str> {
     if line.contains("Triggering interrupt: INT0") {
         return Ok(Some(Event::Interrupt(0)));
@@ -579,7 +579,7 @@ fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'sta
     let mut fields = rest.split_whitespace();
     let is_access = match rest.split_whitespace().nth(1) {
         Some(kind) => "Read".starts_with(kind) || "Write".starts_with(kind),
-        // Other lines name a place, too.
+        // The rig's other output contains `PC=`, too.
         None => is_cut && before.trim_end().ends_with(']'),
     };
     if !is_access {
@@ -589,7 +589,7 @@ fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'sta
         let digits_of = text.and_then(|text| text.strip_prefix("0x")).filter(|text| text.len() == digits);
         digits_of.and_then(|text| u16::from_str_radix(text, 16).ok())
     };
-    let damaged = "no access as the rig writes it, `PC=0x1234 Read  0x5678 = 0x9A`";
+    let damaged = "not an access as the rig writes it, `PC=0x1234 Read  0x5678 = 0x9A`";
     let pc = hex(fields.next(), 4).ok_or(damaged)?;
     let kind = match fields.next() {
         Some("Read") => AccessKind::Read,
@@ -603,7 +603,7 @@ fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'sta
     Ok(Some(Event::Access(Access { pc: pc.wrapping_sub(1), kind, addr, value, line: number, interrupt: 0 })))
 }
 
-/// Events with their cycles as the rig writes them, from reset.
+/// Formats events with their cycles as the rig writes a recording from reset.
 pub fn written(events: &[(u64, Event)]) -> String {
     let mut text = "Starting execution at PC=0x0000\n".to_owned();
     for (cycle, event) in events {

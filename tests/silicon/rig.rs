@@ -1,4 +1,4 @@
-//! The rig: firmware runs on a CPU of its own, whose accesses to registers go to a chip. Some ranges the rig answers
+//! The rig: firmware runs on an emulated CPU, whose accesses to registers go to a chip. The rig answers some ranges
 //! itself. [`record`] puts the model in the chip's place.
 
 use std::cell::RefCell;
@@ -16,7 +16,7 @@ use super::recording::{Access, Event, Request, is_emulated, written};
 
 /// What answers accesses to registers.
 pub trait Registers {
-    /// Answers a read by the instruction at `pc`; `None` if the rig does.
+    /// Answers a read by the instruction at `pc`; `None` if the rig answers it itself.
     fn read(&mut self, pc: u16, addr: u16) -> Option<u8>;
 
     fn write(&mut self, pc: u16, addr: u16, value: u8);
@@ -59,7 +59,7 @@ impl<R: Registers> MemoryMapper for RigXdata<R> {
 
     fn write(&mut self, (index, pc, value): Self::WriteValue) {
         let (memory, registers) = self.0.get_mut();
-        // A start bit that the firmware waits for: the rig answered the other page itself.
+        // The firmware waits until this start bit reads 0. The rig answered the other page itself.
         memory[index] = if index == 0x1_1238 { value & !0x01 } else { value };
         if index <= 0xFFFF {
             registers.write(pc, index as u16, value);
@@ -68,44 +68,45 @@ impl<R: Registers> MemoryMapper for RigXdata<R> {
 }
 
 const RETI: u8 = 0x32;
-/// Where INT0 and INT1 begin.
+/// The addresses of INT0's and INT1's vectors.
 const VECTORS: [u16; 2] = [0x0003, 0x0013];
 
-/// The rig's CPU. It knew of an interrupt as soon as the chip told the rig, executed one more instruction, and took it
-/// then, whatever IE held. While it was in an interrupt, XDATA was the first page. Source: `emulate/cpu.py` and
-/// `emulate/emu.py` of tinygrad/asm2464pd-firmware, commits 8d04639 and 1ec8d2b. In the recording of 231204 the first read
-/// in an interrupt is 33 or 34 cycles after the line that tells of it, 28 times of 28: 32 for the handler's first
-/// instructions, and 1 or 2 for the one before. The cycles counted here are that recording's, but for two waits in which the
-/// rig answered.
+/// The rig's CPU. When the chip reported an interrupt to the rig, the CPU executed one more instruction and then took
+/// the interrupt, whatever IE held. In an interrupt, XDATA was the main page. Source: `emulate/cpu.py` and
+/// `emulate/emu.py` of tinygrad/asm2464pd-firmware, commits 8d04639 and 1ec8d2b. In the recording of 231204 the first
+/// read in an interrupt is 33 or 34 cycles after the line that reports the interrupt, 28 times of 28: 32 for the
+/// handler's first instructions, and 1 or 2 for the one before. The cycles counted here are those of that recording,
+/// except in two waits in which the rig answered.
 pub struct RigCpu<R: Registers> {
     cpu: Cpu,
     bus: Bus<RigXdata<R>>,
     /// Machine cycles since power-on, as the rig counted them.
     pub cycles: u64,
-    /// INT0 and INT1, if the chip has told of one that has not begun.
-    told: [bool; 2],
+    /// Whether the chip has reported INT0, and INT1, and it has not begun.
+    pending: [bool; 2],
     in_interrupt: bool,
-    /// What selected the page of XDATA when the interrupt began.
+    /// SFR 0x93, the XDATA page, when the interrupt began.
     page: u8,
 }
 
 impl<R: Registers> RigCpu<R> {
     pub fn new(image: &Image, registers: R) -> Self {
         let bus = Bus { sfrs: Sfrs::default(), xdata: RigXdata::new(registers), code: CodeSpace::new(image) };
-        Self { cpu: Cpu::new(), bus, cycles: 0, told: [false; 2], in_interrupt: false, page: 0 }
+        Self { cpu: Cpu::new(), bus, cycles: 0, pending: [false; 2], in_interrupt: false, page: 0 }
     }
 
     pub fn registers(&mut self) -> &mut R {
         &mut self.bus.xdata.0.get_mut().1
     }
 
-    /// The chip tells of INT0 or INT1.
-    pub fn tell(&mut self, number: u8) {
-        self.told[usize::from(number)] = true;
+    /// Makes INT0 or INT1 pending: the chip has reported it.
+    pub fn raise(&mut self, number: u8) {
+        self.pending[usize::from(number)] = true;
     }
 
-    /// Executes an instruction, and takes an interrupt that the chip has told of. Returns whether the firmware has gone back
-    /// to where it was interrupted. One that goes on to the next interrupt has not, and the rig told nothing of its RETI.
+    /// Executes an instruction, and then takes a pending interrupt. Returns whether the firmware has returned to the
+    /// code that was interrupted. If the next interrupt follows at once, it has not, and the rig wrote no line for the
+    /// RETI.
     pub fn step(&mut self) -> bool {
         let opcode = self.bus.code.byte(self.bus.sfrs.get(SFR_CODE_BANK) & 1, self.cpu.pc);
         self.cpu.step(&mut self.bus);
@@ -115,9 +116,9 @@ impl<R: Registers> RigCpu<R> {
             self.bus.sfrs.set(SFR_XDATA_PAGE, self.page);
         }
         if !self.in_interrupt
-            && let Some(number) = self.told.iter().position(|is_told| *is_told)
+            && let Some(number) = self.pending.iter().position(|is_pending| *is_pending)
         {
-            (self.told[number], self.in_interrupt) = (false, true);
+            (self.pending[number], self.in_interrupt) = (false, true);
             self.page = self.bus.sfrs.get(SFR_XDATA_PAGE);
             self.bus.sfrs.set(SFR_XDATA_PAGE, 0);
             self.cpu.push_stack16(self.cpu.pc);
@@ -128,11 +129,11 @@ impl<R: Registers> RigCpu<R> {
 
     /// Starts again at the reset vector, as the CPU of a chip that was reset does.
     pub fn restart(&mut self) {
-        (self.cpu, self.bus.sfrs, self.told, self.in_interrupt) = (Cpu::new(), Sfrs::default(), [false; 2], false);
+        (self.cpu, self.bus.sfrs, self.pending, self.in_interrupt) = (Cpu::new(), Sfrs::default(), [false; 2], false);
     }
 }
 
-/// Machine cycles of an instruction on the first 8051, by which the rig counted.
+/// Machine cycles of an instruction on the original 8051, which the rig counted.
 fn machine_cycles(opcode: u8) -> u64 {
     match opcode {
         0x84 | 0xA4 => 4,
@@ -146,42 +147,42 @@ fn machine_cycles(opcode: u8) -> u64 {
     }
 }
 
-/// Ticks after which the link is up. A tick is an access, or as long without one.
+/// Ticks after which the link is up. A tick is the time of an access, whether there is one or not.
 const LINK_UP: usize = 800;
 /// Ticks between an answer and the next request.
 const REST: usize = 60;
-/// What is around the chip.
+/// The surroundings of the chip: its link, its board and its host.
 #[derive(Clone, Copy)]
 pub struct Setting<'a> {
     pub speed: Speed,
     /// Registers that differ on the board.
     pub board: &'a [(u16, u8)],
-    /// Ticks between the status of a UAS command and the next request. With 0 it comes before the firmware knows that the
-    /// status has gone.
+    /// Ticks between the status of a UAS command and the next request. With 0 the request comes before the firmware
+    /// knows that the status was sent.
     pub rest: usize,
-    /// UAS commands that the host has under way at once, one behind the other.
+    /// Maximum number of UAS commands that the host has in progress at once.
     pub queue: usize,
 }
 
 impl Setting<'_> {
-    /// A host that waits for each answer, and a while.
+    /// A host that waits for each answer, and for [`REST`] after it.
     pub fn patient(speed: Speed) -> Self {
         Self { speed, board: &[], rest: REST, queue: 1 }
     }
 }
 
-/// Most ticks that an answer takes.
+/// Maximum number of ticks until an answer.
 const PATIENCE: usize = 3_000;
-/// Instructions without an access that take the rig as long as one.
+/// Number of instructions without an access that count as a tick.
 const TICK: u32 = 1_000;
 
-/// The model, in the place of the rig's chip.
+/// The model in the place of the rig's chip.
 struct Model {
     chip: Chip<MemoryFlash>,
     host: Host,
     events: Vec<Event>,
     ticks: usize,
-    /// INT0 and INT1, as the registers have them.
+    /// Whether the registers request INT0, and INT1.
     lines: [bool; 2],
     /// The firmware has reset the chip.
     is_reset: bool,
@@ -202,7 +203,7 @@ impl Model {
 }
 
 impl RigCpu<Model> {
-    /// The interrupt that the chip tells of. Its IE is the firmware's.
+    /// The interrupt that the chip reports, as far as the firmware's IE enables it.
     fn wanted(&mut self) -> Option<u8> {
         let (lines, ie) = (self.registers().lines, self.cpu.ie());
         let is_wanted = |number: &u8| {
@@ -236,8 +237,8 @@ impl Registers for Model {
     }
 }
 
-/// What the rig records of this image, from reset, while the host sends these requests. Also returns the requests that were
-/// not answered.
+/// Returns the rig's recording of this image, from reset, while the host sends these requests, and the requests that
+/// were not answered.
 pub fn record(image: &Image, setting: Setting<'_>, requests: &[Request]) -> (String, Vec<Request>) {
     let mut chip = lockstep::chip(setting.speed);
     for (addr, value) in setting.board {
@@ -286,7 +287,7 @@ pub fn record(image: &Image, setting: Setting<'_>, requests: &[Request]) -> (Str
         }
         let began = cpu.cycles;
         if let Some(number) = cpu.wanted() {
-            cpu.tell(number);
+            cpu.raise(number);
             events.push((began, Event::Interrupt(number)));
         }
         let has_returned = cpu.step();

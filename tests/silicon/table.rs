@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::recording::{Access, Event, Recording, shown_in_interrupts};
 
-/// From the package's root, where cargo runs tests.
+/// Path of the table from the package's root, where cargo runs tests.
 const TABLE: &str = "tests/silicon/divergences.toml";
 
 /// Accesses to one register whose values differ, or that only one side makes.
@@ -20,15 +20,15 @@ pub struct Divergence {
     pub model: Option<u8>,
 }
 
-/// A divergence, and what was around it.
+/// A divergence, and the circumstances of its access.
 struct Difference {
     what: Divergence,
     line: usize,
-    /// Bits that registers showed in the same interrupt, of the side that made the access.
+    /// Bits that registers showed in the same interrupt, on the side that made the access.
     shown: BTreeMap<u16, u8>,
     /// Silicon's firmware took an interrupt or a command soon after.
     soon: bool,
-    /// The interrupt is cut off by the recording's end.
+    /// The recording's end cuts off the interrupt.
     is_cut: bool,
 }
 
@@ -45,7 +45,7 @@ pub struct Found<'a> {
 }
 
 impl<'a> Found<'a> {
-    /// `model`: what the model's CPU did, if one ran.
+    /// `model`: the events of the model's CPU; empty if it did not run.
     pub fn new(recording: &'a Recording, model: &[Event]) -> Self {
         let shown = [shown_in_interrupts(&recording.events), shown_in_interrupts(model)];
         Self { recording, shown, compared: 0, equal: 0, of: BTreeMap::new(), different: Vec::new() }
@@ -83,23 +83,23 @@ struct Row {
     /// The values that silicon answered, in hex; "any" stands for all, "none" for an access that is not made.
     silicon: String,
     model: String,
-    /// Only in interrupts in which the firmware read this register with one of these bits set: "9301 40". One that the
-    /// recording's end cuts off may have any cause.
+    /// Only in interrupts in which the firmware read this register with one of these bits set: "9301 40". An interrupt
+    /// that the recording's end cuts off may have any cause.
     interrupt: Option<String>,
     /// Only before the recording's first read of this register that shows one of these bits: "9301 80".
     before: Option<String>,
     /// Only where silicon's firmware took an interrupt or a command soon after.
     #[serde(default)]
     soon: bool,
-    /// At most this share of the row's registers, in percent: a recording without a count is judged by it.
+    /// At most this share of the accesses to the row's registers, in percent, whether the recording has a count or not.
     most: Option<usize>,
-    /// How often, for each recording that the table knows.
+    /// Number of occurrences in each recording that the table knows.
     #[serde(default)]
     count: BTreeMap<String, usize>,
     why: String,
 }
 
-/// Most addresses that a row may name without saying in which interrupt, so that it hides no fault.
+/// Maximum number of addresses in a row without an `interrupt`, so that the row hides no fault.
 const MOST_ADDRESSES: usize = 8;
 
 fn hex(text: &str) -> u16 {
@@ -146,7 +146,7 @@ impl Row {
             && (found.soon || !self.soon)
     }
 
-    /// What would let the row hide a fault in a recording that has no count.
+    /// Whether the row could hide a fault in a recording that has no count.
     fn is_wide(&self) -> bool {
         let addresses: usize = self.registers().map(|range| range.len()).sum();
         let any = [&self.silicon, &self.model].into_iter().filter(|list| *list == "any").count();

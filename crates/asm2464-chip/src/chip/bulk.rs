@@ -19,7 +19,6 @@ const OUT_LENGTH: u16 = 0x910D;
 
 /// 0x8000: the data buffer, the source of IN packets.
 const DATA_BUFFER: usize = 0x8000;
-/// 0x7000: the buffer for OUT packets.
 const DROP_IN: u8 = 0x01;
 const ARM_IN: u8 = 0x02;
 const DROP_OUT: u8 = 0x08;
@@ -27,8 +26,8 @@ const ARM_OUT: u8 = 0x10;
 const OUT_CAME: u8 = 0x02;
 const IN_GONE: u8 = 0x08;
 
-/// Instructions from the host's taking an IN packet to 0x9093.3 (chosen). c:0x106E clears that bit some 12 instructions
-/// after its handler has armed the next packet: an earlier event would be lost.
+/// Instructions from the moment the host takes an IN packet until 0x9093.3 is set (chosen). c:0x106E clears that bit
+/// some 12 instructions after its handler has armed the next packet: an earlier event would be lost.
 const IN_DELAY: u64 = 200;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_firmware_is_told_some_time_after_the_host_took_the_packet() {
+    fn the_firmware_gets_its_event_some_time_after_the_host_took_the_packet() {
         let memory = XdataMemory::new();
         let mut bulk = BulkBlock::default();
         bulk.write(ARM, ARM_IN, Speed::Super, &memory);
@@ -182,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_does_not_go() {
+    fn a_dropped_arming_moves_no_packet() {
         let memory = XdataMemory::new();
         let mut bulk = BulkBlock::default();
         bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);

@@ -42,7 +42,7 @@ const RETI: u8 = 0x32;
 /// restarts each expired timer would otherwise run forever.
 const TIMERS_A_RUN: u32 = 1_000;
 
-/// An ASM2464PD. It is powered on when it is created, runs in [`Chip::run`], and meets the host in
+/// An ASM2464PD. It is powered on when it is created, runs in [`Chip::run`], and exchanges packets with the host in
 /// [`Chip::begin_control`], [`Chip::bulk_out`], [`Chip::bulk_in`] and similar methods.
 pub struct Chip<F> {
     pub(super) cpu: Cpu,
@@ -123,8 +123,8 @@ impl<F: SpiFlash> Chip<F> {
         chip
     }
 
-    /// Resets the CPU and the blocks, after [`RunEnd::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay: open
-    /// firmware passes on what it wants to do next in XDATA.
+    /// Resets the CPU and the blocks, after [`RunEnd::Reset`]. Code, XDATA, SRAM, flash, devices and the time stay:
+    /// open firmware leaves in XDATA what it has to do after the reset.
     pub fn reset(&mut self) {
         self.cpu = Cpu::new();
         self.bus.sfrs = Sfrs::default();
@@ -212,9 +212,9 @@ impl<F: SpiFlash> Chip<F> {
         let number = peripherals.now;
         peripherals.now += 1;
         let was_interrupted = self.is_interrupted;
-        // The CPU's own check takes longer, and an interrupt's cause lasts for most of its handler.
+        // An interrupt's cause lasts for most of its handler, and the CPU's own check for nesting takes longer.
         if was_interrupted {
-            // None nests.
+            // Interrupts do not nest.
         } else if peripherals.lines.int0() && self.cpu.ie() & (IE_EA | IE_EX0) == IE_EA | IE_EX0 {
             self.is_interrupted = self.cpu.interrupt(Interrupt::External0);
         } else if peripherals.lines.int1() && self.cpu.ie() & (IE_EA | IE_EX1) == IE_EA | IE_EX1 {
@@ -386,7 +386,8 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peek(at)
     }
 
-    /// Writes bytes into XDATA as the CPU would, with no trace left. They wrap from 0xFFFF to 0x0000.
+    /// Writes bytes into XDATA as the CPU would, but neither the watch nor [`Chip::unknown_registers`] gets the access.
+    /// The bytes wrap from 0xFFFF to 0x0000.
     pub fn poke(&mut self, at: XdataAddress, bytes: &[u8]) {
         for (offset, byte) in bytes.iter().enumerate() {
             self.bus.xdata.poke(XdataAddress { addr: at.addr.wrapping_add(offset as u16), ..at }, *byte);
@@ -437,7 +438,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().uart.take()
     }
 
-    /// Number of serial port bytes that were dropped because nobody took them in time.
+    /// Number of serial port bytes that were dropped because they were not taken in time.
     pub fn uart_lost(&mut self) -> u64 {
         self.bus.xdata.peripherals_mut().uart.lost()
     }
@@ -447,7 +448,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().unknown.list()
     }
 
-    /// Watches registers, wire and serial port from now on; `None` ends it.
+    /// Watches registers, wire and serial port from now on; `None` ends it. Returns the previous watch.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
         self.bus.xdata.set_watch(watch)
     }

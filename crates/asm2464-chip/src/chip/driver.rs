@@ -1,6 +1,6 @@
 //! A small host for a chip: enumerates it and sends it commands, packet by packet, as fast as it answers.
 //!
-//! Tests, benchmarks and checks before a flash use it. It tolerates what a host's drivers tolerate: it recognises a CSW
+//! Tests, benchmarks and the checks before a flash use it. It is as tolerant as a host's drivers: it recognises a CSW
 //! that arrives instead of data.
 
 use std::fmt;
@@ -17,10 +17,10 @@ use crate::mcu::SpiFlash;
 
 /// Maximum number of instructions for an answer, unless [`Driver::set_budget`] changes it.
 const BUDGET: u64 = 20_000_000;
-/// Most bytes that a command may return. No firmware command returns as many; an endless stream would.
+/// Maximum number of bytes that a command may return, to end an endless stream. No firmware's command returns as many.
 const DATA_MAX: usize = 16 << 20;
-/// Budgets for a boot, from one reset to the next. Open firmware with USB4 waits for a USB-C partner for a second, which
-/// is 50 million instructions, and after its reset for PCIe without a device, which is 100 million.
+/// A boot, from one reset to the next, may take this many times the budget of an answer. Open firmware with USB4 waits
+/// 50 million instructions, a second, for a USB-C partner, and after its reset 100 million for PCIe without a device.
 pub const BOOT_BUDGETS: u64 = 10;
 /// Maximum number of resets by the firmware in a boot. Open firmware with USB4 resets once, to come up over USB 3.
 pub const BOOT_RESETS: usize = 4;
@@ -50,7 +50,7 @@ pub enum Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    /// What a CBW says of it, and what the host sends.
+    /// Length and direction for the CBW, and the bytes that the host sends.
     fn parts(self) -> (u32, Direction, &'a [u8]) {
         match self {
             Self::None => (0, Direction::Out, &[]),
@@ -85,9 +85,9 @@ pub struct UasReply {
 pub enum Ending {
     /// GOOD.
     Good,
-    /// CHECK CONDITION, and why. A CSW does not say why: `None` until REQUEST SENSE tells.
+    /// CHECK CONDITION with its sense. A CSW has no sense: `None` until REQUEST SENSE has read it.
     Check(Option<Sense>),
-    /// Neither: the CSW's status byte, or the information unit.
+    /// Any other ending: the CSW's status byte, or the information unit.
     Other(Vec<u8>),
 }
 
@@ -107,15 +107,15 @@ impl fmt::Display for Ending {
 /// The answer to a SCSI command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// The data that came.
+    /// Received data.
     pub data: Vec<u8>,
-    /// How it ended.
+    /// How the command ended.
     pub ending: Ending,
     /// dCSWDataResidue; 0 over UAS, which has none.
     pub residue: u32,
 }
 
-/// Runs a chip for a number of instructions, as [`Chip::run`] does.
+/// Runs a chip for at most this many instructions, as [`Chip::run`] does.
 pub type Runner<F> = Box<dyn FnMut(&mut Chip<F>, u64) -> RunEnd>;
 
 /// A chip with a host.
@@ -148,7 +148,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
     /// Runs the chip until `look` returns a value.
     ///
     /// # Errors
-    /// How the run ended, if `look` returned none by then.
+    /// How the run ended, if `look` had not returned a value by then.
     pub fn until<T>(&mut self, mut look: impl FnMut(&mut Chip<F>) -> Option<T>) -> Result<T, RunEnd> {
         let ends = self.chip.instructions().saturating_add(self.budget);
         loop {
@@ -171,8 +171,8 @@ impl<F: SpiFlash + 'static> Driver<F> {
         }
     }
 
-    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with its
-    /// XDATA kept.
+    /// Lets the firmware boot until it waits for the host, or stops. A firmware that resets the chip boots again, with
+    /// its XDATA kept.
     pub fn boot(&mut self) -> RunEnd {
         let budget = self.budget;
         self.budget = budget.saturating_mul(BOOT_BUDGETS);
@@ -279,7 +279,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.control([0x02, 1, 0, 0, endpoint, 0, 0, 0], &[]).map(drop)
     }
 
-    /// A command over the transport that the unit is on, with its sense.
+    /// Runs a command over the selected transport. After CHECK CONDITION, also reads the sense.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -293,8 +293,8 @@ impl<F: SpiFlash + 'static> Driver<F> {
         Ok(answer)
     }
 
-    /// Sends a command over the transport that the unit is on, and no more. Over Bulk-Only the host says that it
-    /// means to move `len` bytes.
+    /// Sends a command over the selected transport, without moving its data. Over Bulk-Only, `len` (in bytes) and
+    /// `direction` go into the CBW; UAS does not use them.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -317,7 +317,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.send(DATA_OUT, 0, &cbw)
     }
 
-    /// Moves the data of the command that [`Driver::begin`] sent until its status comes.
+    /// Moves the data of the command sent by [`Driver::begin`], until its status arrives. `out` is the host's data.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -342,7 +342,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         Ok(Answer { data, ending, residue: 0 })
     }
 
-    /// REQUEST SENSE.
+    /// Sends REQUEST SENSE. Returns `None` if the sense data cannot be parsed.
     ///
     /// # Errors
     /// [`Unanswered`].
@@ -365,7 +365,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         let mut came = Vec::new();
         match self.send(DATA_OUT, 0, out) {
             Err(Unanswered::Halted(endpoint)) => self.clear_halt(endpoint)?,
-            // The firmware may end the command before it has all of its data. The CSW says so.
+            // The firmware may end the command before it has taken all data. The CSW follows.
             Ok(()) | Err(Unanswered::Silent(RunEnd::Parked)) => {}
             Err(error) => return Err(error),
         }
@@ -382,7 +382,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
                     was_halted = false;
                     came.extend(packet);
                 }
-                // A host clears one halt before the data's end and the CSW each, and then resets the unit (BOT 6.3).
+                // A host clears one halt in the data and one before the CSW, and then resets the unit (BOT 6.3).
                 Err(Unanswered::Halted(endpoint)) if !was_halted => {
                     was_halted = true;
                     self.clear_halt(endpoint)?;
@@ -414,7 +414,7 @@ impl<F: SpiFlash + 'static> Driver<F> {
         self.send(COMMAND_OUT, 0, &unit)
     }
 
-    /// Moves a command's data on its stream until its status comes.
+    /// Moves a command's data on its stream until its status arrives. `out` is the host's data.
     ///
     /// # Errors
     /// [`Unanswered`].

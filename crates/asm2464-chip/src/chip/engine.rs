@@ -1,5 +1,5 @@
-//! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command and starts the DMA
-//! between the bus and the SRAM. The firmware decides which of the two it does, and when.
+//! The I/O engine: splits a READ or WRITE into parts. For each part it builds the NVMe command, or starts the DMA
+//! between the bus and the SRAM, or does both. The firmware decides which, and when.
 
 use asm2464::sram::SLOT_LEN;
 
@@ -17,7 +17,7 @@ const START: u16 = 0xCE00;
 /// next.
 const ENTRY: u16 = 0xCE01;
 /// 0xCE36: the SRAM slot of a transfer's first part. 0xCE3A: bits 4:0 the slot of this part, 7:5 the number of times
-/// that the transfer has gone round the 32 slots. Their difference, in slots, is the part's position in the transfer.
+/// that the transfer has wrapped round the 32 slots. The difference of the two is the part's position in the transfer.
 /// Choosing a command by 0xCE88 puts the first free slot into both. Source: Bulk-Only begins at slot 0 (c:0x34B2),
 /// counts slots (c:0x34D5-0x34EE), and adds 20 when they wrap (c:0x4EC9, 0x4EEF); over UAS, the first is 0x0474
 /// (c:0x2EA5) or the value of 0xCE3A (c:0x2DD3, 0x4B48-0x4B63).
@@ -118,8 +118,7 @@ impl ChosenCommand<'_> {
         (SLOT_LEN as u32 / self.block_len()).max(1)
     }
 
-    /// Whether the firmware has to handle the command: there is a drive, and the engine can't carry the command out by
-    /// itself.
+    /// Whether the firmware has to handle the command: there is a drive, and the engine can't carry out the command.
     fn is_refused(&self, io: Io) -> bool {
         let capacity = (BLOCKS..BLOCKS + 5).fold(0, |blocks, at| blocks << 8 | u64::from(self.byte(at)));
         let exists = io.first.checked_add(u64::from(io.blocks)).is_some_and(|end| end <= capacity);
@@ -150,7 +149,7 @@ pub(super) fn read(addr: u16, stored: u8, memory: &XdataMemory, is_uas: bool, dm
         PARTS => saturated(chosen.io().map_or(0, |io| io.blocks.div_ceil(chosen.part_blocks()))),
         FITS => (stored & 0x7F) | u8::from(slots() == 1 && dma.first_free_slot().is_some()) << 7,
         REFUSED => u8::from(chosen.io().is_some_and(|io| chosen.is_refused(io))) << 4,
-        // 00 until a command was chosen: 129 reads of an idle firmware in two recordings.
+        // 0 until a command was chosen. Source: 129 reads by idle firmware in two recordings.
         STATE if stored == 0 => 0,
         STATE => chosen.state(),
         _ => stored,
@@ -234,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_by_its_slots_and_parts() {
+    fn a_command_is_described_by_its_slots_and_parts() {
         let (memory, dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 0, 32, 0]);
         assert_eq!(status_of(&memory, &dma), [1, 1, 0x80, 0x01]);
         assert_eq!(
@@ -263,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn over_bulk_only_the_cbw_has_to_say_the_same() {
+    fn over_bulk_only_the_cbw_must_agree_with_the_cdb() {
         let mut memory = XdataMemory::new();
         let page = memory.main_mut();
         page[CBW_CDB..CBW_CDB + 10].copy_from_slice(&[0x28, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
@@ -277,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_stands_where_its_slot_is_counted_from_the_first() {
+    fn the_distance_of_a_parts_slot_from_the_first_gives_its_position() {
         let (mut memory, mut dma) = chosen(&[0x28, 0, 0, 0, 0, 8, 0, 1, 0x01, 0]);
         let mut nvme = Nvme::new();
         for (slot, value, is_there) in [(0x05, 3, true), (0x29, 2, false)] {

@@ -4,8 +4,8 @@ use super::register::Register;
 use super::usb::Speed;
 use crate::mcu::XdataMemory;
 
-/// 0x9002.1: the firmware's note that it has taken an OUT packet. Source: b0:0xA687. Bits 7:6 do not hold what is written:
-/// E0 reads as 20 (recording of 231204, lines 2964 and 2968).
+/// 0x9002.1: the firmware's note that it has taken an OUT packet. Source: b0:0xA687. Bits 7:6 always read 0: after a
+/// write of E0, it reads 20 (recording of 231204, lines 2964 and 2968).
 const NOTES: u16 = 0x9002;
 /// 0x9003:0x9004: bytes of the next IN packet, big-endian. Source: b0:0xBA27.
 const LENGTH: u16 = 0x9003;
@@ -13,9 +13,9 @@ const LENGTH: u16 = 0x9003;
 const ADDRESS: u16 = 0x9090;
 /// 0x9091, write 1 clears: .0 a SETUP arrived; .1 the host offers an OUT packet; .2 it was taken; .3 the host wants IN
 /// data; .4 status stage. Source: b0:0xCF7F, 0xD21E, 0xDEB1; open firmware. At SuperSpeed every request ends with .4,
-/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2, and every
-/// other request with .3, which the firmware answers with an empty packet (0x9092.2). Unproven there, without a recording:
-/// open firmware's comments say so, and the vendor's has the answer (b0:0xB2CA).
+/// reads too (all 22 of two recordings; of 231204, lines 3073 to 3075). At high speed a read ends with .1 and .2, and
+/// every other request with .3, which the firmware answers with an empty packet (0x9092.2). No recording proves this
+/// for high speed: open firmware's comments say so, and the vendor's firmware has that answer (b0:0xB2CA).
 pub(super) const EVENTS: u16 = 0x9091;
 /// 0x9092: .0 stall, .1 take the OUT packet to 0x9E00, .2 send 0x9003:0x9004 bytes from 0x9E00, .3 finish the status
 /// stage. Reads 0 when done, here at once. Source: b0:0xA714, 0xBA31.
@@ -216,7 +216,7 @@ impl Ep0 {
             let len = usize::from(u16::from_be_bytes([page[at], page[at + 1]])).min(BUFFER_LEN);
             let left = self.wanted() - self.data.len();
             self.data.extend_from_slice(&page[BUFFER..BUFFER + len.min(left)]);
-            // Data longer than a packet goes as several packets (chosen): both firmwares send one at a time.
+            // Data longer than a packet goes as several packets (chosen). Both firmwares send one packet at a time.
             if len % speed.control_packet() != 0 || len == 0 || len >= left {
                 self.events &= !IN_WANTED;
                 match speed {
@@ -230,7 +230,7 @@ impl Ep0 {
             && let ControlStage::StatusIn { is_sent } = &mut self.stage
         {
             *is_sent = true;
-            // The firmware may have acknowledged the host's wish before.
+            // The firmware may already have acknowledged the event.
             if self.events & IN_WANTED == 0 {
                 self.finish();
             }

@@ -1,9 +1,8 @@
 //! The SPI flash controller, and the buffer at 0x7000 that it shares with the USB controller.
 //!
-//! Two behaviours are chosen because no code shows them: a command completes at once; and reading or writing the status
-//! register, or reading the ID, does not change the rest of the buffer. Otherwise E1 would program other bytes than the
-//! host sent: both go through 0x7000 between the data-out and the program. [`FlashDefects`] has what silicon may do
-//! instead.
+//! Two behaviours are chosen because no code shows them. A command completes at once. And status and ID, which the CPU
+//! sees at 0x7000, do not change the bytes that a program takes: E1 uses both between the data-out and the program, and
+//! would otherwise program other bytes than the host sent. [`FlashDefects`] has what silicon may do instead.
 
 use asm2464::firmware::FlashAddress;
 
@@ -12,14 +11,14 @@ use super::sram::load_around;
 use super::usb::Speed;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};
 
-/// 0x7000-0x7FFF: the buffer. Source: b0:0xB104 (program); c:0x3181 (data-out); open flashers.
+/// 0x7000-0x7FFF: the buffer. Source: b0:0xB104 (program); c:0x3181 (data-out); open-source flashers.
 pub(super) const BUFFER: u16 = 0x7000;
 pub(super) const BUFFER_LEN: usize = 0x1000;
 /// 0x8000-0x8FFF: the USB data buffer.
 const DATA_BUFFER: u16 = 0x8000;
 
-/// 0xC805 bits 2:1: 0 copies what is read to 0x8000 too, 1 puts it only into 0x7000. Source: E0, E2 clear them, then
-/// send.
+/// 0xC805 bits 2:1: with 0, data read from the flash goes to 0x7000 and 0x8000, with 1 only to 0x7000. Source: E0 and
+/// E2 clear them before they send.
 const BUFFER_MODE: u16 = 0xC805;
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high: the flash address. Source: b0:0xBE02; open flashers.
 const ADDRESS_LOW: u16 = 0xC8A1;
@@ -61,14 +60,14 @@ const WRITABLE: u8 = 0xFC;
 /// A 512 KiB part of Winbond's W25X family: manufacturer, type, capacity (chosen).
 const JEDEC_ID: [u8; 3] = [0xEF, 0x30, 0x13];
 
-/// Defects of the flash buffer at 0x7000 that silicon has and no code shows; none by default.
+/// Defects of silicon's flash buffer at 0x7000, which no code shows; none by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlashDefects {
     /// At high speed, only this many bytes of a packet on 0x02 reach the buffer. Source: tinygrad's pull request 83.
     pub bulk_out_lands: Option<u16>,
-    /// Every so many flash commands that put data into the buffer's start, the CPU still sees its old first byte. Source: the same.
+    /// After each n-th command that fills the buffer from its start, the CPU sees the old first byte. Source: the same.
     pub stale_first_byte: Option<u64>,
-    /// Status and ID pass through the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
+    /// Status and ID overwrite the bytes that a program takes. Source: docs/firmware.md, "What is assumed".
     pub status_in_buffer: bool,
 }
 
@@ -76,13 +75,13 @@ pub struct FlashDefects {
 pub(super) struct FlashController<F> {
     flash: F,
     pub(super) defects: FlashDefects,
-    /// Number of commands that have put data into the buffer's start, and what its first byte should then read.
+    /// Number of commands that have filled the buffer from its start, and its first byte without the defect.
     fills: u64,
     first: u8,
     /// The bytes that a program takes: the buffer without status and ID.
     buffer: Box<[u8; BUFFER_LEN]>,
-    /// Bytes that the CPU has overwritten there since the last transfer. The status register's new value must leave no
-    /// trace.
+    /// Old values in `buffer`, by offset, of bytes that the CPU has written since the last transfer. Command 01
+    /// restores them, because the CPU writes the status register's new value there.
     overwritten: Vec<(u16, u8)>,
     write_enabled: bool,
     is_gone: bool,
@@ -144,8 +143,8 @@ impl<F: SpiFlash> FlashController<F> {
         self.filled(offset, data, memory);
     }
 
-    /// Counts a command that has put data into the buffer's start. If it is to be stale, puts the old first byte back
-    /// where the CPU sees it.
+    /// Counts a command that has filled the buffer from its start. Shows the CPU the old first byte if this command has
+    /// the defect.
     fn filled(&mut self, offset: usize, data: &[u8], memory: &mut XdataMemory) {
         if offset != 0 || data.is_empty() {
             return;
@@ -195,7 +194,7 @@ impl<F: SpiFlash> FlashController<F> {
         let offset = usize::from(u16::from_be_bytes([byte(OFFSET), byte(OFFSET + 1)])) % BUFFER_LEN;
         let to_usb = byte(BUFFER_MODE) & 0x06 == 0;
         let mut bytes = [0; BUFFER_LEN];
-        // A busy part only accepts the status read.
+        // A busy flash only accepts the status read.
         let status = self.flash.status();
         if status & BUSY != 0 && command != 0x05 {
             return;
@@ -241,7 +240,7 @@ impl<F: SpiFlash> FlashController<F> {
             0x20 => self.erase(address, 0x1000),
             0x52 => self.erase(address, 0x8000),
             0xD8 => self.erase(address, 0x1_0000),
-            // A part ignores unknown commands.
+            // A flash ignores unknown commands.
             _ => {}
         }
     }
@@ -320,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_needs_write_enable_and_clears_bits_alone() {
+    fn a_program_needs_write_enable_and_only_clears_bits() {
         let mut bench = Bench::new();
         bench.controller.deposit(0, &[0xF0, 0x0F], &mut bench.memory);
         bench.command(0x02, 0x100, 2);
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn id_and_status_are_seen_and_leave_what_the_host_sent() {
+    fn id_and_status_are_seen_and_do_not_change_what_the_host_sent() {
         let mut bench = Bench::new();
         bench.controller.deposit(0, &[1, 2, 3, 4], &mut bench.memory);
         bench.command(0x9F, 0, 3);
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_packet_at_high_speed_only_what_lands_is_new() {
+    fn at_high_speed_only_the_first_bytes_of_a_packet_reach_a_defective_buffer() {
         for (speed, seen) in [(Speed::High, [9, 9, 1, 1]), (Speed::Super, [9; 4])] {
             let mut bench = Bench::new();
             bench.controller.defects.bulk_out_lands = Some(2);
@@ -419,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_wraps_in_its_page_and_a_read_goes_where_usb_takes_it() {
+    fn a_program_wraps_in_its_page_and_a_read_also_fills_the_usb_buffer() {
         let mut bench = Bench::new();
         bench.controller.deposit(0, &[1, 2, 3], &mut bench.memory);
         bench.command(0x06, 0, 0);

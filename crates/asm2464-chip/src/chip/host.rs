@@ -1,6 +1,6 @@
 //! The host's side of the chip: control transfers, bulk packets and bus events.
 //!
-//! Everything is packets at the endpoints. Descriptors, CBW, CSW, information units, sense and stalls come from the
+//! The host exchanges packets with the endpoints, and nothing else. Descriptors, CSWs, sense and stalls come from the
 //! firmware. Only [`Chip::control`] runs the CPU. After any other method, call [`Chip::run`]. Whenever it returns
 //! [`RunEnd::Attention`], retry the packets that were answered with NAK.
 
@@ -17,7 +17,7 @@ use crate::mcu::SpiFlash;
 
 impl<F: SpiFlash> Chip<F> {
     /// Begins a control transfer with a SETUP packet and all of a write's data. A transfer in progress ends without a
-    /// reply. Ignores `data` beyond wLength. Nothing passes a suspended link, so there is no reply either.
+    /// reply. Ignores `data` past wLength bytes. On a suspended link the request is lost, so there is no reply either.
     pub fn begin_control(&mut self, setup: [u8; 8], data: &[u8]) {
         let (peripherals, memory) = self.bus.xdata.parts();
         if peripherals.link.is_suspended() {
@@ -58,7 +58,7 @@ impl<F: SpiFlash> Chip<F> {
     }
 
     /// Sends a packet from the host to 0x02 or 0x04. `stream` is 0 without streams. A packet longer than
-    /// [`Speed::bulk_packet`] is stalled for good, because no host can send it.
+    /// [`Speed::bulk_packet`] always gets a STALL, because no host can send it.
     pub fn bulk_out(&mut self, endpoint: u8, stream: u16, packet: &[u8]) -> PacketOut {
         let now = self.bus.xdata.peripherals_mut().now;
         let is_on_bus = self.is_on_bus();
@@ -75,7 +75,7 @@ impl<F: SpiFlash> Chip<F> {
         let wanted = (peripherals.msc.is_uas() && stream != 0).then_some(stream);
         match endpoint {
             COMMAND_OUT if peripherals.msc.is_uas() => {
-                // Only one command at a time waits for the firmware, and one unit without a slot.
+                // Only one command at a time waits for the firmware, and one IU without a slot.
                 if peripherals.msc.came() != 0 || !peripherals.uas.receive(packet, now) {
                     return PacketOut::Nak;
                 }
@@ -91,7 +91,7 @@ impl<F: SpiFlash> Chip<F> {
                 peripherals.flash.receive(packet, peripherals.link.speed(), memory);
                 peripherals.bulk.out_came(packet.len(), memory);
             }
-            // The firmware rejects a packet that is no CBW.
+            // The firmware itself rejects a packet that is not a CBW.
             DATA_OUT if !peripherals.msc.is_uas() && peripherals.msc.wants_cbw() => {
                 peripherals.msc.take(packet, memory);
             }
@@ -150,16 +150,16 @@ impl<F: SpiFlash> Chip<F> {
         self.changed();
     }
 
-    /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1, or sets what 0x92F8 shows once the link is
-    /// up: for a replay of what a real link did. From the first call on the link comes up by these events alone, also after
-    /// a reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their own.
+    /// Raises bits of the link's event registers, 0x9300 to 0x9302 and 0x91D1, or sets what 0x92F8 shows once the link
+    /// is up: for a replay of a real link. From the first call on the link comes up by these events alone, also after a
+    /// reset of the chip. [`Chip::bus_reset`], [`Chip::suspend`] and [`Chip::resume`] still raise their own events.
     pub fn drive_link(&mut self, register: u16, bits: u8) {
         self.bus.xdata.peripherals_mut().link.raise_from_outside(register, bits);
         self.changed();
     }
 
     /// Suspends the link: to U3 at SuperSpeed. Until the host resumes the link or resets the port, packets get NAK.
-    /// Transfers in progress continue then.
+    /// Transfers in progress continue after that.
     pub fn suspend(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
         if peripherals.link.suspend() {
@@ -182,7 +182,7 @@ impl<F: SpiFlash> Chip<F> {
         self.bus.xdata.peripherals_mut().link.speed()
     }
 
-    /// Tells the firmware that something from outside has changed.
+    /// Wakes the firmware after a change from outside.
     pub(super) fn changed(&mut self) {
         let peripherals = self.bus.xdata.peripherals_mut();
         peripherals.changed();

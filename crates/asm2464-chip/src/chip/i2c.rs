@@ -1,18 +1,18 @@
-//! The I2C master, and the supply's sensor on its bus: an INA231, which some boards have.
+//! The I2C master and, on some boards, the supply's sensor on its bus: an INA231.
 
 use serde::Deserialize;
 
 use super::register::Register;
 use crate::mcu::XdataMemory;
 
-/// 0xC870: the device's address, and .0: read. 0xC871: the byte that is written first. 0xC873: not 0 if two bytes at 0xE800
-/// follow it. 0xC874: how many bytes to read. Source: open firmware's monitor of the supply.
+/// 0xC870: .7:1 the device's address, .0 read. 0xC871: the byte that is written first. 0xC873: nonzero if two bytes at
+/// 0xE800 follow it. 0xC874: number of bytes to read. Source: open firmware's monitor of the supply.
 const ADDRESS: u16 = 0xC870;
 const FIRST: u16 = 0xC871;
 const WRITES: u16 = 0xC873;
 const READS: u16 = 0xC874;
-/// 0xC875: write .0 starts a transfer; .6 is "over", write 1 clears. Beside it, .1 tells that the device took what was
-/// written, and .3 that it gave what was read. Here a transfer is over at once.
+/// 0xC875: a write of .0 starts a transfer. .6: the transfer is over; write 1 clears. Together with .6, .1: the device
+/// accepted the written bytes, .3: it returned the bytes to read. Here a transfer is over at once.
 const CONTROL: u16 = 0xC875;
 const START: u8 = 0x01;
 const TAKEN: u8 = 0x02;
@@ -32,12 +32,12 @@ pub(super) const REGISTERS: &[Register] = &[
 
 /// Address of the INA231. Source: open firmware.
 const SENSOR: u8 = 0x45;
-/// Its registers, and what the first holds at power-on. Source: the INA231's data sheet; open firmware.
+/// Its registers, and the configuration at power-on. Source: the INA231's data sheet; open firmware.
 const CONFIGURATION: u8 = 0x00;
 const SHUNT: u8 = 0x01;
 const BUS: u8 = 0x02;
 const CONFIGURED: u16 = 0x4127;
-/// Its units, and the shunt that open firmware expects: 1.25 mV, 2.5 uV, 2,197 uOhm (ed4e39b, c:0x15BB).
+/// Units of its bus and shunt registers: 1.25 mV, 2.5 uV. The shunt that open firmware expects (ed4e39b, c:0x15BB).
 const BUS_UNIT_UV: u32 = 1_250;
 const SHUNT_UNIT_NV: i32 = 2_500;
 const SHUNT_UOHM: i32 = 2_197;
@@ -74,7 +74,7 @@ impl SupplySensor {
 #[derive(Debug)]
 pub(super) struct I2c {
     pub(super) sensor: Option<SupplySensor>,
-    /// The sensor's register that is read next.
+    /// Number of the sensor's register that is read next.
     pointer: u8,
     configuration: u16,
 }

@@ -1,11 +1,11 @@
-//! Detects idle firmware: a loop that ends where it began, with the state unchanged, runs forever unless something
-//! comes from outside.
+//! Detects idle firmware: a loop that ends where it began, with the state unchanged, runs until something happens
+//! outside the CPU.
 
 use i8051::{Cpu, Register};
 
 use crate::mcu::Sfrs;
 
-/// Instructions from news to the first check, and from one check to the next.
+/// Instructions from news (an event that firmware may react to) to the first check, and from one check to the next.
 const PAUSE: u64 = 512;
 /// Maximum pause between two long checks that find nothing.
 const LONGEST_PAUSE: u64 = 1 << 16;
@@ -16,13 +16,13 @@ const WAIT_LOOP: u64 = 64;
 /// Stack depth in bytes up to which code counts as a main loop's subroutine and not as an interrupt handler.
 const SUBROUTINES: u8 = 8;
 
-/// Decides when to check whether the firmware idles, and how far. A check costs more than running on, so a long one is
-/// made only if the stack is about as low as in the main loop.
+/// Decides when to check whether the firmware idles, and for how many instructions. A check costs more than plain
+/// execution, so a long one is made only if the stack is about as low as in the main loop.
 pub(super) struct Schedule {
     /// Time of the next check.
     pub(super) at: u64,
     pause: u64,
-    /// SP where the firmware was last found in its main loop.
+    /// SP when the firmware was last found in its main loop.
     main_sp: u8,
 }
 

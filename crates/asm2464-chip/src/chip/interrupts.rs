@@ -1,11 +1,11 @@
 //! Interrupt sources. INT0 is level-triggered: while a source is on, the CPU enters 0x0003 as soon as interrupts are
-//! enabled. So is INT1, for the timers of the USB-C side.
+//! enabled. INT1, which serves the timers of the USB-C side, is level-triggered, too.
 
 use super::register::Register;
 
 /// 0xC800: enables bits of 0xC802. Source: the vendor's start-up sets .2 and .0 (c:0x4C15, c:0x541D). Open firmware
-/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of 231204,
-/// line 690). Here .2 also enables 0xC806.5 (chosen: open firmware never takes that event either).
+/// sets only .0 and never takes the DMA's events, which would interrupt it forever. 00 at power-on (recording of
+/// 231204, line 690). Here .2 also enables 0xC806.5 (chosen: open firmware never takes that event either).
 pub(super) const ENABLES: u16 = 0xC800;
 /// 0xC802, read-only: .0 the USB controller (0x9101 is not 0), .2 a UAS command or a DMA event. INT0 is active while a
 /// bit that 0xC800 enables is set. Source: c:0x0E78, c:0x110D; open firmware's INT0.
@@ -57,7 +57,7 @@ impl InterruptLines {
         self.sources() & self.enables != 0 || (self.completion && self.enables & COMMAND_OR_DMA != 0)
     }
 
-    /// No enable of the block is known for it.
+    /// No enable bit for INT1 is known in this block.
     #[inline(always)]
     pub(super) fn int1(self) -> bool {
         self.timer

@@ -25,27 +25,27 @@ const LINK_EVENTS: u16 = 0x91D1;
 const EVENTS_0: u16 = 0x9300;
 /// 0x9303-0x9305: a set bit keeps the same bit of 0x9300-0x9302 out of 0x9101. Source: the vendor's start-up
 /// acknowledges 0C, C0 and BF, writes 33, 3F and 40 here (b0:0xB1DF-0xB205), and its handlers test the rest. 3F, FF and
-/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen: open
-/// firmware writes only the first there, and handles resets).
+/// FF at power-on at SuperSpeed, by dumps of units whose firmware never writes them; 00, 00 and FF at USB 2 (chosen:
+/// open firmware writes only the first there, and handles resets).
 const EVENT_MASKS: u16 = 0x9303;
-/// 0x92FB: the link's state, one bit of it. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The
-/// vendor's hot reset (b0:0xC674) asks it only while 0x91C0.1 is clear.
+/// 0x92FB: one bit of the link's state. 01 in dumps of units at SuperSpeed at rest, with both firmwares. The vendor's
+/// hot reset (b0:0xC674) reads it only while 0x91C0.1 is clear.
 const LINK_STATE: u16 = 0x92FB;
 /// 0x92F7 bits 7:4, read-only: the state of the SuperSpeed link, numbered as USB 3's port link states are (xHCI 5.4.8).
-/// Source: c:0x2080 and c:0x2090 ask for 10 and 11, the compliance and loopback modes, and nothing else. In the recording of
-/// 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has connected the unit
-/// (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6, inactive, when the rig's link
-/// failed (lines 7068 and 8964). The low bits count something within the state (chosen: 0).
+/// Source: c:0x2080 and c:0x2090 test for 10 and 11, the compliance and loopback modes, and nothing else. In the
+/// recording of 231204: 4, disabled, at power-on; 7 and 5, polling and looking for a partner, once the firmware has
+/// connected the unit (lines 2370 to 2721); 0, U0, after the link came up (from line 2833 on); 8, recovery, and 6,
+/// inactive, when the rig's link failed (lines 7068 and 8964). What the low bits count is not known (chosen: 0).
 const LTSSM: u16 = 0x92F7;
-/// 0x92F8: once the link is up, what it has negotiated: .5 Gen 2, .4 two lanes, by the classes that 240417 makes of them
-/// (b0:0xCED1). The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line
-/// 2120) and 24 after (line 2985 on). The firmware takes another way where it is clear (b0:0xBB6B, 0xB664 of 231204).
+/// 0x92F8: once the link is up, what it has negotiated: .5 Gen 2, .4 two lanes, as 240417 classifies links (b0:0xCED1).
+/// The model's link has one lane, so .4 clears. Source: recording of 231204, 34 before the link is up (line 2120) and
+/// 24 after (line 2985 on). The firmware takes another branch while .4 is clear (b0:0xBB6B, 0xB664 of 231204).
 const TRAINING_STATE: u16 = 0x92F8;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
 const RESET: u16 = 0xCC31;
-/// 0xE712.1:0: the wait at b0:0x9C7D ends with both.
+/// 0xE712.1:0: the wait at b0:0x9C7D ends when both are set.
 const PHY_READY: u16 = 0xE712;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -77,13 +77,13 @@ const fn power_on_masks(speed: Speed) -> [u8; 3] {
 
 const POWER_OFF: u8 = 0x40;
 const CONTROL_OFF: u8 = 0x02;
-/// Instructions from the firmware's connecting the unit to the link's events (chosen): 200 ms. In the recording it took
-/// the rig 190 accesses (lines 2364 to 2555).
+/// Instructions from the moment the firmware connects the unit until the link's first event (chosen): 200 ms. In the
+/// recording it took the rig 190 accesses (lines 2364 to 2555).
 const TRAINING: u64 = 10_000_000;
 /// Instructions from one group of these events to the next (chosen): 100 ms. It took the rig 100 to 200 accesses.
 const STEP: u64 = 5_000_000;
-/// What a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with 2675, and
-/// 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 a second time.
+/// Events that a SuperSpeed link raises when it comes up, in order. Source: recording of 231204, lines 2559, 2669 with
+/// 2675, and 2852. 0x9301.7 comes before the first SETUP with 240417, too. The rig's link raised 0x9301.6 twice.
 const LINK_UP: [&[LinkEvent]; 3] =
     [&[LinkEvent(0x9301, 0x40)], &[LinkEvent(0x9300, 0x0A), LinkEvent(0x9302, 0x40)], &[LinkEvent(0x9301, 0x80)]];
 
@@ -107,11 +107,11 @@ pub(super) struct LinkBlock {
     /// What was last written to 0x92C2 and 0x91C0.
     power: u8,
     control: u8,
-    /// When the next step of the link's coming up is due, after the firmware has connected the unit.
+    /// Time of the next step of [`LINK_UP`]; `None` unless the firmware has connected the unit and the link is not up.
     comes_up_at: Option<u64>,
-    /// Steps of it that are done.
+    /// Number of steps of [`LINK_UP`] that are done.
     steps: usize,
-    /// Its events come from outside, through [`LinkBlock::raise_from_outside`].
+    /// The link's events come from outside, through [`LinkBlock::raise_from_outside`].
     is_driven: bool,
     /// What 0x92F8 shows once the link is up, if that comes from outside, too.
     negotiated: Option<u8>,
@@ -128,7 +128,7 @@ impl LinkBlock {
         link
     }
 
-    /// Resets the block with the chip. The speed stays, and so does who raises the events: both are outside the chip.
+    /// Resets the block with the chip. The speed and the origin of the events stay: both are outside the chip.
     pub(super) fn reset(&mut self) {
         *self = Self { is_driven: self.is_driven, ..Self::new(self.speed) };
     }
@@ -147,8 +147,8 @@ impl LinkBlock {
         self.comes_up_at.filter(|_| !self.is_driven)
     }
 
-    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is up.
-    /// From the first call on the link does not come up by itself; `bits` may be 0.
+    /// Raises events of 0x9300 to 0x9302 or 0x91D1 that a recording shows, or sets what 0x92F8 shows once the link is
+    /// up. From the first call on the link does not come up by itself; `bits` may be 0.
     pub(super) fn raise_from_outside(&mut self, register: u16, bits: u8) {
         self.is_driven = true;
         match register {
@@ -174,7 +174,7 @@ impl LinkBlock {
         }
     }
 
-    /// Lets the link come up now if it is about to: the host is there.
+    /// Lets the link come up at once instead of later, because the host already uses it.
     pub(super) fn come_up(&mut self) {
         if self.next().is_some() {
             while self.steps < LINK_UP.len() {
@@ -224,7 +224,6 @@ impl LinkBlock {
         true
     }
 
-    /// Raises an event.
     fn raise(&mut self, LinkEvent(register, bit): LinkEvent) {
         match register {
             LINK_EVENTS => self.link_events |= bit,
@@ -249,7 +248,7 @@ impl LinkBlock {
         const POLLING: u8 = 7;
         match self.comes_up_at {
             _ if self.is_off_bus() || self.speed != Speed::Super => DISABLED,
-            // It trains until it has reset the port: the last step.
+            // The link trains until its last step, the port reset.
             Some(_) => POLLING,
             None if self.is_suspended => U3,
             None => U0,

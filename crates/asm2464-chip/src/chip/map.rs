@@ -83,17 +83,17 @@ pub fn register_name(addr: u16) -> Option<&'static str> {
     found.map(|(_, register)| register.name)
 }
 
-/// Pages of 256 bytes that are second addresses, and the pages whose registers they show. Source: register dumps of running
-/// units.
+/// Pages of 256 bytes that are second addresses, each with the page whose registers it shows. Source: register dumps of
+/// running units.
 const ALIASES: [(usize, usize); 6] =
     [(0xB3, 0xB2), (0xB5, 0xB4), (0xB6, 0xB4), (0xB7, 0xB4), (0xC7, 0xC6), (0xC9, 0xC8)];
 
-/// The own address of the register that an address of the main page shows, which may be a second address of it.
+/// Replaces a register's second address by the register's own address. Other addresses of the main page stay.
 pub fn unaliased(addr: u16) -> u16 {
     aliased(addr.into()) as u16
 }
 
-/// The register's own index, for an index that [`Block::Alias`] owns.
+/// As [`unaliased`], for an index into [`owners`].
 pub(super) fn aliased(index: usize) -> usize {
     let shown = ALIASES.iter().find(|(page, _)| *page == index >> 8);
     shown.map_or(index, |(_, page)| page << 8 | index & 0xFF)
@@ -120,7 +120,7 @@ pub(super) fn owners() -> Box<[Block]> {
     owners
 }
 
-/// The block to call for a read and for a write of each address while nobody watches. Plain memory needs no call.
+/// The block to call for a read and for a write of each address while there is no watch. Plain memory needs no call.
 pub(super) fn asked(owners: &[Block]) -> [Box<[Block]>; 2] {
     [[Plain::Reads, Plain::Both].as_slice(), &[Plain::Both]].map(|plain| {
         let mut asked: Box<[Block]> = owners.into();

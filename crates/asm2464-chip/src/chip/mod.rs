@@ -1,10 +1,10 @@
 //! A model of the whole ASM2464PD: firmware boots on it from the reset vector and runs unmodified.
 //!
 //! [`Chip`] is the 8051 with its memories and the blocks around it. Each block owns its registers, and their comments
-//! cite the source of each meaning: addresses are those of the vendor's 240417 (`c:` common code, `b0:` and `b1:` the
-//! banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has the whole list,
-//! and the open questions. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that were
-//! touched.
+//! cite the source of each meaning: code addresses are those of the vendor's 240417 (`c:` common code, `b0:` and `b1:`
+//! the banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has the whole
+//! list, and the open questions. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that
+//! were touched.
 //!
 //! # The host's side
 //! The host exchanges packets with the endpoints, synchronously: [`Chip::control`], or [`Chip::begin_control`] and

@@ -1,4 +1,4 @@
-//! The mass storage engine: parses CBWs, and sends the status of every command, a CSW or a UAS unit.
+//! The mass storage engine: parses CBWs, and sends the status of every command: a CSW, or a UAS information unit (IU).
 
 use std::collections::VecDeque;
 
@@ -21,9 +21,9 @@ const RESTART: u16 = 0x90A0;
 const SENDS: u16 = 0x90A1;
 /// 0x90E1, write 1: sends the status without a slot. Source: c:0x02D4.
 const SEND_LOOSE: u16 = 0x90E1;
-/// 0x90E2, write 1 clears: .0 a CBW arrived, or under UAS a unit that has no slot. Source: c:0x1016-0x104B.
+/// 0x90E2, write 1 clears: .0 a CBW arrived, or over UAS an IU without a slot. Source: c:0x1016-0x104B.
 pub(super) const CBW_CAME: u16 = 0x90E2;
-/// 0x90E3: .0 start over; .1 take the next CBW, or unit without a slot. Source: b0:0xA6BB, c:0x52AE, 0x0F14.
+/// 0x90E3: .0 start over; .1 take the next CBW, or IU without a slot. Source: b0:0xA6BB, c:0x52AE, 0x0F14.
 const CONTROL: u16 = 0x90E3;
 /// 0x9118, read-only: bit k, byte k of 0x9096-0x909D is not 0. Source: c:0x0E99.
 const SENT_BYTES: u16 = 0x9118;
@@ -34,7 +34,7 @@ const CAME: u16 = 0x911B;
 const STATUS: usize = 0xD800;
 /// Bytes of a received packet that are kept: up to 0x9139, a CBW and one more.
 const CAME_LEN: usize = 32;
-/// 0x909E.0 and 0x90E1 as a slot number.
+/// Slot number that stands for the status without a slot (0x909E.0 and 0x90E1).
 const LOOSE: usize = 64;
 
 pub(super) const REGISTERS: &[Register] = &[
@@ -56,7 +56,7 @@ pub(super) const REGISTERS: &[Register] = &[
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     None,
-    /// Its own state changed.
+    /// Only the engine's own state changed.
     Changed,
     /// All slots have to be forgotten.
     StartOver,
@@ -64,7 +64,7 @@ pub(super) enum Effect {
 
 #[derive(Debug)]
 struct WaitingStatus {
-    /// The slot; `None` if the firmware is not told when the status was sent.
+    /// The slot; `None` if the firmware gets no event when the status was sent.
     slot: Option<usize>,
     tag: u16,
     bytes: Vec<u8>,
@@ -96,7 +96,7 @@ impl Msc {
         self.cbw_wanted
     }
 
-    /// Takes a CBW, or a unit without a slot.
+    /// Takes a CBW, or an IU without a slot.
     pub(super) fn take(&mut self, packet: &[u8], memory: &mut XdataMemory) {
         let page = memory.main_mut();
         let at = usize::from(CAME_LENGTH);
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_csw_goes_once_and_the_firmware_is_told() {
+    fn a_csw_is_sent_once_and_raises_an_event() {
         let mut memory = XdataMemory::new();
         memory.main_mut()[0x901A] = 13;
         memory.main_mut()[0xD800..0xD804].copy_from_slice(b"USBS");

@@ -1,5 +1,5 @@
 //! The bridge's side of NVMe: memory for the queues of one drive, which the PCIe side reads and writes; the CPU's
-//! windows on it; doorbells; and the engine that writes PRP lists.
+//! windows to it; doorbells; and the engine that generates PRP lists.
 
 use asm2464::sram::{COMPLETIONS_PAGE, FENCE_ADDRESS, OPEN_COMPLETIONS_PAGE, SRAM_ADDRESS, SRAM_LEN};
 
@@ -24,15 +24,15 @@ const SUBMISSION_WINDOW: u16 = 0xC8D8;
 /// 0xB264:0xB265, 0xB266:0xB267: the admin queues' PCIe addresses / 0x1000, submission first. 0xB26C:0xB26D,
 /// 0xB26E:0xB26F: the I/O queues'. Source: b0:0xD127-0xD145 writes 0800, 0808, 0820, 0828, and the same addresses go
 /// into ASQ, ACQ (b0:0xABA5, 0xABBE) and Create I/O queue (c:0x2463, 0x24AB). Open firmware does not write the last two
-/// and has its queues at 0x00820000 and 0x00822000, which are used as the defaults. Source of the first: tinygrad's newer
-/// client, whose GPU writes a fence there.
+/// and has its queues at 0x00820000 and 0x00822000, which are used as the defaults. Source of the first: tinygrad's
+/// newer client, whose GPU writes a fence there.
 const ADMIN_SUBMISSION_BASE: u16 = 0xB264;
 const ADMIN_COMPLETION_BASE: u16 = 0xB266;
 const IO_SUBMISSION_BASE: u16 = 0xB26C;
 const IO_COMPLETION_BASE: u16 = COMPLETIONS_PAGE.addr;
 const OPEN_COMMANDS_PAGE: u16 = (FENCE_ADDRESS >> 12) as u16;
 /// 0xB275:0xB276: a page of the SRAM, in units of 4 KiB. 0xB278-0xB27B is then the address of the PRP list that begins
-/// with that page. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere, so the chip must make one up.
+/// with that page. Source: c:0x1E5E-0x1E84. The firmware writes no list anywhere, so the chip must generate it.
 const LIST_PAGE: u16 = 0xB275;
 const LIST_ADDRESS: u16 = 0xB278;
 /// 0xCEF3.3: an entry of the I/O completion queue arrived. 0xCEF2.7: one of the admin completion queue. Write 1 clears.
@@ -40,8 +40,8 @@ const LIST_ADDRESS: u16 = 0xB278;
 const ADMIN_EVENTS: u16 = 0xCEF2;
 const EVENTS: u16 = 0xCEF3;
 /// 0xC8B2:0xC8B3: an address; 0xC8B4:0xC8B5: bytes - 1; 0xC8B6 = 84: fill; 0xC8B7: the value; 0xC8B8.0 starts, and
-/// reads 0 when done. 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) select a second bank, which is not
-/// known. Source: c:0x4A57 and its callers. Only b1:0xCF98 uses other modes; they do nothing here.
+/// reads 0 when done. 0xC8D8.1 (of 0xA000-0xB1FF) and 0xC8D6.1 (of 0xB800-0xBC7F) select a second bank, whose purpose
+/// is not known. Source: c:0x4A57 and its callers. Only b1:0xCF98 uses other modes; they do nothing here.
 const MOVER: u16 = 0xC8B2;
 const MOVER_LENGTH: u16 = 0xC8B4;
 const MOVER_MODE: u16 = 0xC8B6;
@@ -90,7 +90,7 @@ const QUEUES: [(u16, usize); 4] =
     [(IO_SUBMISSION, 0x1000), (ADMIN_SUBMISSION, 0x200), (IO_COMPLETION, 0x400), (ADMIN_COMPLETION, 0x80)];
 /// The registers with a queue's PCIe address, in the same order.
 const BASES: [u16; 4] = [IO_SUBMISSION_BASE, ADMIN_SUBMISSION_BASE, IO_COMPLETION_BASE, ADMIN_COMPLETION_BASE];
-/// The queues' memory and what is between: 0xA000 to 0xBC7F.
+/// Bytes from the start of the first queue to the end of the last: 0xA000 to 0xBC7F.
 const MEMORY_LEN: usize = 0x1C80;
 
 #[derive(Debug)]
@@ -178,7 +178,7 @@ impl Nvme {
         self.seen_at = Some(now + SEEN_AFTER);
     }
 
-    /// The time of that moment.
+    /// The time of that moment, while it is scheduled.
     pub(super) const fn seen_at(&self) -> Option<u64> {
         self.seen_at
     }
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_is_told_when_its_last_bytes_come_and_seen_through_the_window() {
+    fn an_entry_raises_its_event_with_its_last_bytes_and_is_seen_through_the_window() {
         let mut memory = XdataMemory::new();
         let mut nvme = Nvme::new();
         let mut entry = [0; 16];
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prp_list_names_the_pages_of_the_sram_from_the_one_that_was_asked_for() {
+    fn a_prp_list_names_the_pages_of_the_sram_from_the_requested_one() {
         let mut memory = XdataMemory::new();
         let nvme = with_queues(&mut memory);
         set(&mut memory, &[(LIST_PAGE + 1, 5)]);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_polls_acts_once_on_what_was_written_last() {
+    fn a_polling_device_acts_once_after_the_last_write() {
         let mut nvme = Nvme::new();
         assert!(Nvme::is_command(0xA040) && !Nvme::is_command(0xB000));
         nvme.will_be_seen(5);

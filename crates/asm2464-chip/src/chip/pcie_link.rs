@@ -4,24 +4,25 @@ use serde::Deserialize;
 
 use super::register::Register;
 
-/// 0xB450: the LTSSM's state. Source: open firmware, whose register map has 00 and 01 as Detect, 10 and more as Polling,
-/// 4C as Configuration; owners of units, for 78.
+/// 0xB450: the LTSSM's state. Source: open firmware, whose register map has 00 and 01 as Detect, 10 and more as
+/// Polling, 4C as Configuration; owners of units, for 78, the link is up.
 const STATE: u16 = asm2464::tlp::LTSSM.addr;
-/// 0xC656.5: the device's 3.3 V. A device has power until the firmware has once given it (chosen: firmware that never
-/// touches the register has devices behind it, too). Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with mode 0x51.
+/// 0xC656.5: the device's 3.3 V. Until the firmware first sets it, the device has power as well (chosen: firmware that
+/// never touches the register has devices behind it, too). Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with
+/// mode 0x51.
 pub(super) const POWER: u16 = 0xC656;
 pub(super) const POWERED: u8 = 0x20;
-/// 0xC659.0: the lanes. Source: open firmware. Without it the LTSSM stays in Configuration (its pull request 81, found by
-/// leaving out one write after the other on silicon). The vendor's sets it after 0xE764 (b0:0xCC90).
+/// 0xC659.0: turns the lanes on. Source: open firmware. Without it the LTSSM stays in Configuration (its pull request
+/// 81, found by leaving out one write after the other on silicon). The vendor's sets it after 0xE764 (b0:0xCC90).
 const LANES: u16 = 0xC659;
 const LANES_ON: u8 = 0x01;
 /// 0xE764.3: trains the link. Source: open firmware writes 1C to start and 00 to stop; the vendor's sets it first
-/// (b0:0xE7E0), and clears it where it gives up (b0:0xCE0C). Pull request 81 says of 1C that it tries again until a device
-/// answers, and of the vendor's 19 that it tries once: here both try again.
+/// (b0:0xE7E0), and clears it when it gives up (b0:0xCE0C). By pull request 81, 1C tries again until a device answers,
+/// and the vendor's 19 tries once; here both try again.
 const TRAINING: u16 = 0xE764;
 const TRAINS: u8 = 0x08;
-/// 0xE762.4: a device answers. Source: the vendor's gives up 1 ms after it has begun to train, unless it is set
-/// (b0:0xCDF2), and silicon's runs end with 0xE764 = 19, on the other way (pull request 81).
+/// 0xE762.4: a device answers. Source: unless it is set, the vendor's gives up 1 ms after it has begun to train
+/// (b0:0xCDF2); runs on silicon end with 0xE764 = 19, so it does not give up there (pull request 81).
 const ANSWERS: u16 = 0xE762;
 const ANSWERED: u8 = 0x10;
 /// 0xE765.1: the link is up. Source: open firmware prints it as "UP"; b0:0xE2BC.
@@ -42,19 +43,19 @@ const CONFIGURATION: u8 = 0x4C;
 /// Instructions from the device's power to its first answer: 50 ms. Source: 20 to 50 ms, by pull request 81.
 const SETTLING: u64 = 2_500_000;
 
-/// What a link does whose lanes (0xC659.0) were on before its training began (0xE764.3).
+/// What the link does if its lanes (0xC659.0) were on before its training began (0xE764.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EarlyLanes {
-    /// It trains. Source: open firmware up to July 2026 has this order, c5e2090 with it, and owners used it.
+    /// It trains. Source: open firmware up to July 2026, including c5e2090, has this order, and owners used it.
     #[default]
     Train,
-    /// It stays in Configuration, until the firmware stops the training and begins again. Source: a comment in open firmware
-    /// since pull request 81. Unproven: the pull request itself only speaks of lanes that are turned on too late.
+    /// It stays in Configuration, until the firmware stops the training and begins again. Source: a comment in open
+    /// firmware since pull request 81. Unproven: the pull request itself only mentions lanes turned on too late.
     Stick,
 }
 
-/// Whether the link trains.
+/// State of the link's training.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Training {
     /// The firmware has not trained it yet. The link is up (chosen: asmpatch's practice images never train it).
@@ -70,7 +71,7 @@ enum Training {
 pub(super) struct PcieLink {
     pub(super) early_lanes: EarlyLanes,
     is_powered: bool,
-    /// When the device begins to answer, while it does not yet.
+    /// Time at which the device begins to answer; `None` if it already does, or has no power.
     settles_at: Option<u64>,
     has_lanes: bool,
     training: Training,
@@ -81,7 +82,7 @@ impl PcieLink {
         Self { early_lanes, is_powered: false, settles_at: None, has_lanes: false, training: Training::Untouched }
     }
 
-    /// Whether it has trained, if a device is there.
+    /// Whether the link has trained, if a device is there.
     pub(super) fn is_trained(&self) -> bool {
         self.state() == asm2464::tlp::LINK_UP
     }
@@ -108,7 +109,7 @@ impl PcieLink {
         self.settles_at.take_if(|at| *at <= now);
     }
 
-    /// Reads a register. A device may be behind the bridge.
+    /// Reads a register. `is_there`: a device is behind the bridge.
     pub(super) fn read(&self, addr: u16, stored: u8, is_there: bool) -> u8 {
         let when = |is_so: bool, bit: u8| if is_there && is_so { stored | bit } else { stored };
         match addr {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_before_the_training_do_no_harm_unless_they_are_said_to() {
+    fn early_lanes_prevent_the_training_only_on_a_board_that_sticks() {
         for (early, found) in [(EarlyLanes::Train, 0x78), (EarlyLanes::Stick, CONFIGURATION)] {
             let mut link = link(early, &[(LANES, LANES_ON), (TRAINING, 0x1C)]);
             assert_eq!(state(&link), found);

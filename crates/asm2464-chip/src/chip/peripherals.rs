@@ -34,7 +34,7 @@ pub(super) struct Peripherals<F> {
     /// Time at which the current run ends.
     pub(super) run_ends: u64,
     pub(super) lines: InterruptLines,
-    /// There is something that the host may want to know.
+    /// There is something new for the host.
     pub(super) attention: bool,
     /// Number of changes of the blocks' state.
     pub(super) changes: u64,
@@ -89,7 +89,7 @@ impl<F: SpiFlash> Peripherals<F> {
         }
     }
 
-    /// Resets the blocks. What is outside the chip stays, and the SRAM (chosen).
+    /// Resets the blocks. Everything outside the chip stays, and so does the SRAM (chosen).
     pub(super) fn reset(&mut self) {
         self.lines = InterruptLines::default();
         self.attention = false;
@@ -135,7 +135,7 @@ impl<F: SpiFlash> Peripherals<F> {
         self.changed_at = self.now;
     }
 
-    /// Time of the next event that needs no access.
+    /// Time of the next event that happens without an access by the CPU.
     pub(super) fn next_event(&self) -> Option<u64> {
         let Self { timers, bulk, uas, dma, nvme, link, pcie_link, .. } = self;
         let links = link.next().into_iter().chain(pcie_link.next());
@@ -143,7 +143,7 @@ impl<F: SpiFlash> Peripherals<F> {
         others.into_iter().flatten().chain(links).min()
     }
 
-    /// Lets the events happen that are due.
+    /// Carries out the events that are due.
     pub(super) fn advance(&mut self, memory: &mut XdataMemory) {
         if self.next_event().is_some_and(|at| at <= self.now) {
             self.timers.advance(self.now);
@@ -151,10 +151,10 @@ impl<F: SpiFlash> Peripherals<F> {
             self.dma.advance(self.now);
             self.link.advance(self.now);
             self.pcie_link.advance(self.now);
-            if let Some(unit) = self.uas.came(self.now)
-                && !self.uas.take(&unit, memory)
+            if let Some(iu) = self.uas.came(self.now)
+                && !self.uas.take(&iu, memory)
             {
-                self.msc.take(&unit, memory);
+                self.msc.take(&iu, memory);
             }
             if self.nvme.is_seen(self.now) {
                 self.devices_look();
@@ -271,7 +271,7 @@ impl<F: SpiFlash> Peripherals<F> {
         if did {
             self.changed();
             self.attention |= self.flash.is_gone();
-            // The TLP engine by itself interrupts nobody: no line and no event depends on its state.
+            // No interrupt line and no event depends on the TLP engine's state.
             if block != Block::Tlp || self.attention {
                 self.refresh();
             }
@@ -311,7 +311,7 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// Sends READ READY and WRITE READY, which tell a host without streams whose data follows.
+    /// Sends READ READY and WRITE READY: without streams, they tell the host which command's data follows.
     fn send_ready(&mut self, value: u8, memory: &XdataMemory) -> bool {
         let page = memory.main();
         let mut did = false;
@@ -332,7 +332,7 @@ impl<F: SpiFlash> Peripherals<F> {
         let did = tlp.write(addr, value, memory, |request| {
             let mut targets = Targets { sram, nvme, dma, is_written: false };
             let completion = fabric.carry(request, &mut targets);
-            // Data that waited for an entry may be sent now.
+            // Data that waited for a completion entry may be sent now.
             *attention |= targets.is_written;
             completion
         });
@@ -340,8 +340,8 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// Schedules a check by the devices that wait for a command, which may be anywhere in memory that they reach. Returns
-    /// `false` if none waits.
+    /// Schedules a check by the devices that wait for a command. The command may be anywhere in the memory that they
+    /// reach. Returns `false` if no device waits.
     pub(super) fn command_is_due(&mut self) -> bool {
         let awaits = self.fabric.awaits_command();
         if awaits {
@@ -375,7 +375,7 @@ impl<F: SpiFlash> Peripherals<F> {
         did
     }
 
-    /// Shows the watch what crossed the wire.
+    /// Shows the watch an event on the wire.
     pub(super) fn show(&mut self, event: UsbEvent<'_>) {
         let now = self.now;
         if let Some(watch) = &mut self.watch {

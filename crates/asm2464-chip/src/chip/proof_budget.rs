@@ -1,4 +1,4 @@
-//! The cost of a proof on the model: a limit for all of its runs together, and Ctrl-C.
+//! Limits the cost of a proof on the model: one budget for all of its runs together, and Ctrl-C.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -10,10 +10,10 @@ use asm2464::progress::Progress;
 use super::core::{Chip, RunEnd};
 use crate::mcu::SpiFlash;
 
-/// Instructions between two looks at the flag.
+/// Instructions between two checks for Ctrl-C.
 const SLICE: u64 = 1_000_000;
 
-/// Limits of a proof: its instructions, and Ctrl-C. Clones share what is left.
+/// Limits of a proof: its instructions, and Ctrl-C. Clones share one budget.
 #[derive(Clone)]
 pub struct ProofBudget(Rc<Shared>);
 
@@ -30,10 +30,10 @@ impl fmt::Debug for ProofBudget {
 }
 
 impl ProofBudget {
-    /// Instructions of a whole proof. 240417 takes 1.5 million.
+    /// Maximum number of instructions of a whole proof. 240417 takes 1.5 million.
     pub const INSTRUCTIONS: u64 = 200_000_000;
 
-    /// A new budget. `progress` is told the instructions spent so far, every million or so.
+    /// Creates a budget. `progress` receives the number of instructions spent so far, about every million.
     pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<u64> + 'static) -> Self {
         Self(Rc::new(Shared { spent: Cell::new(0), interrupt, progress: RefCell::new(Box::new(progress)) }))
     }
@@ -54,7 +54,7 @@ impl ProofBudget {
             if ran >= SLICE {
                 progress.borrow_mut().event(spent.get());
             }
-            // Without progress another round would change nothing.
+            // If no instruction ran, another round would change nothing.
             if outcome != RunEnd::Budget || ran == 0 {
                 return outcome;
             }
@@ -70,7 +70,7 @@ impl ProofBudget {
     }
 }
 
-/// Until the budget is spent, without progress.
+/// A budget without Ctrl-C, which reports no progress.
 impl Default for ProofBudget {
     fn default() -> Self {
         Self::new(Interrupt::never(), ())
@@ -86,18 +86,18 @@ mod tests {
     use super::*;
     use crate::chip::boot::{check, check_within};
 
-    /// Counts in 24 bits of IDATA, so that no two rounds are the same: it never idles, and answers nothing.
+    /// An image that counts in 24 bits of IDATA. No two rounds are the same, so it never idles, and it never answers.
     fn counts() -> Image {
         let code = [0x05, 0x30, 0xE5, 0x30, 0x70, 0xFA, 0x05, 0x31, 0xE5, 0x31, 0x70, 0xF4, 0x05, 0x32, 0x80, 0xF0];
         Image::from_body([&code[..], &[0; 600]].concat()).unwrap()
     }
 
     #[test]
-    fn an_image_that_loops_is_asked_once_and_the_report_says_where_it_loops() {
+    fn an_image_that_loops_gets_one_check_and_the_report_says_where_it_loops() {
         let report = check(&counts());
         let (check, fault) = report.failure().unwrap();
         assert_eq!(report.checks.len(), 1, "{report:#?}");
-        // A boot may take all of it, as open firmware with USB4 waits for 100 million; then the loop's place is looked for.
+        // A boot may use the whole budget (open firmware with USB4 waits for 100 million). Then the loop is searched.
         assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
         assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
     }
@@ -106,14 +106,14 @@ mod tests {
     fn ctrl_c_ends_a_proof_within_a_slice() {
         static FLAG: AtomicBool = AtomicBool::new(false);
         let mut reported = Vec::new();
-        let (tell, heard) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let budget = ProofBudget::new(Interrupt::watching(&FLAG), move |spent| {
             FLAG.store(spent >= 2 * SLICE, Ordering::Relaxed);
-            tell.send(spent).unwrap();
+            sender.send(spent).unwrap();
         });
         assert_eq!(check_within(&counts(), &budget), Err(Interrupted));
         drop(budget);
-        reported.extend(heard);
+        reported.extend(receiver);
         assert_eq!(reported, [SLICE, 2 * SLICE]);
     }
 

@@ -1,6 +1,6 @@
 //! A register as its block's table describes it: its addresses and its name.
 
-/// Accesses of the CPU that only reach memory, although a block owns the register.
+/// The CPU's accesses to a register that act on memory alone, although a block owns the register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Plain {
     Neither,
@@ -13,7 +13,7 @@ pub(super) enum Plain {
 pub struct Register {
     /// First address, in the main page.
     pub first: u16,
-    /// Last address.
+    /// Last address, inclusive.
     pub last: u16,
     /// The project's name for the register. The vendor's names are not known.
     pub name: &'static str,

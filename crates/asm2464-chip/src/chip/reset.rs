@@ -1,4 +1,4 @@
-//! Power-on: what registers hold then, as recordings of real chips show it, and the code that the ROM loads.
+//! Power-on: the values of the registers, from recordings of real chips, and the code that the ROM loads.
 
 use std::sync::LazyLock;
 
@@ -12,17 +12,17 @@ use crate::mcu::{SpiFlash, XdataMemory};
 /// 0xC650: levels of the GPIOs. .1 is the supply's fault line, low while it is active. Source: open firmware.
 const GPIO_LEVELS: u16 = 0xC650;
 const NO_FAULT: u8 = 0x02;
-/// 0xC8FF: the part's revision.
+/// 0xC8FF: the chip's revision.
 const PART_REVISION: u16 = 0xC8FF;
 
-/// The part's revision as 0xC8FF tells it.
+/// The chip's revision, as 0xC8FF shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum PartRevision {
     /// Source: recordings of 231204 (line 756) and 240417.
     #[default]
     #[serde(rename = "04")]
     R04,
-    /// Newer parts. Source: open firmware's pull request 63.
+    /// Newer chips. Source: open firmware's pull request 63.
     #[serde(rename = "07")]
     R07,
 }
@@ -32,14 +32,14 @@ pub enum PartRevision {
 pub struct Board {
     /// The chip's revision.
     pub part_revision: PartRevision,
-    /// What the PCIe link does whose lanes are on before its training begins.
+    /// What the PCIe link does if its lanes are on before its training begins.
     pub early_lanes: EarlyLanes,
-    /// The supply's sensor.
+    /// The supply's sensor, if the board has one.
     pub supply: Option<SupplySensor>,
 }
 
 impl Board {
-    /// Shows the board in its registers.
+    /// Sets the registers that show the board's properties.
     pub(super) fn show(self, memory: &mut XdataMemory) {
         let page = memory.main_mut();
         page[usize::from(PART_REVISION)] = match self.part_revision {
@@ -52,7 +52,7 @@ impl Board {
     }
 }
 
-/// Address and value, of the main page.
+/// Addresses in the main page, each with its value at power-on.
 static RESET_VALUES: LazyLock<Vec<(u16, u8)>> = LazyLock::new(|| {
     let rows = include_str!("reset.txt").lines().filter(|line| !line.starts_with('#'));
     rows.filter_map(|row| {

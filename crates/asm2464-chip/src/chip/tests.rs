@@ -65,7 +65,7 @@ fn a_cbw_raises_int0_and_is_seen_by_the_handler() {
 }
 
 #[test]
-fn interrupts_that_are_off_wait() {
+fn with_interrupts_off_no_handler_runs_and_a_jump_to_itself_halts() {
     let mut chip = firmware(&[write(0x0100, 1)], &[write(0x90E3, 2)]);
     while chip.run(10_000) == RunEnd::Attention {}
     assert_eq!(chip.run(10_000), RunEnd::Halted, "a jump to itself with interrupts off ends the run");
@@ -75,7 +75,7 @@ fn interrupts_that_are_off_wait() {
 }
 
 #[test]
-fn an_armed_packet_goes_to_the_host_and_the_firmware_is_told() {
+fn an_armed_packet_goes_to_the_host_and_raises_an_event() {
     let mut chip = firmware(
         &[write(0x9093, 8), write(0x0100, 0x5A)],
         &[write(0x8000, 0x42), write(0x9008, 3), write(0x9094, 2), INTERRUPTS_ON.to_vec()],
@@ -100,13 +100,13 @@ fn a_wait_for_a_timer_costs_no_instructions() {
 }
 
 #[test]
-fn a_loop_that_writes_and_takes_back_idles_and_one_that_counts_does_not() {
+fn a_loop_that_restores_what_it_writes_idles_and_one_that_counts_does_not() {
     // 1$: write 1, write 0 to 0x0100; SJMP 1$
     let mut toggling = [write(0x0100, 1), write(0x0100, 0)].concat();
     toggling.extend([0x80, 0xF2]);
     let mut chip = firmware(&[], &[toggling]);
     assert_eq!(chip.run(100_000), RunEnd::Parked);
-    // 1$: DPTR = 0x0100; A = @DPTR; INC A; @DPTR = A; R0 counts along; SJMP 1$
+    // 1$: DPTR = 0x0100; A = @DPTR; INC A; @DPTR = A; JNZ 1$; INC 30h; SJMP 1$
     let counting = vec![0x90, 0x01, 0x00, 0xE0, 0x04, 0xF0, 0x70, 0xF8, 0x05, 0x30, 0x80, 0xF4];
     let mut chip = firmware(&[], &[counting]);
     assert_eq!(chip.run(100_000), RunEnd::Budget);
@@ -114,7 +114,7 @@ fn a_loop_that_writes_and_takes_back_idles_and_one_that_counts_does_not() {
 }
 
 #[test]
-fn a_firmware_that_always_waits_for_its_timers_ends_the_run_all_the_same() {
+fn a_run_ends_although_its_firmware_always_waits_for_timers() {
     // 1$: start timer 0, wait, clear; SJMP 1$
     let mut main = write(0xCC11, 1);
     main.extend([0x90, 0xCC, 0x11, 0xE0, 0x30, 0xE1, 0xFC]);
@@ -278,7 +278,7 @@ fn a_chip_can_go_to_another_thread() {
 
 #[test]
 fn sfr_0x96_selects_the_bank_that_is_fetched_from() {
-    // MOV 96h,#1; LCALL 0x8000; MOV DPTR,#0100; MOV A,R7; MOVX @DPTR,A; the same with bank 0 and the next address; SJMP $
+    // MOV 96h,#1; LCALL 0x8000; MOV DPTR,#0100; MOV A,R7; MOVX @DPTR,A; the same with bank 0 and INC DPTR; SJMP $
     let common = [
         0x75, 0x96, 1, 0x12, 0x80, 0x00, 0x90, 0x01, 0x00, 0xEF, 0xF0, 0x75, 0x96, 0, 0x12, 0x80, 0x00, 0xA3, 0xEF,
         0xF0, 0x80, 0xFE,
@@ -309,7 +309,7 @@ fn movx_at_ri_takes_its_high_byte_from_p2() {
 }
 
 #[test]
-fn what_is_poked_does_what_the_cpus_writes_do_and_wraps_at_the_end_of_the_page() {
+fn a_poke_acts_like_the_cpus_writes_and_wraps_at_the_end_of_the_page() {
     let mut chip = firmware(&[], &[]);
     chip.poke(XdataAddress::main(0xFFFF), &[1, 2]);
     assert_eq!((chip.sram()[0xFFF], xdata(&chip, 0x0000)), (1, 2));

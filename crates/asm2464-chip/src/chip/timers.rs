@@ -1,25 +1,25 @@
 //! Twelve timers of one layout: unit, control, and a threshold of two bytes. An expired timer of the USB-C side
-//! interrupts: INT1.
+//! raises INT1.
 
 use super::register::Register;
 use crate::mcu::XdataMemory;
 
 /// Each timer's control. Write .2 stops it and clears all, .1 clears "expired", .0 starts it; read .1 is "expired", .0
 /// "running". Source: b0:0xE50D (start), b0:0xE80A (wait); c:0x30CD and b0:0xE30E test .0 first, then .1; open
-/// firmware's sleep. From 0xCC81 on: 240417 starts them alike (b0:0xE330, 0xE352, 0x95BF, 0x955F, 0xE726), and silicon's
-/// answer "expired" 02 there too (recording of 231204 from reset, lines 1572 and 2103).
+/// firmware's sleep. From 0xCC81 on: 240417 starts them in the same way (b0:0xE330, 0xE352, 0x95BF, 0x955F, 0xE726),
+/// and on silicon they also read 02, "expired" (recording of 231204 from reset, lines 1572 and 2103).
 const CONTROLS: [u16; COUNT] =
     [0xCC11, 0xCC17, 0xCC1D, 0xCC23, 0xCC5D, 0xCC81, 0xCC89, 0xCC91, 0xCC99, 0xCCD9, 0xCCF9, 0xCD31];
 const COUNT: usize = 12;
-/// The timers that interrupt: those that the handler of 0xC806.0 asks (b0:0xB4BA-0xB56F). With the recording's CC91 = 02
-/// came C806 = 01 and INT1 (line 2100).
+/// The timers that interrupt: those that the handler of 0xC806.0 checks (b0:0xB4BA-0xB56F). In the recording, CC91 = 02
+/// came with C806 = 01 and INT1 (line 2100).
 const INTERRUPTING: [u16; 6] = [0xCC23, 0xCC81, 0xCC91, 0xCC99, 0xCCD9, 0xCCF9];
 const START: u8 = 0x01;
 const OVER: u8 = 0x02;
 const STOP: u8 = 0x04;
 
-/// Half instructions for a count of the threshold, in the smallest unit. 231204 prints "1 sec time out" after 200 counts
-/// of unit 5, and open firmware counts 0.5 ms in unit 4, so unit 0 is 50 ns: 5.7 clock cycles at 114 MHz, or 2.5
+/// Half instructions per count of the threshold, in the smallest unit. 231204 prints "1 sec time out" after 200
+/// counts of unit 5, and open firmware counts 0.5 ms in unit 4, so unit 0 is 50 ns: 5.7 clock cycles at 114 MHz, or 2.5
 /// instructions of 2.3 cycles.
 const HALF_INSTRUCTIONS_PER_COUNT: u64 = 5;
 /// Ratio of one time unit to the one below; bits 2:0 of the register before the control select the unit. The two waits
@@ -64,9 +64,9 @@ impl Timers {
         (stored & !(START | OVER)) | runs | if self.over[timer] { OVER } else { 0 }
     }
 
-    /// Handles a write by the CPU. Returns `true` if a timer was started or cleared. One that is stopped before its end
-    /// does nothing more, and one that is then restarted has done nothing yet: while a command waits for a device,
-    /// the vendor's main loop does both in each pass (b0:0xC7C2-0xC7CC).
+    /// Handles a write by the CPU. Returns `true` if a timer was started or cleared. To stop a timer before its end,
+    /// and to restart it then with the same length, does not count: while a command waits for a device, the vendor's
+    /// main loop does both in each pass (b0:0xC7C2-0xC7CC).
     pub(super) fn write(&mut self, addr: u16, value: u8, now: u64, memory: &mut XdataMemory) -> bool {
         let Some(timer) = Self::control(addr) else { return false };
         let mut did = false;
@@ -99,14 +99,14 @@ impl Timers {
         self.next = running.filter_map(|(end, _)| *end).min();
     }
 
-    /// Whether the timers are as they were `passed` instructions ago: those that run end then as now, or were restarted
-    /// and have as long to go.
+    /// Whether the timers are as they were `passed` instructions ago: each running timer ends at the same time as then,
+    /// or was restarted and has as long to go as then.
     pub(super) fn are_again(&self, before: &Self, passed: u64) -> bool {
         let mut ends = self.ends.iter().zip(&before.ends);
         self.over == before.over && ends.all(|(end, before)| end == before || *end == before.map(|at| at + passed))
     }
 
-    /// Keeps the timers that were restarted since `before` from their end, until [`Timers::release`]. The firmware
+    /// Keeps the timers that were restarted since `before` from expiring, until [`Timers::release`]: the firmware
     /// idles, and restarts them in each round.
     pub(super) fn hold_restarted(&mut self, before: &Self) {
         for (held, (end, before)) in self.held.iter_mut().zip(self.ends.iter().zip(&before.ends)) {

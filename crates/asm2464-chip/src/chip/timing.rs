@@ -1,10 +1,10 @@
-//! What a chip in software has done, the clock cycles of it, and the time that they take on silicon.
+//! The work that the model has done, and the clock cycles that it takes on silicon.
 
 use std::ops::{Add, Sub};
 
-/// Clock cycles of each opcode, measured on the ASM3242; the ASM2142 takes the same. Nobody has published any for the
-/// ASM2464PD. Source: cyrozap's 8051-timing-db (CC0). It lacks RETI, which takes 4 on the STC-Y5, whose other cycles
-/// are the same except for MOVX, and A5, which no compiler emits.
+/// Clock cycles of each opcode, measured on the ASM3242; the ASM2142 takes the same. None are published for the
+/// ASM2464PD. Source: cyrozap's 8051-timing-db (CC0). It lacks A5, which no compiler emits, and RETI. RETI's 4 cycles
+/// are those of the STC-Y5, whose other cycles are the same except for MOVX.
 #[rustfmt::skip]
 static CYCLES: [u8; 256] = [
     1, 3, 4, 1, 1, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // 00

@@ -1,4 +1,4 @@
-//! The PCIe TLP engine: sends one request at a time to what is behind the bridge.
+//! The PCIe TLP engine: sends one request at a time to the devices behind the bridge.
 
 use asm2464::tlp::TlpKind;
 use asm2464::tlp::engine::{
@@ -10,9 +10,9 @@ use super::nvme::Nvme;
 use super::register::Register;
 use crate::mcu::XdataMemory;
 
-// The registers that hosts use too are those of `asm2464::tlp::engine`. 0xB213, 0xB216: length and other fields of the
-// header's first dwords, no effect here. 0xB22C, 0xB22D: 0 in a completion for the requester itself. Source: b0:0x9A53,
-// 0xAE25; b0:0xAE57-0xAE66, 0x9A60.
+// The registers that hosts use, too, are those of `asm2464::tlp::engine`. 0xB213, 0xB216: length and other fields of
+// the header's first dwords, no effect here. 0xB22C, 0xB22D: 0 in a completion for the requester itself. Source:
+// b0:0x9A53, 0xAE25; b0:0xAE57-0xAE66, 0x9A60.
 
 /// 0xB250:0xB251: a doorbell's value. Source: b0:0x99A8; b0:0xC45F-0xC471, 0xE617-0xE676.
 const DOORBELL: u16 = 0xB250;
@@ -43,7 +43,7 @@ impl TlpBlock {
         if addr == STATUS { self.status } else { stored }
     }
 
-    /// Handles a write by the CPU. Returns `true` if it did something. `carry` carries a request out.
+    /// Handles a write by the CPU. Returns `true` if it did something. `carry` carries out a request.
     pub(super) fn write(
         &mut self,
         addr: u16,
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_completion_of_a_memory_read_counts_the_bytes_that_were_asked_for() {
+    fn the_completion_of_a_memory_read_counts_the_requested_bytes() {
         let counts = [0b1111, 0b0001, 0b0100, 0b0110, 0b1100, 0b1001, 0b1000, 0b0000].map(byte_count);
         assert_eq!(counts, [4, 1, 1, 2, 2, 4, 1, 1]);
     }

@@ -1,4 +1,4 @@
-//! The UAS engine: gives each command unit a slot and keeps the slots' tags.
+//! The UAS engine: gives each command information unit (IU) a slot and keeps the slots' tags.
 
 use super::register::Register;
 use crate::mcu::XdataMemory;
@@ -7,7 +7,7 @@ use crate::mcu::XdataMemory;
 const WAITS: u16 = 0xC471;
 /// 0xC47A: the waiting command's slot, FF if none waits; any write takes it. Source: c:0x182F, 0x119B.
 const NEXT: u16 = 0xC47A;
-/// 0xC47B: 0 while no slot is free, else 1 (chosen). A unit that finds no free slot stays at 0x911B with 0x90E2.0 set.
+/// 0xC47B: 0 while no slot is free, else 1 (chosen). An IU that finds no free slot stays at 0x911B with 0x90E2.0 set.
 /// Source: c:0x1027.
 const FREE: u16 = 0xC47B;
 /// 0xC4EC.0: the waiting command's tag is also another slot's. Source: c:0x18D6.
@@ -15,7 +15,7 @@ const OVERLAPPED: u16 = 0xC4EC;
 /// 0xC4ED bits 5:0: a slot; 0xC4EE:0xC4EF then hold its tag, FFFF if it is free. Source: c:0x0232, 0x18DF.
 const ASK: u16 = 0xC4ED;
 const TAG: u16 = 0xC4EE;
-/// 0xCEB0: the ID of the unit in the slot of 0xCE88; 0xCEB2:0xCEB3 its tag. Source: c:0x31FB, 0x18B9.
+/// 0xCEB0: the ID of the IU in the slot of 0xCE88; 0xCEB2:0xCEB3 its tag. Source: c:0x31FB, 0x18B9.
 const UNIT_ID: u16 = 0xCEB0;
 const UNIT_TAG: u16 = 0xCEB2;
 /// 0xCE88: register of the I/O engine with the slot that 0xCEB0-0xCEB3 describe.
@@ -28,15 +28,15 @@ pub(super) const WRITE_READY: u8 = 0x10;
 /// 0xC8D4: 0x80 + slot, or A0: the slot whose status block 0xD800 shows. One block is enough here. Source: c:0x020B.
 const STATUS_SLOT: u16 = 0xC8D4;
 
-/// 0xD000 + 0x20 n: the unit in slot n. Source: table c:0x5CAD, c:0x3189.
+/// 0xD000 + 0x20 n: the IU in slot n. Source: table c:0x5CAD, c:0x3189.
 const UNITS: usize = 0xD000;
 const UNIT_LEN: usize = 0x20;
-/// Offset of the CDB in a command unit.
+/// Offset of the CDB in a command IU.
 pub(super) const CDB: usize = 0x10;
 const SLOTS: usize = 32;
-/// Instructions until a unit that the host sends after a status finds its slot, unless the firmware has acknowledged the
-/// status (chosen: 20 us). Hosts take longer: the vendor's handler has left its loop over commands (c:0x1117-0x1138) by
-/// then, as in the recording (of 231204, lines 5880 and 5893).
+/// Instructions until an IU gets its slot if the host sends it while the firmware has not acknowledged an earlier
+/// status (chosen: 20 us). Hosts take longer. By then the vendor's handler has left its loop over commands
+/// (c:0x1117-0x1138), as in the recording (of 231204, lines 5880 and 5893).
 const COMING: u64 = 1_000;
 /// The tag of a free slot.
 const NO_TAG: u16 = 0xFFFF;
@@ -51,7 +51,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(STATUS_SLOT, "UAS_STATUS_SLOT"),
 ];
 
-/// Address of a slot's unit.
+/// Address of a slot's IU.
 pub(super) fn unit_at(slot: u8) -> usize {
     UNITS + UNIT_LEN * (usize::from(slot) % SLOTS)
 }
@@ -65,7 +65,7 @@ pub(super) struct UasBlock {
     answered: u32,
     next: Option<u8>,
     overlapped: bool,
-    /// A unit on its way, and when the firmware sees it.
+    /// An IU on its way, with the time at which it gets its slot.
     coming: Option<(u64, Vec<u8>)>,
 }
 
@@ -75,7 +75,7 @@ impl UasBlock {
         self.next.is_some()
     }
 
-    /// Takes a unit from the host. Returns `false` while another one is on its way or waits.
+    /// Takes an IU from the host. Returns `false` while another one is on its way or waits.
     pub(super) fn receive(&mut self, unit: &[u8], now: u64) -> bool {
         let has_room = !self.waits() && self.coming.is_none();
         if has_room {
@@ -85,12 +85,12 @@ impl UasBlock {
         has_room
     }
 
-    /// Time at which a unit finds its slot.
+    /// Time at which the IU on its way gets its slot.
     pub(super) fn next(&self) -> Option<u64> {
         self.coming.as_ref().map(|(at, _)| *at)
     }
 
-    /// Takes the unit that is due.
+    /// Takes the IU that is due.
     pub(super) fn came(&mut self, now: u64) -> Option<Vec<u8>> {
         self.coming.take_if(|(at, _)| *at <= now).map(|(_, unit)| unit)
     }
@@ -100,7 +100,7 @@ impl UasBlock {
         self.tags.get(slot).copied().flatten().unwrap_or(NO_TAG)
     }
 
-    /// Puts a unit into the lowest free slot. Returns `false` if none is free.
+    /// Puts an IU into the lowest free slot. Returns `false` if none is free.
     pub(super) fn take(&mut self, unit: &[u8], memory: &mut XdataMemory) -> bool {
         let Some(slot) = self.tags.iter().position(Option::is_none) else { return false };
         let at = UNITS + UNIT_LEN * slot;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_takes_the_lowest_free_slot_until_its_status_has_gone() {
+    fn a_unit_keeps_the_lowest_free_slot_until_its_status_is_acknowledged() {
         let mut memory = XdataMemory::new();
         let mut uas = UasBlock::default();
         for tag in 1..=32 {
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_tells_its_units_id_and_tag() {
+    fn a_slot_shows_its_units_id_and_tag() {
         let mut memory = XdataMemory::new();
         let mut uas = UasBlock::default();
         uas.take(&unit(0x42), &mut memory);

@@ -6,11 +6,11 @@ use crate::mcu::{AccessKind, XdataMemory};
 
 /// Start bits of registers that no block models: index into both pages, and the bits that read 0 once the work is done,
 /// here at once. 0x1238 of the other page: the USB-C side's start-up sets .0, and waits until it is clear (b0:0xE842).
-/// Silicon got past that wait (recording of 231204, line 1553). 0xE41C: sends a message on the CC line (b0:0x9605, and the
-/// wait at b0:0xBEDD). 0x9220 and 0xCC33 read 00 after 04 was written (recording, lines 3016 and 3036, 26 and 2109).
+/// Silicon got past that wait (recording of 231204, line 1553). 0xE41C: sends a message on the CC line (b0:0x9605, and
+/// the wait at b0:0xBEDD). 0x9220 and 0xCC33 read 00 after a write of 04 (recording, lines 3016, 3036; 26, 2109).
 const STARTS: [(usize, u8); 4] = [(0x1_1238, 0x01), (0xE41C, 0x01), (0x9220, 0x04), (0xCC33, 0x04)];
 
-/// What such a register holds after a write.
+/// The value that an unmodelled register holds after a write.
 pub(super) fn settled(index: usize, value: u8) -> u8 {
     STARTS.iter().find(|(at, _)| *at == index).map_or(value, |(_, starts)| value & !starts)
 }
@@ -26,7 +26,7 @@ pub struct UnknownAccess {
     pub pc: u32,
 }
 
-/// One bit for each address and kind of access, and the list. The address space limits both.
+/// The list, and one bit for each address and kind of access that it has. The address space limits both.
 #[derive(Debug)]
 pub(super) struct UnknownRegisters {
     seen: Box<[u64]>,

@@ -5,7 +5,7 @@ use asm2464::scsi::XdataAddress;
 use super::usb::UsbEvent;
 use crate::mcu::AccessKind;
 
-/// Observes the chip. Without a watch the chip spends no time on it. To see each instruction, use
+/// Observes the chip. Without a watch the chip spends no time on these calls. To see each instruction, use
 /// [`crate::mcu::Observer`].
 pub trait Watch: Send {
     /// The CPU read or wrote a register. `pc` is the instruction's address, with the code bank in bit 16.

@@ -15,7 +15,7 @@ use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
 /// Maximum number of changed bytes remembered during the idle check.
 const JOURNAL: usize = 256;
 
-/// Bytes written since a moment, each with its earlier value. Once full, it can't tell any more.
+/// Bytes written since [`Xdata::begin_journal`], each with its earlier value. Once full, it misses writes.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     is_on: bool,
@@ -62,7 +62,7 @@ impl<F: SpiFlash> Xdata<F> {
         (peripherals.pcie_link.early_lanes, peripherals.i2c.sensor) = (board.early_lanes, board.supply);
     }
 
-    /// Watches registers, wire and serial port from now on; `None` ends it.
+    /// Watches registers, wire and serial port from now on; `None` ends it. Returns the previous watch.
     pub(super) fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
         [self.readers, self.writers] = match watch {
             // A watch sees every register.
@@ -101,7 +101,7 @@ impl<F: SpiFlash> Xdata<F> {
         self.peripherals.into_inner()
     }
 
-    /// Starts to record what memory held.
+    /// Starts to record the earlier values of the bytes that are written.
     pub(super) fn begin_journal(&mut self) {
         self.journal.is_on = true;
         self.journal.before.clear();
@@ -111,7 +111,7 @@ impl<F: SpiFlash> Xdata<F> {
         self.journal.is_on = false;
     }
 
-    /// Whether more was written than the journal can hold.
+    /// Whether the journal is full.
     #[inline(always)]
     pub(super) fn has_lost_count(&self) -> bool {
         self.journal.before.len() >= JOURNAL
@@ -167,7 +167,7 @@ impl<F: SpiFlash> Xdata<F> {
         }
     }
 
-    /// Writes a byte as the CPU would, with no trace left.
+    /// Writes a byte as the CPU would, but neither the watch nor the list of unknown registers gets the access.
     pub(super) fn poke(&mut self, at: XdataAddress, value: u8) {
         let page = if at.page == XdataPage::Main { 0 } else { XDATA_PAGE_LEN };
         let index = page + usize::from(at.addr);

@@ -39,14 +39,14 @@ impl CodeFormat {
     }
 }
 
-/// The text of Intel HEX, behind blank lines and the byte order mark that some editors write.
+/// The text of an Intel HEX file, without the byte order mark that some editors write; `None` for another file.
 fn hex_text(file: &[u8]) -> Option<&str> {
     let file = file.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(file);
     let text = str::from_utf8(file).ok()?;
     (text.is_ascii() && text.trim_start().starts_with(':')).then_some(text)
 }
 
-/// Reasons a code file makes no image.
+/// Reasons why no image can be made from a code file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum CodeFileError {
     /// The file is an image already.
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_image_is_refused_each_for_its_own_reason() {
+    fn code_that_makes_no_image_is_refused_with_the_matching_error() {
         let refused = |records: &[Record]| image_of_code(&hex(records)).unwrap_err();
         let end = Record::EndOfFile;
         assert_eq!(refused(&[data(0x100, &[1]), end.clone()]), CodeFileError::NoResetVector);

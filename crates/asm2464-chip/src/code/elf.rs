@@ -20,7 +20,8 @@ pub fn elf_address(code: CodeAddress) -> u32 {
     }
 }
 
-/// Returns the code address of an ELF address. Addresses from 0x8000 to 0xFFFF belong to `bank`.
+/// Returns the code address of an ELF address; `None` outside the banks. Addresses from 0x8000 to 0xFFFF belong to
+/// `bank`, or to bank 0 if that is [`Bank::Common`].
 pub fn from_elf_address(address: u64, bank: Bank) -> Option<CodeAddress> {
     let addr = (address & 0xFFFF) as u16;
     match address >> 16 {
@@ -32,8 +33,8 @@ pub fn from_elf_address(address: u64, bank: Bank) -> Option<CodeAddress> {
     }
 }
 
-/// Formats an image as an ELF32 executable for EM_8051, little-endian. The common area and both banks become sections and
-/// segments, the known routines become symbols.
+/// Formats an image as an ELF32 executable for EM_8051, little-endian. The common area and both banks become sections
+/// and segments, the known routines become symbols.
 pub fn elf_of_image(image: &Image) -> Vec<u8> {
     write(image).expect("three sections and a few dozen symbols are far below ELF's limits")
 }

@@ -10,7 +10,7 @@ use goblin::elf::sym::STT_NOTYPE;
 use goblin::elf::{Elf, SectionHeader};
 use thiserror::Error;
 
-/// Reasons an ELF file loads nothing.
+/// Reasons why no code can be loaded from an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ElfFileError {
     /// The file is not ELF, or damaged. Holds goblin's error.
@@ -23,7 +23,7 @@ pub enum ElfFileError {
     Machine {
         /// e_machine.
         found: u16,
-        /// Class and byte order, for people.
+        /// Class and byte order, as text.
         class: String,
     },
     /// The file is not linked. Holds the index of a section with relocations.

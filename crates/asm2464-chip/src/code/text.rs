@@ -1,14 +1,14 @@
-//! Texts that are not code.
+//! Recognises files that are text and not code.
 
 use derive_more::Display;
 
-/// The shortest file that is taken for text, in bytes. A shorter one may be code whose bytes happen to be characters.
+/// Minimum length of a file of text, in bytes. A shorter one may be code whose bytes happen to be characters.
 const SHORTEST: usize = 16;
 
 /// What a file of text looks like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum TextKind {
-    /// UTF-16, as PowerShell redirects output.
+    /// UTF-16, which PowerShell writes when it redirects output.
     #[display("text in UTF-16")]
     Utf16,
     /// Intel HEX behind other lines.
@@ -77,7 +77,7 @@ mod tests {
     use crate::practice;
 
     #[test]
-    fn text_is_told_from_code_and_named() {
+    fn text_is_distinguished_from_code_and_named() {
         let utf16: Vec<u8> = "\u{FEFF}:00000001FF\r\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
         for (file, kind) in [
             (utf16.as_slice(), TextKind::Utf16),

@@ -43,7 +43,7 @@ fn a_cut_off_instruction_and_the_reserved_opcode_are_data() {
 }
 
 #[test]
-fn a_case_table_is_a_table_and_the_code_behind_it_is_code() {
+fn a_case_table_is_listed_as_cases_and_the_code_after_it_as_instructions() {
     let image = practice::image();
     let lines = listing(&image, &Symbols::known(&image), at("c:0x3912"), 24);
     assert_eq!(lines[0].text, "lcall 0x0DEF");
@@ -72,7 +72,7 @@ fn a_call_through_a_bank_switch_stub_names_the_routine_in_the_other_bank() {
 }
 
 #[test]
-fn names_stand_at_function_starts_and_targets_and_a_files_win_over_known_ones() {
+fn names_stand_at_function_starts_and_targets_and_a_files_names_win_over_known_ones() {
     let image = practice::image();
     let map = "ASxxxx Linker V03.00\nC:   000028D0  _mine_too    main\nC:   0001C98D  _mine    main\n";
     let mut names = Symbols::parse(map.as_bytes()).unwrap().1;

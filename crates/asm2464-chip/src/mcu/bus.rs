@@ -1,5 +1,5 @@
 //! The memories that the CPU core accesses: the special function registers that it does not hold itself, XDATA as the
-//! machine around it maps it, and code as it fetches it, 64 KiB for each bank that SFR 0x96 selects.
+//! chip around it maps it, and code as the core fetches it, 64 KiB for each bank that SFR 0x96 selects.
 
 use asm2464::firmware::{CodeAddress, Image};
 use i8051::sfr::SFR_BASE;

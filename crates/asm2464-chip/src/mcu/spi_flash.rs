@@ -8,7 +8,7 @@ pub struct FlashGone;
 
 /// A NOR flash: an erase sets every bit, a program clears bits.
 pub trait SpiFlash: Send {
-    /// Copies cells into `into`; 0xFF past the last one.
+    /// Copies cells from `at` on into `into`; 0xFF past the last one.
     fn read(&self, at: FlashAddress, into: &mut [u8]);
 
     /// Programs bytes.
@@ -39,7 +39,7 @@ pub struct MemoryFlash {
 }
 
 impl MemoryFlash {
-    /// Creates both slots of the flash map, erased.
+    /// Creates an erased flash of 512 KiB: both slots of the flash map.
     pub fn erased() -> Self {
         Self { cells: vec![0xFF; 0x8_0000], status: 0 }
     }

@@ -1,7 +1,7 @@
 //! The practice image: the project's own 8051 program in the vendor's container and banking.
 //!
-//! Everything that asmpatch does to the vendor's image it can do to this one, so that nothing but this source tree
-//! is needed to try, test and demonstrate it. `practice.md` in this folder says what the program does. It is written
+//! asmpatch can do to this image everything that it does to the vendor's, so that nothing but this source tree is
+//! needed to try, test and demonstrate it. `practice.md` in this folder says what the program does. It is written
 //! in assembly (`common.asm` and `bank1.asm` name the parts), assembled by SDCC into the Intel HEX files beside it, and
 //! those are put into their container here.
 
@@ -30,7 +30,8 @@ pub fn image() -> Image {
     Image::from_body(body).expect("the body has a full image's length")
 }
 
-/// The practice image's open sibling: a unit that runs it is to a flasher what one with tinygrad's open firmware is.
+/// The practice image that stands in for open firmware: to a flasher, a unit that runs it looks like one with
+/// tinygrad's.
 ///
 /// # Panics
 /// Never: its bytes are part of the program, and a test reads them.
@@ -60,7 +61,7 @@ mod tests {
     use crate::chip::{Chip, Data, Driver, Ending, Speed};
     use crate::mcu::{CodeSpace, MemoryFlash};
 
-    /// What the sections for the practice image in `patches/*.toml` name.
+    /// The digest that `patches/*.toml` names in its sections for the practice image.
     const SHA256: &str = "81a2c6f8eb0ace1542b3cbaf8d7a1adac6b846b3e685a148d0492be58e2a185f";
 
     #[test]
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn its_open_sibling_does_all_that_open_firmware_must() {
+    fn the_open_image_passes_the_checks_of_open_firmware() {
         let report = crate::chip::boot::check(&open_image());
         assert_eq!(report.failure(), None);
         assert_eq!(report.state(), Some(asm2464::firmware::BridgeState::OpenFirmware));
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn queued_transfers_leave_the_statuses_that_the_status_patch_is_about() {
+    fn queued_transfers_leave_the_statuses_that_the_status_patch_changes() {
         let mut patched = image();
         assert!(patched.replace(CodeAddress::new(Bank::Common, 0x2A0E).unwrap().body_offset(), &[5]));
         for (image, opcode, status) in
@@ -183,7 +184,7 @@ mod tests {
                 .args(["-n", "-i", &format!("{name}.ihx"), &format!("{name}.rel")])
                 .output()
                 .expect("sdld of Debian's package sdcc");
-            // A jump out of range is a warning to sdld, on stdout or stderr: any word of it is a failure here.
+            // Of a jump out of range sdld only warns, on stdout or stderr: any output is a failure here.
             assert!(
                 linked.stderr.is_empty() && linked.stdout.is_empty(),
                 "{}",

@@ -1,8 +1,8 @@
 //! Follows the call stack of running code, instruction by instruction.
 //!
-//! An 8051's calls, returns and interrupts move the stack pointer by two, which shows when a function is left: by RET,
-//! by a popped return address (the compiler's helpers for `switch` do that), or by a new stack. A RET that leaves no
-//! function is a jump: the vendor's stubs enter the other bank this way.
+//! An 8051's calls, returns and interrupts move the stack pointer by two, so the stack pointer shows when a function is
+//! left: by RET, by a popped return address (the compiler's helpers for `switch` do that), or by a new stack. A RET
+//! that leaves no function is a jump: the vendor's stubs enter the other bank this way.
 
 use asm2464::firmware::CodeAddress;
 
@@ -71,10 +71,10 @@ impl CallStack {
         &self.frames
     }
 
-    /// Follows the step from the last instruction to this one. `is_entry` tells where functions begin: a jump there is
+    /// Follows the step from the last instruction to this one. `is_entry` says where functions begin: a jump there is
     /// a call without a return.
     ///
-    /// Returns how many frames stayed the whole time. The frames from that index on are new.
+    /// Returns the number of frames, from the outermost, that are the same as before. Those from that index on are new.
     pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
         let sp = step.cpu.sp();
         let kind = StackEffect::of(step.opcode);
@@ -112,7 +112,7 @@ impl CallStack {
         lowest
     }
 
-    /// Drops the frames whose return address is no longer on the stack.
+    /// Drops the frames whose return address is no longer on the stack. Returns the number of frames that are left.
     fn leave(&mut self, sp: u8) -> usize {
         while self.frames.len() > 1 && self.frames.last().is_some_and(|top| u16::from(sp) + 2 <= u16::from(top.sp)) {
             self.frames.pop();

@@ -9,7 +9,7 @@ use crate::chip::instruction_cycles;
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
 
-/// How many call paths are told apart. Calls beyond them count for their caller.
+/// Maximum number of call paths. The cycles of further paths count for their caller.
 const MOST_PATHS: usize = 1 << 16;
 
 /// A call path to a function.

@@ -21,7 +21,7 @@ pub(super) fn is_cdb(text: &str) -> bool {
 
 pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
     let mut symbols = Symbols::default();
-    // The linker's records usually come last, but the file's author need not know that.
+    // The linker's records usually come last, but the format does not demand it.
     let functions: HashSet<CompilerSymbol<'_>> = text.lines().filter_map(function).collect();
     let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
     let mut assembly: Vec<(&str, u32, CodeAddress)> = Vec::new();
@@ -62,7 +62,7 @@ pub(super) fn parse(text: &str) -> Result<Symbols, SymbolsError> {
         }
     }
     symbols.end_functions(&starts, &ends);
-    // Skip the assembly that the compiler generated: nobody wrote it.
+    // Skip assembly that the compiler generated, which is no source.
     for (module, line, at) in assembly {
         if !compiled.contains(module) {
             symbols.add_line(&format!("{module}.asm"), line, at)?;

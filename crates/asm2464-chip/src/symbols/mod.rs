@@ -19,14 +19,14 @@ use crate::code::{ElfFileError, elf_functions, from_elf_address};
 
 /// The longest symbol file that is read, in bytes.
 pub const MAX_SYMBOLS_LEN: usize = 16 << 20;
-/// How many line records of one file are kept.
+/// Maximum number of line records in a file.
 const MAX_LINES: usize = 500_000;
 /// The longest name, in characters.
 const MAX_NAME: usize = 255;
-/// How far a function of unknown length reaches if no other follows, in bytes.
+/// Maximum length, in bytes, that is assumed for a function of unknown length.
 const REACH: u16 = 0x1000;
 
-/// Reasons a file gives no symbols.
+/// Reasons why a file's symbols cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum SymbolsError {
     /// The file has none of the known formats.
@@ -40,7 +40,7 @@ pub enum SymbolsError {
         /// What is wrong with it.
         reason: &'static str,
     },
-    /// The file has more source lines than code has bytes.
+    /// The file has too many line records.
     #[error("it has more than {MAX_LINES} line records")]
     TooMany,
     /// The ELF file can't be read.

@@ -75,7 +75,7 @@ fn the_elf_that_export_writes_gives_its_symbols_back() {
 }
 
 #[test]
-fn of_two_files_the_first_gives_the_name_and_either_the_end() {
+fn after_a_merge_the_first_file_gives_the_name_and_either_file_the_end() {
     let mut known = Symbols::default();
     known.add_function(at("c:0x007B"), "begin", Extent::Entry);
     known.merge(Symbols::parse(MAP.as_bytes()).unwrap().1);
@@ -133,7 +133,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_map_says_is_found_where_it_says(
+    fn the_names_of_a_map_are_found_at_their_addresses(
         functions in prop::collection::btree_map(0u32..0x1FF6B, "[a-z][a-z0-9_]{0,40}", 0..30)
     ) {
         let mut text = "ASxxxx Linker\n".to_owned();
@@ -144,7 +144,7 @@ proptest! {
         let mut found = 0;
         for (address, name) in &functions {
             if let Some(at) = place(*address) {
-                // Bank 0 has two spellings; bank 1 has no address in the common area.
+                // Bank 1 has no address in the common area, and each bank ends before 0xFF6B.
                 prop_assert_eq!(symbols.entry(at), Some(name.as_str()));
                 prop_assert_eq!(symbols.label(at), Some(name.clone()));
                 found += 1;

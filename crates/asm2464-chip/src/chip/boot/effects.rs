@@ -1,4 +1,4 @@
-//! Checks of an image that is made from a known one: the commands that a GPU runtime sends, and what its patches are for.
+//! Checks of an image made from a known one: the commands that a GPU runtime sends, and the effects of the patches.
 
 use asm2464::TransportKind;
 use asm2464::scsi::runtime::{INITIALISATION, Variables};
@@ -7,10 +7,10 @@ use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, Sense, XdataAddress, XdataPage};
 use super::{BootFault, BootedUnit, Failed, same};
 use crate::chip::driver::{Data, Ending};
 
-/// What the patches in an image are for, and it must show.
+/// Effects of an image's patches, which the checks must find.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Effects {
-    /// Over UAS, a write that nothing behind the bridge completes is answered at once.
+    /// Over UAS, a write is answered at once, although nothing behind the bridge completes it.
     pub answers_writes: bool,
     /// E4 takes the high byte of its length from CDB byte 5.
     pub e4_length_16: bool,
@@ -24,7 +24,7 @@ const WINDOW: XdataAddress = XdataAddress::main(0xF000);
 const OTHER_PAGE: XdataAddress = XdataAddress { page: XdataPage::Other, addr: 0x1234 };
 
 impl BootedUnit<'_> {
-    /// Checks what a GPU runtime does with a unit that has just been enumerated.
+    /// Checks the commands that a GPU runtime sends to a unit that has just been enumerated.
     pub(super) fn effects(&mut self, effects: Effects) -> Result<(), Failed> {
         // 240417 brings up PCIe with its first command.
         let inquiry = self.data_in(Command::Inquiry { len: INQUIRY_LEN }.cdb(), INQUIRY_LEN.into());
@@ -40,7 +40,7 @@ impl BootedUnit<'_> {
         let outcome = self.refuses(Cdb::of([0xE4, 1, 0x52, 0, 0, 0]));
         self.note("refuses a wrong mode (E4)", outcome)?;
         let is_uas = self.wire == TransportKind::Uas;
-        // Over Bulk-Only the CBW's length counts.
+        // Over Bulk-Only the firmware takes the length from the CBW, not from the CDB.
         if is_uas {
             let outcome = self.refuses(Cdb::of([0xE3, 0x50, 0, 0, 0xFF, 1]));
             self.note("refuses firmware longer than its part (E3)", outcome)?;
@@ -55,7 +55,7 @@ impl BootedUnit<'_> {
         }
         let answers_writes = effects.answers_writes && is_uas;
         if effects.read16_sram || answers_writes {
-            // Of an unknown version a runtime knows no more than 240417's addresses.
+            // For an unknown version, a runtime uses 240417's addresses.
             let of_version = Variables::of(self.image.version()).map_or(INITIALISATION, Variables::initialisation);
             let outcome = self.initialise(&of_version);
             self.note("takes what a GPU runtime begins with (E5)", outcome)?;
@@ -102,7 +102,7 @@ impl BootedUnit<'_> {
     }
 }
 
-/// E4 of this many bytes from the window to the SRAM.
+/// Builds an E4 that reads this many bytes of the window to the SRAM.
 fn window(len: u16) -> Cdb {
     Command::XdataRead { from: WINDOW, len }.cdb()
 }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_that_is_claimed_and_not_there_fails() {
+    fn a_claimed_effect_that_is_missing_fails() {
         let none = Effects::default();
         for (effects, what, wire) in [
             (

@@ -1,4 +1,4 @@
-//! Why an image fails a check, and where a firmware is that gives no answer.
+//! Why an image failed a check, and where its firmware was if it gave no answer.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub enum BootFault {
 }
 
 impl BootFault {
-    /// Why a chip did not answer.
+    /// The fault of a chip that did not answer, with the instruction at which its CPU is.
     pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
         let at = CodePlace::of(chip);
         match why {
@@ -40,7 +40,7 @@ impl BootFault {
         }
     }
 
-    /// Why a chip did not answer, with the loop that its firmware does not leave. Runs the chip on to find it.
+    /// As [`BootFault::of`], but with the loop that the firmware does not leave. Continues the run to find the loop.
     pub(in crate::chip) fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
         let mut fault = Self::of(why, chip);
         if let Self::Hung { outcome: RunEnd::Budget, at } | Self::Halted { at, .. } = &mut fault {
@@ -49,7 +49,7 @@ impl BootFault {
         fault
     }
 
-    /// Whether the image gave no answer. Further questions would take as long and tell no more.
+    /// Whether the image gave no answer. Further requests would take as long and show nothing new.
     pub(in crate::chip) const fn is_dead(&self) -> bool {
         matches!(self, Self::Hung { .. } | Self::Halted { .. })
     }
@@ -83,10 +83,10 @@ impl fmt::Display for BootFault {
 
 impl std::error::Error for BootFault {}
 
-/// Instructions to watch for the loop: longer than any loop that a person would look for by its ends.
+/// Number of instructions to watch while searching for the loop: more than one round of any loop worth reporting.
 const WATCHED: u64 = 100_000;
 
-/// Code from its first instruction to its last: the one at which the CPU stands, or the loop that it does not leave.
+/// A range of code: the instruction at which the CPU is, or the loop that it does not leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodePlace {
     /// Address of the first instruction.
@@ -101,7 +101,7 @@ impl CodePlace {
         chip.at().map(|at| Self { first: at, last: at })
     }
 
-    /// Runs on, and finds the loop that the firmware does not leave; `None` if it executes no code.
+    /// Continues the run and finds the loop that the firmware does not leave; `None` if it executes no code.
     pub(super) fn looping<F: SpiFlash>(chip: &mut Chip<F>) -> Option<Self> {
         let mut outermost = Outermost { sp: u8::MAX, place: None };
         chip.run_observed(WATCHED, &mut outermost);
@@ -120,7 +120,7 @@ impl fmt::Display for CodePlace {
     }
 }
 
-/// The instructions executed with the least on the stack. What the loop calls, and interrupts, have more on it.
+/// The range of instructions executed with the lowest SP: the loop itself, without its calls and without interrupts.
 struct Outermost {
     sp: u8,
     place: Option<CodePlace>,

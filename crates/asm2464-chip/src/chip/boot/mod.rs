@@ -1,7 +1,7 @@
 //! Checks that an image works from power-on: it boots, enumerates, answers, takes new firmware and restarts.
 //!
-//! A unit with an image that passes can be written again. The interface that the image enumerates with determines which
-//! commands it must answer: SCSI for the vendor's kind, control requests for the open firmware's.
+//! A unit whose image passes can be flashed again. The image's USB interface determines which commands it must answer:
+//! SCSI for the vendor's interface, control requests for open firmware's.
 
 mod effects;
 mod fault;
@@ -81,12 +81,12 @@ impl BootReport {
     }
 }
 
-/// Boots `image` on a new chip and makes every check, within a budget of its own.
+/// Boots `image` on a new chip and makes every check, within the default budget.
 pub fn check(image: &Image) -> BootReport {
     check_with(image, FlashDefects::default())
 }
 
-/// Boots `image` on a new chip with these defects and makes every check, within a budget of its own.
+/// Boots `image` on a new chip with these defects and makes every check, within the default budget.
 pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
     checked(image, defects, None, &ProofBudget::default())
 }
@@ -94,17 +94,17 @@ pub fn check_with(image: &Image, defects: FlashDefects) -> BootReport {
 /// Boots `image` on a new chip and makes every check.
 ///
 /// # Errors
-/// Ctrl-C.
+/// [`Interrupted`] after Ctrl-C.
 pub fn check_within(image: &Image, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
     let report = checked(image, FlashDefects::default(), None, budget);
     budget.check().map(|()| report)
 }
 
-/// As [`check_within`]. Also checks what must be true of an image that is made from a known one: it answers a GPU runtime's
-/// commands, and its patches have these effects.
+/// As [`check_within`], for an image made from a known one: also checks that it answers a GPU runtime's commands, and
+/// that its patches have these effects.
 ///
 /// # Errors
-/// Ctrl-C.
+/// [`Interrupted`] after Ctrl-C.
 pub fn check_effects(image: &Image, effects: Effects, budget: &ProofBudget) -> Result<BootReport, Interrupted> {
     let report = checked(image, FlashDefects::default(), Some(effects), budget);
     budget.check().map(|()| report)
@@ -116,7 +116,7 @@ fn checked(image: &Image, defects: FlashDefects, effects: Option<Effects>, budge
         return report;
     };
     report.enumerated = Some(unit.enumerated.clone());
-    // The checks on a transport end with the first that fails. Its fault is in the report.
+    // The checks on a transport end with the first that fails. The report then has the fault.
     match unit.enumerated.state {
         BridgeState::OpenFirmware => {
             let _ = unit.open_firmware();
@@ -204,7 +204,7 @@ impl<'a> BootedUnit<'a> {
         let found = described(&mut self.driver).map_err(|why| self.fault(why))?;
         match found.state {
             BridgeState::BootLoader => {
-                Err(BootFault::Wrong("it has no UAS alternate: only the boot loader is so".into()))
+                Err(BootFault::Wrong("it has no UAS alternate; only the boot loader has none".into()))
             }
             BridgeState::Vendor if !found.classes.contains(&BULK_ONLY_CLASS) => Err(BootFault::Wrong(format!(
                 "its interface is neither mass storage nor vendor-specific: {:02x?}",
@@ -243,7 +243,7 @@ impl<'a> BootedUnit<'a> {
         effects.map_or(Ok(()), |effects| self.effects(effects))
     }
 
-    /// Writes another block 0 and the image itself with E1 and E3, then compares all that the firmware has to keep.
+    /// Writes both configuration blocks (block 0 changed) with E1 and the image with E3. Compares the flash with them.
     fn rewrite(&mut self, file: &[u8]) -> Result<(), Failed> {
         let mut blocks = self.blocks;
         // Use another serial number, so that the check sees whether the old bytes are gone.
@@ -326,7 +326,7 @@ impl<'a> BootedUnit<'a> {
     }
 }
 
-/// Bytes of both 64 KiB blocks of the first slot, which E1 of block 0 erases.
+/// Bytes of the first slot: two 64 KiB blocks of the flash, which E1 of block 0 erases.
 const FIRST_SLOT: usize = 0x2_0000;
 
 /// Runs the driver's chip within this budget from now on.
@@ -336,16 +336,16 @@ fn limited(mut driver: Driver<MemoryFlash>, budget: &ProofBudget) -> Driver<Memo
     driver
 }
 
-/// A unit that has just got its power, with `image` and two configuration blocks in its flash.
+/// A unit that has just been powered on, with `image` and two configuration blocks in its flash.
 pub fn powered_on(image: &Image, speed: Speed) -> Driver<MemoryFlash> {
     Driver::new(Chip::power_on(CodeSpace::new(image), flash_with(&known_blocks(), image), speed))
 }
 
-/// The same, booted, enumerated, on this alternate (0 is Bulk-Only, 1 UAS in the vendor's firmware), and asked INQUIRY,
-/// as hosts do: 240417 brings up PCIe with its first command.
+/// As [`powered_on`]; then boots and enumerates the unit, selects this alternate (in the vendor's firmware 0 is
+/// Bulk-Only and 1 is UAS) and sends INQUIRY, as hosts do: 240417 brings up PCIe with its first command.
 ///
 /// # Errors
-/// Why it isn't.
+/// [`BootFault`] if a step failed.
 pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootFault> {
     let mut unit = powered_on(image, Speed::Super);
     let inquiry = Command::Inquiry { len: INQUIRY_LEN }.cdb();
@@ -362,7 +362,7 @@ pub fn booted(image: &Image, alternate: u8) -> Result<Driver<MemoryFlash>, BootF
     }
 }
 
-/// What the descriptors of a unit say that is enumerated.
+/// Reads the descriptors of an enumerated unit.
 ///
 /// # Errors
 /// [`Unanswered`].

@@ -1,5 +1,5 @@
-//! Checks of open firmware: its control requests, and a flash write through the chip's registers, by the code that gives
-//! a unit with open firmware other firmware.
+//! Checks of open firmware: its control requests, and a flash write through the chip's registers. The write uses the
+//! code that replaces the open firmware on a unit.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::mcu::SpiFlash as _;
 const SCRATCH_AT: u16 = 0x5FF0;
 /// The sector to erase and program: the last one of the first part.
 const SECTOR: FlashAddress = FlashAddress(0x00_F000);
-/// Instructions of a microsecond, by the chip's own waits: see `timers`.
+/// Instructions in a microsecond, derived from the firmware's waits: see `timers`.
 const INSTRUCTIONS_PER_US: u64 = 50;
 
 impl BootedUnit<'_> {
@@ -49,8 +49,8 @@ impl BootedUnit<'_> {
         self.note("writes its flash through registers (E4, E5)", outcome)
     }
 
-    /// Erases the sector and programs its first page, as a unit with open firmware gets other firmware. Does so twice:
-    /// the sector may be blank before.
+    /// Erases the sector and programs its first page, in the same way as a unit's open firmware is replaced. Does so
+    /// twice, because an erase of a blank sector proves nothing.
     fn rewrite_sector(&mut self, page: &[u8; PAGE_LEN]) -> Result<(), BootFault> {
         let mut flash = RegisterFlash::new(Registers { unit: self, paused: Duration::ZERO })?;
         flash.unprotect()?;
@@ -145,7 +145,7 @@ mod tests {
     use crate::practice;
 
     #[test]
-    fn the_flash_is_written_as_a_dock_is_recovered_and_so_in_spite_of_its_known_defects() {
+    fn the_flash_is_written_as_in_a_recovery_in_spite_of_its_known_defects() {
         for stale_first_byte in [None, Some(1), Some(2), Some(3)] {
             for status_in_buffer in [false, true] {
                 let defects = FlashDefects { stale_first_byte, status_in_buffer, ..FlashDefects::default() };

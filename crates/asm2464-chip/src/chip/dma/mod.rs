@@ -16,7 +16,7 @@ use crate::mcu::XdataMemory;
 const DRAIN: u16 = 0xC401;
 /// The CBW's dCBWDataTransferLength, little-endian.
 const HOST_LENGTH: usize = 0x9123;
-/// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open F2 (03 out, 02 in); c:0x2880, 0x1B56.
+/// 0xC412: .0 direction, 1 = from the host; .1 start. Source: open firmware's F2 (03 out, 02 in); c:0x2880, 0x1B56.
 const CONTROL: u16 = 0xC412;
 /// 0xC413 bits 5:0: the command's queue slot. Source: c:0x2880-0x29DE.
 const QUEUE_SLOT: u16 = 0xC413;
@@ -29,28 +29,28 @@ const SECTOR_LEN: u16 = 0xC422;
 const SECTORS: u16 = 0xC426;
 /// 0xC429: the first SRAM slot again; written last, it starts the DMA. Source: open F2, c:0x29DE: both write it last.
 const START: u16 = 0xC429;
-/// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of them
-/// (chosen: nobody has tried fewer bits). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it saw
-/// 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open firmware's
-/// pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
+/// 0xC42A: resets the engine. With .0 and .3 set, and 0x900B.0, the transfers from the host end; with .0 to .4, all of
+/// them (chosen: fewer bits were not tried). Source: the vendor's way out of a WRITE without data (c:0x4E25, after it
+/// saw 0xC450.1), and its reset of all USB state, which sets 1F (recording of 231204, lines 2627 to 2651). Open
+/// firmware's pull request 75 does the former: an F2 that was armed survives a port reset otherwise.
 const CONTROL_2: u16 = 0xC42A;
 const CONTROL_2_OUT: u8 = 0x09;
 const CONTROL_2_ALL: u8 = 0x1F;
 /// 0x900B.0-.2: set and cleared around 0xC42A's bits. Source: the same.
 const CONTROL_3: u16 = 0x900B;
 /// 0xC42C.0, write 1 clears: a drain has ended. Raises 0xC802.2. Source: c:0x116B-0x117A, then c:0x4784 sends the
-/// status; with no drain under way it halts every endpoint.
+/// status; with no drain in progress it halts every endpoint.
 const DRAINED: u16 = 0xC42C;
 /// 0xC470 bits 5:0: queue slot of the oldest transfer from the host. Source: c:0x2A1F.
 const OUT_QUEUE_SLOT: u16 = 0xC470;
-/// 0xC450: 2 while a transfer from the host runs. Source: owners of units; F2 must wait for 0.
+/// 0xC450: 2 while a transfer from the host runs; F2 must wait for 0. Source: owners of units.
 const BUSY: u16 = asm2464::sram::DMA_STATE.addr;
 /// 0xC4CC-0xC4CF, read-only: sectors times bytes a sector, big-endian. Source: c:0x2C12-0x2C38, Bulk-Only READ and
 /// WRITE, uses it as the command's length right after it has written the sectors.
 const LENGTH: u16 = 0xC4CC;
 /// 0xC508: slot; the engine sends a good status for it. Source: c:0x3E81-0x3EED.
 pub(super) const SEND_GOOD: u16 = 0xC508;
-/// 0xC512: the SRAM slot of the transfer in 0xC516; any write takes the event. 0xC51A: the same for 0xC51E. Source:
+/// 0xC512: the SRAM slot of the transfer in 0xC516; any write removes the event. 0xC51A: the same for 0xC51E. Source:
 /// c:0x3EED, c:0x488F; Bulk-Only puts a READ's next part into the slot that it reads here (c:0x49E9, 0x4A53).
 const TAKE_IN: u16 = 0xC512;
 const TAKE_OUT: u16 = 0xC51A;
@@ -278,8 +278,8 @@ impl Dma {
             is_drain,
         };
         let to_host = byte(CONTROL) & 0x01 == 0;
-        // A transfer from the host that still waits comes first, and takes the data: arming again while 0xC450 is 2 loses
-        // the first sectors. Source: owners of units.
+        // A transfer from the host that still waits comes first, and takes the data: arming again while 0xC450 is 2
+        // loses the first sectors. Source: owners of units.
         if to_host {
             self.to_host.retain(|other| other.queue_slot != transfer.queue_slot || other.stream != transfer.stream);
         }
@@ -321,7 +321,7 @@ impl Dma {
         self.from_host.iter().any(|transfer| stream.is_none_or(|stream| stream == transfer.stream))
     }
 
-    /// Takes a packet from the host. Drops bytes beyond the transfer's end.
+    /// Takes a packet from the host. Drops bytes past the transfer's end.
     pub(super) fn out_came(&mut self, stream: Option<u16>, packet: &[u8], sram: &mut Sram, now: u64) {
         let wanted = |transfer: &DmaTransfer| stream.is_none_or(|stream| stream == transfer.stream);
         let Some(index) = self.from_host.iter().position(wanted) else { return };

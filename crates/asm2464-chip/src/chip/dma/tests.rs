@@ -10,7 +10,7 @@ fn setup(memory: &mut XdataMemory, control: u8, sectors: u16, stream: u16) {
 }
 
 #[test]
-fn data_from_the_host_lands_in_its_slot_and_is_told() {
+fn data_from_the_host_lands_in_its_slot_and_raises_an_event() {
     let (mut memory, mut sram, mut dma) = (XdataMemory::new(), Sram::new(), Dma::default());
     setup(&mut memory, 0x03, 2, 9);
     assert!(dma.write(START, 1, &memory, 0));

@@ -1,4 +1,4 @@
-//! A function's configuration space: its bytes, and the bits of them that a write changes.
+//! A function's configuration space: its bytes, and which of their bits can be written.
 
 use super::merged;
 
@@ -49,7 +49,7 @@ impl ConfigSpace {
         u32::from(self.word(at)) | u32::from(self.word(at + 2)) << 16
     }
 
-    /// Writes a dword as a host does.
+    /// Writes a dword as a host does. Bit n of `enables` selects byte n. Read-only bits stay.
     pub(super) fn write(&mut self, at: usize, value: u32, enables: u8) {
         let writable = &self.writable[at..at + 4];
         let writable = u32::from_le_bytes([writable[0], writable[1], writable[2], writable[3]]);

@@ -14,8 +14,8 @@ use super::{HostMemory, Nowhere, TlpCompletion, merged};
 /// Bytes of a BAR that hold what is written; the rest reads as zeros.
 const MEMORY_MAX: u64 = 1 << 20;
 
-/// Description of a device behind the root port, or of a switch's port. A description in a file names its engine in its
-/// own way, `E`.
+/// Description of a device behind the root port, or of a switch's port. `E` is how the description names its engine: in
+/// a file it is another type than [`Engine`].
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct DeviceSpec<E = Engine> {
@@ -26,7 +26,7 @@ pub struct DeviceSpec<E = Engine> {
     pub vendor: u16,
     /// Device ID.
     pub device: u16,
-    /// Class code, 24 bits. A port always has 0x060400, whatever is given here.
+    /// Class code, 24 bits. A port ignores it and has 0x060400.
     #[serde(default)]
     pub class: u32,
     /// The BARs, from the first register on.
@@ -41,7 +41,7 @@ pub struct DeviceSpec<E = Engine> {
     /// How the device answers configuration requests.
     #[serde(default)]
     pub answers: Answers,
-    /// The last capability points back to the first.
+    /// Defect: the last capability points back to the first.
     #[serde(default)]
     pub capabilities_loop: bool,
 }
@@ -63,11 +63,11 @@ pub enum Engine {
 pub struct EngineKind {
     /// The BARs of a device with this engine.
     pub bars: &'static [BarSpec],
-    /// Builds an engine as after power-on.
+    /// Builds an engine in its state after power-on.
     pub build: fn() -> Box<dyn DeviceEngine>,
 }
 
-/// A function inside a device, behind its BARs. Offsets are in bytes from a BAR's begin, and multiples of 4.
+/// A function inside a device, behind its BARs. Offsets are in bytes from the start of a BAR, and multiples of 4.
 pub trait DeviceEngine: fmt::Debug + Send {
     /// Returns to the state after power-on.
     fn reset(&mut self);
@@ -75,8 +75,8 @@ pub trait DeviceEngine: fmt::Debug + Send {
     /// Reads a dword behind the BAR with this index, counted from 0 in [`EngineKind::bars`].
     fn read(&self, bar: usize, offset: u64) -> u32;
 
-    /// Writes to a dword behind a BAR. `enables` selects its bytes. `host` receives what the engine sends as bus master;
-    /// `None` if it must not send.
+    /// Writes to a dword behind a BAR. Bit n of `enables` selects byte n. `host` receives what the engine sends as bus
+    /// master; `None` if it must not send.
     fn write(&mut self, bar: usize, offset: u64, value: u32, enables: u8, host: Option<&mut dyn HostMemory>);
 
     /// Whether the engine waits for a command in host memory.
@@ -92,7 +92,7 @@ pub trait DeviceEngine: fmt::Debug + Send {
 }
 
 impl<E> DeviceSpec<E> {
-    /// The same device with the engine that `E` names.
+    /// Converts the engine's name into the engine.
     pub fn with_engine(self) -> DeviceSpec
     where
         E: Into<Engine>,
@@ -175,7 +175,7 @@ pub enum Answers {
     Ones,
     /// Not at all.
     Never,
-    /// With this many configuration request retries first, then normally.
+    /// First with this many configuration request retries, then normally.
     Retry(u32),
 }
 
@@ -203,7 +203,7 @@ impl DeviceRole {
         !matches!(self, Self::Endpoint)
     }
 
-    /// Whether there is exactly one link below the device. A bus of that kind has only device 0.
+    /// Whether the bus below the device is a link, which has only device 0.
     pub(super) const fn has_link_below(self) -> bool {
         matches!(self, Self::Root | Self::Downstream)
     }
@@ -222,7 +222,7 @@ pub(super) struct PcieDevice {
     answers: Answers,
     /// The BARs, each with its first register and memory.
     bars: Vec<(usize, BarSpec, Vec<u8>)>,
-    /// The owner of the BARs.
+    /// What answers behind the BARs.
     works: Works,
 }
 
@@ -235,7 +235,7 @@ enum Works {
 }
 
 impl PcieDevice {
-    /// Builds a device as after power-on. `link` is the link that its PCI Express capability reports.
+    /// Builds a device in its state after power-on. `link` is the link that its PCI Express capability reports.
     pub(super) fn new(spec: &DeviceSpec, kind: DeviceRole, link: LinkSpec, is_multi_function: bool) -> Self {
         let mut config = ConfigSpace::new();
         config.put(0x00, &spec.vendor.to_le_bytes());
@@ -277,7 +277,7 @@ impl PcieDevice {
         Self { initial: config.clone(), config, answers: spec.answers, bars, works }
     }
 
-    /// Resets the device from above: configuration and memory are as at power-on.
+    /// Resets the device: configuration and memory are as at power-on.
     pub(super) fn reset(&mut self) {
         self.config.clone_from(&self.initial);
         self.bars.iter_mut().for_each(|(.., memory)| memory.clear());

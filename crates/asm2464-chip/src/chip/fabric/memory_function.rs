@@ -1,4 +1,4 @@
-//! A function at a fixed place: configuration space and one memory BAR, without a bridge in between.
+//! A function at a fixed bus, device and function number: configuration space and one memory BAR.
 
 use super::{PcieFunction, merged};
 
@@ -9,7 +9,7 @@ const BAR1: usize = 0x14;
 /// A BAR's lowest bits: 64 bits wide and prefetchable, like a GPU's memory. A GPU runtime puts such a BAR above 4 GiB.
 const WIDE_PREFETCHABLE: u8 = 0x0C;
 
-/// A function of configuration space and one 64-bit memory BAR, prefetchable.
+/// A function with a configuration space and one 64-bit, prefetchable memory BAR.
 #[derive(Debug)]
 pub struct MemoryFunction {
     config: Box<[u8; CONFIG_LEN]>,
@@ -28,7 +28,6 @@ impl MemoryFunction {
         // A bridge has a header of type 1.
         config[14] = u8::from(class >> 8 == 0x06_04);
         let len = if len == 0 { 0 } else { len.max(16).next_power_of_two() };
-        // Memory, and nothing but memory.
         config[BAR0] = if len == 0 { 0 } else { WIDE_PREFETCHABLE };
         Self { initial: config.clone(), config, memory: vec![0; len] }
     }

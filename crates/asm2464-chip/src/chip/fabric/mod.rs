@@ -69,13 +69,13 @@ pub trait PcieFunction: fmt::Debug + Send {
     /// Reads a dword of configuration space.
     fn config_read(&mut self, offset: u16) -> u32;
 
-    /// Writes to a dword of configuration space. `enables` selects its bytes.
+    /// Writes to a dword of configuration space. Bit n of `enables` selects byte n.
     fn config_write(&mut self, offset: u16, value: u32, enables: u8);
 
     /// Reads a dword of memory; `None` if none of its BARs decodes the address.
     fn memory_read(&mut self, addr: u64) -> Option<u32>;
 
-    /// Writes to a dword of memory. Returns `false` if none of its BARs decodes the address.
+    /// Writes to a dword of memory; `enables` as above. Returns `false` if none of its BARs decodes the address.
     fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
 
     /// Loses its power: configuration and memory are as at power-on.
@@ -121,7 +121,7 @@ pub struct Fabric {
     is_trained: bool,
     /// Whether the firmware has switched off what is behind the bridge.
     is_off: bool,
-    /// Number of completed requests.
+    /// Number of requests so far that get a completion: all but posted writes.
     round_trips: u64,
 }
 
@@ -192,7 +192,7 @@ impl Fabric {
         self.is_trained = is_trained;
     }
 
-    /// Number of requests so far that were answered or whose answer was awaited.
+    /// Number of requests so far that get a completion: all but posted writes.
     pub(super) fn round_trips(&self) -> u64 {
         self.round_trips
     }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_tells_its_size_and_decodes_where_it_was_put() {
+    fn a_bar_reports_its_size_and_decodes_its_address() {
         let mut fabric = Fabric::default();
         let place = Bdf::new(1, 0, 0);
         fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x2000)));
@@ -298,7 +298,7 @@ mod tests {
         DeviceSpec { at: at.to_owned(), vendor: 0x1002, device: id, ..DeviceSpec::default() }
     }
 
-    /// Builds two switches, and behind them a GPU of two functions on bus 4, as owners found it.
+    /// Builds two switches, and behind them a GPU with two functions on bus 4. Source: owners of units.
     fn two_switches() -> Vec<DeviceSpec> {
         let gpu = DeviceSpec {
             bars: vec![BarSpec { bytes: 16 << 30, is_64: true, prefetchable: true }],
@@ -320,7 +320,7 @@ mod tests {
         fabric.request(TlpRequest::ConfigWrite(ConfigAddress { place, offset }, value, 0x0F)).unwrap();
     }
 
-    /// Gives the ports of buses 0 to 3 their bus numbers, and opens their windows from 0x8_0000_0000 on.
+    /// Sets the bus numbers of the ports on buses 0 to 3, and their windows from 0x8_0000_0000 on.
     fn open_way(fabric: &mut Fabric) {
         for bus in 0..4 {
             write(fabric, place(bus), 0x18, 4 << 16 | u32::from(bus + 1) << 8 | u32::from(bus));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_bar_sizes_and_its_memory_answers_through_the_windows_of_all_ports() {
+    fn a_64_bit_bar_reports_its_size_and_its_memory_answers_through_the_windows_of_all_ports() {
         let mut fabric = Fabric::of_devices(&two_switches()).unwrap();
         open_way(&mut fabric);
         let gpu = place(4);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_of_the_secondary_bus_takes_everything_back_that_is_behind_the_port() {
+    fn a_secondary_bus_reset_resets_everything_behind_the_port() {
         let mut fabric = Fabric::of_devices(&two_switches()).unwrap();
         open_way(&mut fabric);
         write(&mut fabric, place(4), 0x04, 0x06);
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_goes_down_leaves_the_root_port_alone() {
+    fn the_root_port_still_answers_when_the_link_is_down() {
         let mut fabric = Fabric::of_devices(&[device("0", 1)]).unwrap();
         write(&mut fabric, place(0), 0x18, 0x01_01_00);
         fabric.lose_link_after(1);

@@ -9,7 +9,7 @@ use super::device::{DeviceRole, DeviceSpec, Engine, LinkSpec, PcieDevice};
 use super::nvme::NvmeController;
 use super::{Bdf, ConfigAddress, HostMemory, Nowhere, TlpCompletion};
 
-/// Reasons descriptions don't make a tree.
+/// Reasons why device descriptions don't form a tree.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum TreeError {
     /// A path is malformed.
@@ -91,7 +91,7 @@ impl Node {
         if !matches!(spec.engine, Engine::None) && !spec.bars.is_empty() {
             return Err(TreeError::EngineBars(spec.at.clone()));
         }
-        // A port shows the link below it as the device there trained it.
+        // A port reports the speed and width that the device below it has.
         let below = behind.first().map(|below| below.spec.link).filter(|_| kind.has_link_below());
         let link = below.map_or(link, |below| LinkSpec { speed: below.speed, width: below.width, ..link });
         let numbers: Vec<u8> = behind.iter().map(|below| below.at.0).collect();
@@ -143,7 +143,7 @@ impl Node {
         self.behind.iter_mut().for_each(Self::reset);
     }
 
-    /// Finds the device behind this port that a request of type 1 reaches.
+    /// Finds the device that a configuration request of type 1 reaches through this port.
     pub(super) fn find(&mut self, place: Bdf) -> Option<&mut Self> {
         let [_, secondary, subordinate, _] = self.itself.config().dword(BUS_NUMBERS).to_le_bytes();
         if !self.kind.is_port() || secondary == 0 || !(secondary..=subordinate).contains(&place.bus) {

@@ -162,19 +162,19 @@ pub(super) fn identify_page(what: u8, namespace: u32, blocks: u64) -> Result<[u8
         }
         NAMESPACE => return Err(NvmeStatus::INVALID_NAMESPACE),
         CONTROLLER => {
-            // VID and SSVID: those of the devices that this project makes up.
+            // VID and SSVID: those of this project's simulated devices.
             put(0, &[0x34, 0x12, 0x34, 0x12]);
             put(4, &padded::<20>("1"));
             put(24, &padded::<40>("asmpatch virtual drive"));
             put(64, &padded::<8>("1"));
             put(77, &[MDTS]);
             put(80, &VERSION.to_le_bytes());
-            // ACL; AERL; ...; firmware updates: one slot, read-only.
+            // ACL; AERL; FRMW: one firmware slot, read-only.
             put(258, &[3, EVENT_REQUESTS as u8 - 1, 0x03]);
             // SQES, CQES: 64 and 16 bytes, nothing else.
             put(512, &[0x66, 0x44]);
             put(516, &1_u32.to_le_bytes());
-            // A write cache, which Flush empties.
+            // VWC: there is a write cache, so that hosts send Flush.
             put(525, &[1]);
         }
         ACTIVE_NAMESPACES if namespace == 0 => put(0, &1_u32.to_le_bytes()),

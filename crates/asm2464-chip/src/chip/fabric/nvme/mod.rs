@@ -107,13 +107,13 @@ impl NvmeController {
         self.store = store;
     }
 
-    /// Resets the controller from above. The blocks stay.
+    /// Resets the controller. The stored blocks stay.
     pub(super) fn reset(&mut self) {
         (self.cc, self.aqa, self.asq, self.acq) = (0, 0, 0, 0);
         self.stop();
     }
 
-    /// Undoes what clearing CC.EN undoes.
+    /// Discards the state that is lost when the host clears CC.EN.
     fn stop(&mut self) {
         self.is_fatal = false;
         self.submissions = Default::default();
@@ -184,7 +184,7 @@ impl NvmeController {
             _ => {}
         }
         if value & CC_SHUTDOWN != 0 {
-            // The shutdown notification promises a flush. If the store fails, there is nobody to report it to.
+            // A shutdown has to flush. The protocol has no way to report that it failed.
             let _ = self.store.flush();
         }
     }
@@ -357,7 +357,7 @@ impl NvmeController {
     }
 }
 
-/// Decodes the number and the entries of a queue to create.
+/// Decodes the number of a queue to create, and its number of entries.
 fn queue_wanted(command: &SubmissionEntry) -> Result<(usize, u16), NvmeStatus> {
     const CONTIGUOUS: u32 = 0x01;
     let id = (command.dword(10) & 0xFFFF) as usize;

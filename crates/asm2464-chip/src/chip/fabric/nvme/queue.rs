@@ -80,7 +80,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Takes the place of the next entry: its address and phase.
+    /// Claims the next entry. Returns its address and its phase.
     pub(super) fn put(&mut self) -> (u64, bool) {
         let put = (self.base.wrapping_add(ENTRY_LEN * u64::from(self.tail)), self.phase);
         self.tail = (self.tail + 1) % self.len.max(1);

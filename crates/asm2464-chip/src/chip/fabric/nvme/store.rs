@@ -14,13 +14,13 @@ pub trait BlockStore: fmt::Debug + Send {
     /// Number of blocks.
     fn blocks(&self) -> u64;
 
-    /// Reads whole blocks.
+    /// Reads whole blocks, from block number `first` on.
     ///
     /// # Errors
     /// [`StoreFailed`]: the host gets a media error.
     fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed>;
 
-    /// Writes whole blocks.
+    /// Writes whole blocks, from block number `first` on.
     ///
     /// # Errors
     /// [`StoreFailed`]: the host gets a write fault.

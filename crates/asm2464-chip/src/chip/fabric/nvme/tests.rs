@@ -68,7 +68,7 @@ impl Host {
         host
     }
 
-    /// Queues a command and returns its entry: status and result.
+    /// Queues a command and returns the status and the result of its completion entry.
     fn send(&mut self, queue: usize, opcode: u8, namespace: u32, prps: [u64; 2], dwords: [u32; 3]) -> (u16, u32) {
         let bases = [(ADMIN_SUBMISSIONS, ADMIN_COMPLETIONS), (SUBMISSIONS, COMPLETIONS)][queue];
         let number = self.sent[queue];
@@ -113,7 +113,7 @@ fn good(blocks: u64) -> DriveSpec {
 }
 
 #[test]
-fn it_is_ready_when_it_is_enabled_and_forgets_its_queues_when_it_is_not() {
+fn the_drive_is_ready_when_enabled_and_forgets_its_queues_when_disabled() {
     let mut host = Host::new(good(8));
     assert_eq!((host.drive.register_read(VS), host.drive.register_read(CSTS)), (0x0001_0400, 0));
     assert_eq!(host.drive.register_read(CAP) & 0xFFFF, 255);
@@ -131,7 +131,7 @@ fn it_is_ready_when_it_is_enabled_and_forgets_its_queues_when_it_is_not() {
 }
 
 #[test]
-fn identify_tells_its_blocks_and_how_much_a_command_moves() {
+fn identify_reports_the_number_of_blocks_and_how_much_a_command_moves() {
     let mut host = Host::ready(good(0x1_2345_6789));
     assert_eq!(host.admin(0x06, 0, DATA, [1, 0, 0]), (0, 0));
     let at = DATA as usize;

@@ -1,4 +1,4 @@
-//! Diagnosis of an examination, line by line, with advice. Pure.
+//! Diagnosis from an examination, line by line, with advice. Pure.
 
 use std::iter;
 
@@ -72,7 +72,7 @@ pub struct Diagnosis<A = Advice> {
 }
 
 impl Diagnosis {
-    /// Words the advice of each line.
+    /// Puts the advice of each line into words.
     pub fn worded(self, words: impl Fn(&Advice) -> Option<String>) -> Diagnosis<String> {
         let word = |TopicLine { topic, verdict, found, advice }| {
             let advice = advice.as_ref().and_then(&words);
@@ -119,35 +119,35 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
 }
 
 /// A verdict, what was found, and advice.
-type Told = (Verdict, String, Option<Advice>);
+type Finding = (Verdict, String, Option<Advice>);
 
-fn line(verdict: Verdict, found: impl Into<String>) -> Told {
+fn line(verdict: Verdict, found: impl Into<String>) -> Finding {
     (verdict, found.into(), None)
 }
 
-fn advise(verdict: Verdict, found: impl Into<String>, advice: Advice) -> Told {
+fn advise(verdict: Verdict, found: impl Into<String>, advice: Advice) -> Finding {
     (verdict, found.into(), Some(advice))
 }
 
-fn problem(verdict: Verdict, problem: &Problem) -> Told {
+fn problem(verdict: Verdict, problem: &Problem) -> Finding {
     advise(verdict, problem.message.shown().to_string(), Advice::AgainstError(problem.code.clone()))
 }
 
-fn usb(seen: &Examination) -> Told {
+fn usb(seen: &Examination) -> Finding {
     let speed = seen.unit.speed;
     match speed {
         BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            // The boot loader has no firmware that could be restarted.
+            // In its boot loader, a unit has no firmware to restart.
             advise(Bad, found, Advice::RetrainLink { restarts: seen.unit.state != BridgeState::BootLoader })
         }
     }
 }
 
 /// Whether the system may suspend the unit. Source: commaai/agnos-kernel-sdm845, pull request 132, July 2026.
-fn suspend(seen: &Examination) -> Option<Told> {
+fn suspend(seen: &Examination) -> Option<Finding> {
     let sleepers = seen.host.may_sleep.as_ref()?.join(", ");
     if !seen.host.may_suspend(&seen.unit.location) {
         return Some(match sleepers.is_empty() {
@@ -170,7 +170,7 @@ fn suspend(seen: &Examination) -> Option<Told> {
     Some(advise(Note, found, Advice::KeepAwake))
 }
 
-fn governor(seen: &Examination) -> Option<Told> {
+fn governor(seen: &Examination) -> Option<Finding> {
     let is_slow = seen.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
     is_slow.then(|| {
         let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
@@ -178,7 +178,7 @@ fn governor(seen: &Examination) -> Option<Told> {
     })
 }
 
-fn locks(seen: &Examination) -> Vec<Told> {
+fn locks(seen: &Examination) -> Vec<Finding> {
     let held = seen.host.locks.iter().map(|(file, holder)| {
         let found = format!("{holder} holds {}: a runtime that begins now fails at once", file.shown());
         advise(Note, found, Advice::EndLockHolder)
@@ -186,7 +186,7 @@ fn locks(seen: &Examination) -> Vec<Told> {
     held.collect()
 }
 
-fn access(seen: &Examination) -> Told {
+fn access(seen: &Examination) -> Finding {
     match (&seen.opened, &seen.unit.driver) {
         (Err(trouble), _) => problem(Bad, trouble),
         (Ok(()), Some(driver)) => {
@@ -196,13 +196,13 @@ fn access(seen: &Examination) -> Told {
     }
 }
 
-/// Returns what to say about the firmware, and the runtime that drives it.
-fn firmware(seen: &Examination) -> (Told, Option<&'static str>) {
+/// Returns the finding about the firmware, and the runtime that drives it.
+fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
     use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
     let line = match (&seen.runs, seen.unit.state) {
-        // Its backups decide what to advise.
+        // The advice depends on the unit's backups, and is added elsewhere.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
@@ -241,14 +241,14 @@ fn firmware(seen: &Examination) -> (Told, Option<&'static str>) {
     (line, None)
 }
 
-fn part(seen: &Examination) -> Option<Told> {
+fn part(seen: &Examination) -> Option<Finding> {
     Some(match seen.part_revision.as_ref()? {
         Ok(revision) => line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)")),
         Err(trouble) => problem(Note, trouble),
     })
 }
 
-fn flash(seen: &Examination) -> Option<Told> {
+fn flash(seen: &Examination) -> Option<Finding> {
     seen.part_revision.as_ref()?;
     Some(match (&seen.flash_part, seen.unit.state) {
         (Some(Ok(FlashPart { jedec_id, status, protection })), _) => {
@@ -269,7 +269,7 @@ fn flash(seen: &Examination) -> Option<Told> {
     })
 }
 
-fn pipes(seen: &Examination) -> Option<Told> {
+fn pipes(seen: &Examination) -> Option<Finding> {
     let line = match seen.pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
@@ -311,7 +311,7 @@ fn pipes(seen: &Examination) -> Option<Told> {
     Some(line)
 }
 
-fn link(seen: &Examination) -> Option<Told> {
+fn link(seen: &Examination) -> Option<Finding> {
     let link = match (&seen.link, &seen.behind) {
         (Some(Ok(link)), _) => link,
         (Some(Err(trouble)), _) => return Some(problem(Bad, trouble)),
@@ -334,7 +334,7 @@ fn link(seen: &Examination) -> Option<Told> {
     Some(advise(Bad, format!("down (LTSSM {:#04x}, expected 0x78)", link.ltssm), advice))
 }
 
-fn supply(seen: &Examination) -> Option<Told> {
+fn supply(seen: &Examination) -> Option<Finding> {
     let supply = match seen.supply.as_ref()? {
         Ok(supply) => SupplyState::of(supply.as_ref()),
         Err(trouble) => return Some(problem(Note, trouble)),
@@ -355,7 +355,8 @@ fn supply(seen: &Examination) -> Option<Told> {
             let found = format!("{}; the board reports a fault of its supply", words(measured));
             advise(Bad, found, Advice::ReplaceSupply)
         }
-        // What the line is connected to on such boards is not known. Without 12 V the link is down, which counts.
+        // What the fault line is connected to on such boards is not known. If 12 V is missing, the link is down, and
+        // that line of the diagnosis says so.
         SupplyState::NotMeasured { has_fault: true } => advise(
             Note,
             "this board doesn't measure its supply; its fault line (GPIO 1) is active",
@@ -366,7 +367,7 @@ fn supply(seen: &Examination) -> Option<Told> {
     })
 }
 
-fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Told> {
+fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Finding> {
     let tree = match (&seen.tree, &seen.behind) {
         (Some(Ok(tree)), _) => tree,
         (Some(Err(trouble)), _) => return vec![problem(Bad, trouble)],
@@ -393,8 +394,8 @@ fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Told> {
     notes.chain([advise(Bad, found, Advice::CheckSeat)]).collect()
 }
 
-/// What to say about a device that a runtime might drive.
-fn candidate(candidate: &Candidate<'_>) -> Vec<Told> {
+/// Returns the findings about a device that a runtime might drive.
+fn candidate(candidate: &Candidate<'_>) -> Vec<Finding> {
     match candidate {
         Candidate::Expected(function) => {
             vec![line(Good, format!("{} ({}), the device that you expect", id_of(function), class_of(function)))]
@@ -417,7 +418,7 @@ fn candidate(candidate: &Candidate<'_>) -> Vec<Told> {
     }
 }
 
-fn bench(seen: &Examination) -> Vec<Told> {
+fn bench(seen: &Examination) -> Vec<Finding> {
     let timings = seen.timings.iter().map(|Timing { count, what, median_us, longest_us }| {
         let times = match seen.unit.location.is_replay() {
             true => "a record has no times".to_owned(),

@@ -23,9 +23,9 @@ use crate::flash::observe::Observation;
 use crate::patch::Library;
 use crate::unit::Live;
 
-/// Plain memory in the vendor's firmware and the open one, to write to and read back.
+/// Memory that is no register in the vendor's firmware and the open one, to write to and read back.
 const SCRATCH_AT: XdataAddress = XdataAddress::main(0x5FF0);
-/// Plain memory to read. E4 does not change it.
+/// Memory to read that is no register: E4 does not change it.
 const READ_FROM: XdataAddress = XdataAddress::main(0x0700);
 /// Length of one E4, available at every speed.
 const READ_LEN: usize = 64;
@@ -33,14 +33,14 @@ const READ_LEN: usize = 64;
 const REPEATS: usize = 50;
 /// The part's revision. Source: open firmware's pull request 63. Recordings of vendor firmware read 04.
 const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
-/// The last slot of the SRAM, the target of the bulk data.
+/// The last slot of the SRAM, to which the check of the bulk pipes writes.
 const SRAM_SLOT: u8 = 31;
 
 /// Actions besides reading that are allowed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoctorOptions {
-    /// Write a byte of plain memory, and on open firmware 512 bytes of the bridge's SRAM and the registers through which
-    /// the flash is asked for its ID.
+    /// Write a byte of XDATA, and on open firmware 512 bytes of the bridge's SRAM and the registers of the flash
+    /// controller, to ask the flash for its ID.
     pub write: bool,
     /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
@@ -101,7 +101,7 @@ fn as_text<S: serde::Serializer>(id: &JedecId, serializer: S) -> Result<S::Ok, S
 pub struct Examination {
     /// The unit's identity.
     pub unit: UnitInfo,
-    /// What this machine does with it.
+    /// The host's settings and locks that concern it.
     pub host: HostState,
     /// Its raw descriptors: device, configuration, and BOS if the system provides it.
     pub descriptors: Option<Vec<u8>>,
@@ -119,7 +119,7 @@ pub struct Examination {
     pub behind: Option<Behind>,
     /// State of the PCIe link.
     pub link: Option<Result<Link, Problem>>,
-    /// Its supply; the inner `None` stands for builds that don't know the request.
+    /// Its supply; the inner `None` means that the build doesn't know the request.
     pub supply: Option<Result<Option<Supply>, Problem>>,
     /// The PCIe tree behind it.
     pub tree: Option<Result<Survey, Problem>>,
@@ -133,10 +133,10 @@ pub struct Examination {
     pub exchanges: Vec<Exchange>,
 }
 
-/// Examines the unit at a port. Only opens a unit in its boot loader.
+/// Examines the unit at a port. If the unit is in its boot loader, only opens it.
 ///
 /// # Errors
-/// Ctrl-C; [`Port::check`] of a record. The examination holds the unit's own errors.
+/// Fails on Ctrl-C, and if [`Port::check`] of a record does. The unit's own errors are in the examination.
 pub fn examine(
     port: &mut dyn Port,
     unit: UnitInfo,
@@ -176,7 +176,7 @@ pub fn examine(
         Err(error) => seen.opened = Err(error.into()),
     }
     interrupt.check()?;
-    // What is missing in a record says nothing about its unit.
+    // If an answer is missing in a record, that says nothing about its unit, so it is an error.
     port.check()?;
     Ok(seen)
 }
@@ -223,8 +223,8 @@ fn vendor(
     Ok(())
 }
 
-/// Checks whether the unit answers commands. Control requests recover a unit whose bulk pipes hang; their success is
-/// part of the result.
+/// Checks whether the unit answers commands. If it does not, a control request shows whether only the bulk pipes hang
+/// or the whole unit is dead.
 pub(crate) fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState, CommandError> {
     let failed = |asked: &Result<_, CommandError>, how: fn(&TransportError) -> bool| match asked {
         Err(CommandError::Transport(error)) => how(error),
@@ -238,7 +238,7 @@ pub(crate) fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState,
     if is_silent && bridge.transport_mut().answers_control() {
         return Ok(PipeState::Hang);
     }
-    // Recovery ends with a port reset. Some systems take a unit that is silent then off the bus.
+    // Recovery ends with a port reset. Some systems remove a unit from the bus if it is still silent then.
     if is_silent || failed(&asked, TransportError::is_gone) {
         return Ok(PipeState::Dead);
     }
@@ -310,14 +310,14 @@ fn open(
     Ok(())
 }
 
-/// Asks the flash through its controller's registers. Writes nothing to it.
+/// Reads the flash's ID and status through its controller's registers. Writes nothing to the flash.
 fn flash_part(bridge: &mut OpenBridge) -> Result<FlashPart, RegisterError<ControlError>> {
     let mut flash = RegisterFlash::new(bridge)?;
     let status = flash.status()?;
     Ok(FlashPart { jedec_id: flash.id(), status, protection: status & PROTECTION })
 }
 
-/// Adds the chip model's answers, with the unit's own configuration if it has one.
+/// Adds the answers of the chip model, which runs the unit's image with the unit's own configuration, if it has one.
 fn compare(seen: &mut Examination, observed: &Observation) {
     let Some(image) = observed.running.image() else { return };
     let own = |index: BlockIndex| {
@@ -327,7 +327,7 @@ fn compare(seen: &mut Examination, observed: &Observation) {
     ask_model(&mut seen.exchanges, &image, &BlockIndex::ALL.map(own), seen.unit.state);
 }
 
-/// Surveys the PCIe tree. Assigns missing bus numbers to bridges, or devices behind them would stay invisible. The
+/// Surveys the PCIe tree. Assigns missing bus numbers to bridges, because devices behind them would stay invisible. The
 /// numbers last as long as PCIe has power.
 fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: Interrupt<'_>) {
     let mut patience = interrupt;

@@ -7,11 +7,11 @@ use crate::gpus::{GpuSupport, Gpus, PciId};
 
 /// Minimum voltage at which a dock works, in millivolts. Source: openpilot's `modeld/helpers.py`, September 2026.
 const SUPPLY_MIN_MV: u16 = 5_000;
-/// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work below, and healthy ones
-/// measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
+/// Minimum voltage of a 12 V supply without load, in millivolts: ATX allows 11.4 V. Docks work with less, and healthy
+/// ones measure up to 15.2 V. Source: sunnypilot's pull request 2023, openpilot's issue 39002, September 2026.
 const SUPPLY_USUAL_MV: u16 = 11_400;
-/// Base classes of devices that a GPU runtime may drive: display controllers, processing accelerators. Source: PCI-SIG's
-/// class codes.
+/// Base classes of devices that a GPU runtime may drive: display controllers, and processing accelerators. Source:
+/// PCI-SIG's class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
 /// The bus on which tinygrad looks for its GPU. Source: `gpu_bus` in its `runtime/support/system.py`, August 2026.
@@ -38,7 +38,7 @@ pub enum SupplyState {
 }
 
 impl SupplyState {
-    /// Judges what a unit says about its supply; `None` for builds that don't know the request.
+    /// Judges what a unit says about its supply; `None` if its build doesn't know the request.
     pub fn of(supply: Option<&Supply>) -> Self {
         match supply {
             None => Self::NotReported,
@@ -77,7 +77,8 @@ impl Wanted<'_> {
         self.expected.is_none_or(|id| matches!(self.gpus.support(id), GpuSupport::Driven { .. }))
     }
 
-    /// The devices behind the bridge that the runtime might drive, those that it does first; and the others.
+    /// The devices behind the bridge that a runtime might drive, starting with those that one drives for certain; and
+    /// all other devices.
     pub fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
         let id = |function: &Function| PciId { vendor: function.vendor, device: function.device };
         let (wanted, others): (Vec<&Function>, Vec<&Function>) =

@@ -1,4 +1,4 @@
-//! What this machine does with a unit while nobody drives it, and who holds it.
+//! The host's side of a unit: whether the system may suspend it, the CPUs' governors, and who holds a runtime's lock.
 
 use std::env;
 use std::path::PathBuf;
@@ -6,24 +6,24 @@ use std::path::PathBuf;
 use asm2464_host::bridge::{Location, PortPath};
 use asm2464_host::usb::sysfs::{Process, Sysfs};
 
-/// Beginnings of the names of the runtimes' lock files: for AMD's GPUs, and in a branch for NVIDIA's. docs/clients.md,
-/// "Locks".
+/// Prefixes of the runtimes' lock files: for AMD's GPUs, and in a branch of tinygrad for NVIDIA's. Source:
+/// docs/clients.md, "Locks".
 const RUNTIMES: [&str; 2] = ["am_usb", "nv_usb"];
 
-/// What surrounds a unit. Empty where the system doesn't tell, and for a unit in software.
+/// The host's settings and locks that concern a unit. Empty if the system reports none, and for a unit in software.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostState {
-    /// Names of the unit and the hubs above it that the kernel may suspend, from the unit up; `None` if the system doesn't
-    /// say it.
+    /// The devices that the kernel may suspend, among the unit and the hubs above it: their names, from the unit up.
+    /// `None` if the system doesn't report it.
     pub may_sleep: Option<Vec<String>>,
     /// The CPUs' frequency governors, each once.
     pub governors: Vec<String>,
-    /// The runtimes' lock files on this unit that are held, and by whom.
+    /// The runtimes' lock files for this unit that a process holds, and that process.
     pub locks: Vec<(PathBuf, Process)>,
 }
 
 impl HostState {
-    /// Reads it for a unit, before the unit is opened: an open unit is kept awake.
+    /// Reads it for a unit. Call it before the unit is opened: the system keeps an open unit awake.
     pub fn of(location: &Location) -> Self {
         match location {
             Location::Port(port) => Self::at(&Sysfs::system(), port, &[PathBuf::from("/tmp"), env::temp_dir()]),
@@ -31,7 +31,7 @@ impl HostState {
         }
     }
 
-    /// Reads it from any file systems, with the runtimes' lock files in any folders.
+    /// Reads it from this sysfs, with the runtimes' lock files in these folders.
     pub fn at(sysfs: &Sysfs, port: &PortPath, folders: &[PathBuf]) -> Self {
         let address = sysfs.address(port);
         let files = address.into_iter().flat_map(|(bus, address)| {
@@ -55,8 +55,8 @@ impl HostState {
     }
 }
 
-/// The governor that slows round trips down. Source: an owner's figures (jacobrosenthal/tinygrad, `extra/usbgpu`, September
-/// 2026).
+/// The governor that makes round trips slow. Source: an owner's figures (jacobrosenthal/tinygrad, `extra/usbgpu`,
+/// September 2026).
 pub const SLOW_GOVERNOR: &str = "powersave";
 
 #[cfg(unix)]

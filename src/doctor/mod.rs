@@ -1,7 +1,7 @@
 //! Examination of what keeps a GPU runtime from starting on a unit, with a report for maintainers.
 //!
-//! [`examine()`] examines the unit and changes nothing that outlasts its power. [`DoctorReport`] adds the chip model's
-//! answers to the same questions.
+//! [`examine()`] examines the unit. All that it changes is undone by a power cycle. If asked to, it also puts the
+//! questions of the [`DoctorReport`] to the chip model.
 
 mod diagnose;
 mod examine;

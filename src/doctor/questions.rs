@@ -1,4 +1,4 @@
-//! Questions that change nothing, for a unit and the chip model alike.
+//! Questions for both a unit and the chip model. They change nothing.
 
 use std::fmt;
 use std::time::Instant;
@@ -17,8 +17,7 @@ use serde::Serialize;
 
 use crate::failure::{AnyFailure, shown_code};
 
-/// An error, as its diagnostic describes it. Its message may name files, programs and folders, so only its code goes into
-/// a report.
+/// An error's code and message. The message may name files, programs and folders, so only the code goes into a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The error's code, as asmpatch shows it.
@@ -131,7 +130,7 @@ fn timed(question: Question, ask: impl FnOnce() -> Result<Vec<u8>, Problem>) -> 
     Exchange { question: question.to_string(), unit, took_us, model: None }
 }
 
-/// Asks a unit that runs the vendor's firmware. Stops at the first question that the wire does not carry.
+/// Asks a unit that runs the vendor's firmware. Stops at the first question at which the wire fails.
 pub(super) fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
     let mut exchanges = Vec::new();
     for question in Question::of(BridgeState::Vendor) {

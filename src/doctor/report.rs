@@ -21,13 +21,13 @@ use crate::record::ReportedRecord;
 
 /// Version of the report's format.
 pub const SCHEMA: u32 = 6;
-/// The oldest format with a record. What a replay needs is the same in all since.
+/// The oldest format with a record. The keys that a replay needs are the same in all formats since.
 pub const FIRST_WITH_RECORD: u32 = 4;
-/// Digits of a hashed serial number.
+/// Number of hex digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
 /// The kernel drivers that the report names.
 const DRIVERS: [&str; 4] = ["uas", "usb-storage", "usbfs", "WinUSB"];
-/// bDescriptorType and bDevCapabilityType of the Container ID, a UUID of one unit, and the descriptor's length. Source:
+/// bLength, bDescriptorType and bDevCapabilityType of the Container ID descriptor, which holds one unit's UUID. Source:
 /// USB 3.2, 9.6.2.3.
 const CONTAINER_ID: [u8; 3] = [20, 0x10, 0x04];
 
@@ -115,7 +115,8 @@ pub(crate) struct ReportedUnit {
     pub(crate) is_virtual: bool,
 }
 
-/// Hashes a serial number, so that it tells units apart without naming one: the first digits of its SHA-256.
+/// Hashes a serial number, so that a report distinguishes units without naming them: the first digits of its SHA-256.
+/// Returns a number that identifies no unit as it is.
 pub fn hashed(serial: &str) -> String {
     if is_nobodys(serial) {
         return serial.to_owned();
@@ -136,7 +137,7 @@ impl<'a> DoctorReport<'a> {
         let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
         let unit = &seen.unit;
         let serial = unit.serial.as_deref().filter(|serial| !is_nobodys(serial));
-        // An owner may have given one name to several fields.
+        // An owner may have written the serial number into other fields, too.
         let text = |text: &str| match serial {
             Some(serial) if text.contains(serial) => hashed(text),
             _ => text.to_owned(),
@@ -185,7 +186,7 @@ impl<'a> DoctorReport<'a> {
 
     /// The report as JSON.
     pub fn to_json(&self) -> String {
-        // All keys are strings, so this can't fail.
+        // It can't fail, because all keys are strings.
         let value = serde_json::to_value(self).unwrap_or_default();
         format!("{value:#}\n")
     }
@@ -199,7 +200,7 @@ fn halves<'a, T>(found: Option<&'a Result<T, Problem>>) -> (Option<&'a T>, Optio
     }
 }
 
-/// The numbers at the start of a kernel's version. The builder of a kernel may append any name.
+/// The numbers at the start of a kernel's version. Whoever builds a kernel may append any name, so the rest is dropped.
 fn version(kernel: &str) -> &str {
     let end = kernel.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(kernel.len());
     &kernel[..end]
@@ -209,7 +210,7 @@ fn driver(name: &str) -> &'static str {
     DRIVERS.into_iter().find(|known| *known == name).unwrap_or("another")
 }
 
-/// What is behind the bridge, without a drive's own words.
+/// What is behind the bridge, without any text from a drive.
 fn behind(behind: &Behind) -> &'static str {
     match behind {
         Behind::NoMedium => "no SSD",
@@ -255,7 +256,7 @@ mod tests {
             (cleaned.len(), &cleaned[..9], &cleaned[29..]),
             (32, &[9, 2, 1, 2, 3, 4, 5, 6, 7][..], &[3, 16, 10][..])
         );
-        // Cut off, and without a length.
+        // Descriptors that are cut off, and one without a length.
         assert_eq!(without_container_id(vec![20, 0x10, 0x04, 0, 0xAB]), [20, 0x10, 0x04, 0, 0]);
         assert_eq!(without_container_id(vec![20, 0x10, 0x04]), [20, 0x10, 0x04]);
         assert_eq!(without_container_id(vec![0, 1]), [0, 1]);

@@ -1,4 +1,4 @@
-//! An opened unit with its access to the flash, by commands or by registers. Only this module knows both.
+//! An opened unit with its access to the flash, by commands or by registers.
 
 use asm2464::firmware::{BlockIndex, BridgeState, CONFIG_BLOCK_LEN, FirmwareVersion, FlashAddress, Part};
 use asm2464::flash::{RegisterFlash, SECTOR_LEN};
@@ -141,7 +141,7 @@ fn read(flash: &mut RegisterFlash<OpenBridge>, from: FlashAddress, into: &mut [u
     Ok(())
 }
 
-/// Whether the unit refuses the read for good, and did not merely fail to carry it out.
+/// Whether the unit refuses the read for good, as opposed to a failure that a retry may not meet.
 fn gives_none(error: &CommandError) -> bool {
     error.sense().is_some_and(|sense| matches!(sense.key, SenseKey::ILLEGAL_REQUEST | SenseKey::MEDIUM_ERROR))
 }

@@ -90,8 +90,9 @@ impl Backup {
 
     /// Folder name with the unit and the content: `asmpatch-backup-<serial>-<first 8 digits of the digest>`.
     ///
-    /// Open firmware shows the same serial number on many units, and says nothing of the one in block 0. Its backups have
-    /// block 0's, and the port: `asmpatch-backup-<serial>-at-<port>-<digits>`. So do those of a unit that shows zeros.
+    /// Open firmware shows the same serial number on many units, and not the one in block 0. Its backups are named
+    /// after block 0's and the port: `asmpatch-backup-<serial>-at-<port>-<digits>`. The port is also in the name if the
+    /// unit shows only zeros.
     pub fn folder_name(&self) -> String {
         let is_open = self.unit.state == BridgeState::OpenFirmware.to_string();
         let own = UnitIdentity::of(self.blocks.each_ref().map(Some)).own().serial.filter(|_| is_open);
@@ -102,7 +103,7 @@ impl Backup {
         format!("asmpatch-backup-{serial}{place}-{a:02x}{b:02x}{c:02x}{d:02x}")
     }
 
-    /// The unit's port; of a virtual unit the last folder.
+    /// Formats the unit's port for the name; for a virtual unit the last part of its path.
     fn place(&self) -> String {
         let device = &self.unit.device;
         let last = Path::new(device.strip_prefix("virtual:").unwrap_or(device)).file_name();
@@ -110,7 +111,7 @@ impl Backup {
     }
 }
 
-/// What a file system minds nowhere, of a text of any length.
+/// Shortens a text to [`NAME_MAX`] characters and replaces those that a file system may not accept.
 fn in_name(text: impl AsRef<str>) -> String {
     let safe = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '.') { c } else { '_' };
     text.as_ref().chars().take(NAME_MAX).map(safe).collect()
@@ -121,7 +122,7 @@ fn in_name(text: impl AsRef<str>) -> String {
 pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
     let [one, two] = parts;
     let mut file = one.clone();
-    // A short part leaves a gap, and the bytes behind it are no longer the image.
+    // If part 1 is short, part 2 does not continue the image.
     if one.len() == Part::One.max_len() {
         file.extend_from_slice(two);
     }
@@ -131,18 +132,18 @@ pub fn firmware_file(parts: &[Vec<u8>; 2]) -> Vec<u8> {
     file
 }
 
-/// Length of an image file, from its first field.
+/// Length of an image file in bytes, from its first field.
 pub fn container_len(field: [u8; 4]) -> Option<usize> {
     usize::try_from(u64::from(u32::from_le_bytes(field)) + CONTAINER_EXTRA as u64).ok()
 }
 
-/// The most readings of a block until two in a row agree.
+/// Maximum number of readings of a block until two in a row agree.
 const BLOCK_READINGS: u32 = 4;
 
 /// Number of bytes that [`read`] moves.
 pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.max_len() as u64;
 
-/// Reads everything that the unit at this place returns of its flash into memory.
+/// Reads a backup of the unit into memory.
 ///
 /// # Errors
 /// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::UnsteadyBlock`], [`FlashError::Command`],
@@ -189,8 +190,8 @@ pub fn read(
     })
 }
 
-/// Reads a block until two readings in a row agree. A block that isn't valid may be as it should be, so no checksum tells a
-/// misread byte, and the unit's identity would be lost with the backup.
+/// Reads a block until two readings in a row agree. A misread byte in the backup could lose the unit's identity, and no
+/// checksum finds it: the block in the flash may be invalid, too.
 fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<BlockBytes, FlashError> {
     let mut last = reader.block(index)?;
     for _ in 1..BLOCK_READINGS {
@@ -223,7 +224,7 @@ pub(crate) mod tests {
         }
 
         fn part(&mut self, _: Part, _: &mut [u8]) -> Result<(), FlashError> {
-            unreachable!("a block is no part")
+            unreachable!("only blocks are read")
         }
     }
 
@@ -312,7 +313,7 @@ pub(crate) mod tests {
         assert!(one.starts_with("asmpatch-backup-no-serial-at-3-1.2-"), "{one}");
         assert_ne!(one, open("3-1.3", "000000000000", known));
         assert_eq!(one, open("3-1.2", "000000000000", known));
-        // The chip's number, unless the configuration has the unit's own.
+        // The name has the chip's number, unless the configuration has the unit's own.
         let chips = open("3-1.2", "C0FFEE", known);
         assert!(chips.starts_with("asmpatch-backup-C0FFEE-at-3-1.2-"), "{chips}");
         let own = open("3-1.2", "C0FFEE", [block_zero("DOCK7"), block_one(1)]);

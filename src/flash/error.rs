@@ -45,7 +45,7 @@ pub enum FlashError {
         /// Number of readings.
         readings: u32,
     },
-    /// The unit's firmware would not start, so it makes no backup.
+    /// The firmware in the unit's flash would not start, so a backup of it could not be restored.
     #[error("the firmware in the unit's flash would not start: {0}")]
     Unusable(#[source] ImageError),
     /// The unit has changed since the plan was made. Holds what has changed.

@@ -71,7 +71,7 @@ impl Firmware {
         self.open().is_none().then_some(self.version)
     }
 
-    /// Whether the image is none that is known: neither a known image, patched or not, nor open firmware.
+    /// Whether the image is unknown: neither a known image, patched or not, nor open firmware.
     pub fn is_unknown(&self) -> bool {
         self.base == Base::Unknown
     }
@@ -130,7 +130,7 @@ impl Rewritable {
     /// As [`Rewritable::of`], within this budget.
     ///
     /// # Errors
-    /// Ctrl-C.
+    /// [`Interrupted`] on Ctrl-C.
     pub fn within(image: &Image, budget: &ProofBudget) -> Result<Self, Interrupted> {
         Ok(Self::of_report(image, &boot::check_within(image, budget)?))
     }
@@ -152,7 +152,7 @@ impl Rewritable {
 pub enum RunningFirmware {
     /// The firmware in the flash; nothing observed contradicts it.
     Flashed(Firmware),
-    /// Another firmware than this one in the flash, which was written since the unit started.
+    /// Another firmware than this one in the flash: the flash was written since the unit started.
     #[display("vendor firmware other than the one in its flash ({_0})")]
     OtherThanFlashed(Firmware),
     /// Vendor firmware of which at most the version is known.

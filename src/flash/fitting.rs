@@ -1,8 +1,8 @@
 //! Finds the backups that may be a unit's own, by what the unit still shows of its identity. Pure.
 //!
-//! A unit in its boot loader returns no block. While its block 0 is whole it shows that block's serial number, and zeros
-//! after that: then only the port is left, at which another unit may have been backed up. Open firmware takes its serial
-//! number from the chip, so it says nothing about the blocks, which such a unit returns.
+//! A unit in its boot loader returns no block. It shows the serial number in block 0 if that block is valid, otherwise
+//! zeros. Then only the port can match, and another unit may have been backed up there. Open firmware takes its serial
+//! number from the chip, so that number says nothing about the blocks. But such a unit returns its blocks.
 
 use std::path::PathBuf;
 use std::time::SystemTime;
@@ -49,22 +49,22 @@ pub struct FittingBackup {
     pub folder: PathBuf,
     /// The serial number in it.
     pub serial: String,
-    /// The version that its unit ran; open firmware tells none.
+    /// The version that its unit ran; `None` for open firmware, which reports none.
     pub version: Option<FirmwareVersion>,
     /// How well it fits.
     pub fit: Fit,
-    /// Whether it has an identity that no other unit gets: then the known blocks would give that away.
+    /// Whether it has an identity that only one unit has. The known blocks would replace that identity.
     pub has_identity: bool,
-    /// Whether the unit's boot loader shows another serial number. Writing this one over it needs a permission.
+    /// Whether the unit's boot loader shows another serial number. Replacing that one needs a permission.
     pub replaces_serial: bool,
 }
 
-/// Returns the backups that fit a unit with these configuration blocks, as far as it returns them: the best first, and of
-/// equals the newest. `given` is the serial number that this run gives the unit.
+/// Returns the backups that fit a unit: the best first, of equal ones those from the unit's port, then the newest.
+/// `blocks` are the unit's, as far as it returns them. `given` is the serial number that this run gives the unit.
 pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed: &[FiledBackup]) -> Vec<FittingBackup> {
     let device = unit.location.to_string();
     let own = UnitIdentity::of(blocks.each_ref().map(Option::as_ref)).own();
-    // What a unit runs may be older than its flash, so both serial numbers count.
+    // The unit may have started before its flash was written, so both serial numbers count.
     let shown = Some(unit.serial()).filter(|_| unit.state != BridgeState::OpenFirmware);
     let shown = shown.and_then(|serial| UnitIdentity::shown(serial).own().serial);
     let has_serial =
@@ -75,7 +75,8 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
     let mut usb4 = identities.iter().filter(|theirs| has_serial(theirs)).filter_map(|theirs| theirs.usb4);
     let first = usb4.next();
     let is_shared = usb4.any(|other| Some(other) != first);
-    // A unit that shows the number that it is about to get was stopped in an earlier run: its backup has another one.
+    // If a unit already shows the number that this run gives it, an earlier run wrote that number and stopped. The
+    // unit's backup is older and has another number.
     let unit_of = |theirs: &UnitIdentity| theirs.usb4.ok_or_else(|| theirs.serial.clone());
     let mut here = filed.iter().zip(&identities).filter(|(backup, _)| is_from_here(backup));
     let first = here.next().map(|(_, theirs)| unit_of(theirs));
@@ -84,10 +85,10 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
 
     let fit = |backup: &FiledBackup, theirs: &UnitIdentity| match (own.usb4, theirs.usb4) {
         (Some(own), Some(theirs)) if own == theirs => Some(Fit::Certain),
-        // Only one unit has a USB4 identity, and nothing but another unit's backup changes it.
+        // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
         (Some(_), Some(_)) => None,
         _ if has_serial(theirs) => Some(if is_shared { Fit::SharedSerial } else { Fit::Certain }),
-        // Another serial number excludes nothing: a flash may have given the unit a new one.
+        // Another serial number excludes nothing: an earlier write may have given the unit a new one.
         _ if !is_from_here(backup) => None,
         _ if was_stopped => Some(Fit::Certain),
         _ => Some(Fit::PortOnly),
@@ -118,12 +119,12 @@ pub fn versions_run(backups: &[FittingBackup]) -> Vec<FirmwareVersion> {
 }
 
 impl FiledBackup {
-    /// The identity that the backup gives a unit, also one that every unit gets.
+    /// The identity that the backup gives a unit, including values that every unit gets.
     fn given_identity(&self) -> UnitIdentity {
         UnitIdentity::of(self.blocks.each_ref().map(Some))
     }
 
-    /// What identifies the unit of this backup, and no other.
+    /// The values that identify only the unit of this backup.
     fn identity(&self) -> UnitIdentity {
         self.given_identity().own()
     }

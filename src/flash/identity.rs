@@ -42,7 +42,7 @@ impl UnitIdentity {
         }
     }
 
-    /// Returns what `planned` would replace of this unit's own identity with another unit's.
+    /// Returns the part of this unit's own identity that `planned` would replace with another unit's.
     pub fn taken_by(&self, planned: &Self) -> Option<Cloned> {
         let own = self.own();
         differing(own.serial, planned.serial.clone())
@@ -56,7 +56,7 @@ impl UnitIdentity {
     }
 }
 
-/// Both values, if they are known and differ.
+/// Returns both values if both are known and differ.
 pub(super) fn differing<T: PartialEq>(one: Option<T>, other: Option<T>) -> Option<(T, T)> {
     one.zip(other).filter(|(one, other)| one != other)
 }
@@ -85,7 +85,7 @@ pub enum Cloned {
     SharedSerial {
         /// The serial number.
         serial: String,
-        /// Their ports.
+        /// The ports of these units.
         devices: Vec<String>,
     },
     /// Other units, at these ports, have this USB4 identity, or get it in the same run.

@@ -1,10 +1,12 @@
 //! Backs up, writes, reads back and restores a unit.
 //!
 //! [`observe`] examines a unit, [`plan`] computes what to write, [`decide`] decides whether to write, [`run`] carries
-//! out the plan and reports to a [`FlashProgress`](progress::FlashProgress), and [`recovery`] names the state after a
-//! stopped run with the steps that lead out of it. [`session`] takes several units through all of this, and asks a front end. A unit is behind a [`Port`](asm2464_host::bridge::Port), real or virtual; nothing here knows which. Its flash
-//! is reached by vendor commands, or with open firmware through [registers](asm2464::flash); only [`access`] knows which.
-//! [`slot`] is the contents of the flash, and determines the order in which they change there.
+//! out the plan and reports to a [`FlashProgress`](progress::FlashProgress), and [`recovery`] lists the steps that
+//! recover a unit after a stopped run. [`session`] takes several units through all of this, and asks the user through a
+//! front end. [`slot`] is the contents of the flash, and determines the order in which they change.
+//!
+//! A unit is behind a [`Port`](asm2464_host::bridge::Port), real or virtual. Its flash is reached by vendor commands,
+//! or with open firmware through [registers](asm2464::flash): [`access`] opens either.
 
 pub mod access;
 pub mod backup;

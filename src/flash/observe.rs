@@ -20,11 +20,11 @@ const E4_DEADLINE: Duration = Duration::from_secs(5);
 /// The firmware that runs, and the contents of the flash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Running {
-    /// The unit's state, by its interface.
+    /// The unit's state, as its USB interface shows it.
     pub state: BridgeState,
     /// The version, read by E4.
     pub version: Option<FirmwareVersion>,
-    /// Both parts of the flash: complete by E2, or through registers only as long as the image in them.
+    /// Both parts of the flash: complete if read by E2; if read through registers, only as much as the image takes.
     pub parts: Option<[Vec<u8>; 2]>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
@@ -100,7 +100,7 @@ impl Running {
     }
 }
 
-/// Asks a unit. Returns its answer, or `None` if it gave none and was recovered.
+/// Asks a unit. Returns its answer; `None` if it refused, or did not answer and was recovered.
 fn known<T>(
     bridge: &mut Bridge<AnyTransport>,
     ask: impl FnOnce(&mut Bridge<AnyTransport>) -> Result<T, CommandError>,
@@ -139,7 +139,7 @@ impl Observation {
         interrupt.check()?;
         let running = Running::of(&mut access, attached.state)?;
         interrupt.check()?;
-        // Opening the port has run the guard.
+        // Opening the port has checked the disk.
         let is_disk_checked = port.is_disk_checked();
         Ok(Self { attached, blocks, running, is_disk_checked })
     }

@@ -1,4 +1,4 @@
-//! The steps that give a unit its own identity back from its backups. What fits is [`fitting`](super::fitting)'s.
+//! The steps that give a unit its own identity back from a backup that [`fitting`](super::fitting) has found.
 
 use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
@@ -11,7 +11,7 @@ use super::fitting::{Fit, FittingBackup, versions_run};
 use super::recovery::{Action, BackupFirst, Commands, Writes};
 use crate::patch::Library;
 
-/// The most backups that are offered.
+/// Maximum number of backups that are offered.
 const MOST: usize = 3;
 
 /// Purpose of writing the image with a backup's blocks.
@@ -23,11 +23,10 @@ fn going_back(backup: &Backup, library: &Library) -> String {
     format!("go back to this backup{}", firmware.unwrap_or_default())
 }
 
-/// Returns the steps from the backups that fit the unit there. `permissions` are what the command needs again that was
-/// run.
+/// Returns the steps from the backups that fit the unit at `location`. `permissions` are what the command that was run
+/// needs to be run again.
 ///
-/// A backup that is not certain to be the unit's comes with a question. Leaves out backups that could not be written back
-/// because they are damaged.
+/// If it is not certain that a backup is the unit's, its steps come with a question. Leaves out damaged backups.
 pub fn offers(
     backups: &[FittingBackup],
     commands: &dyn Commands,
@@ -49,7 +48,7 @@ pub fn offers(
                     }
                 };
                 add(is_foreign(&backup, location), Permission::Unproven);
-                // A certain backup has another serial number only if the command gives the unit's present one.
+                // If a certain backup has another serial number, the command sets the one that the unit shows now.
                 add(found.replaces_serial && found.fit != Fit::Certain, Permission::CloneIdentity);
                 let command = commands.again(location, &permissions, Some(&found.folder), &BackupFirst::No);
                 Action::run(WITH_BLOCKS, command)
@@ -60,10 +59,10 @@ pub fn offers(
                 let command = commands.restore(location, &found.folder, &permissions, false);
                 Action::run(going_back(&backup, library), command)
             });
-            // What the unit was needs no choice of an image.
+            // Going back needs no choice of an image, so it comes first where an image is still to be chosen.
             let steps = if writes == Writes::AnyImage { [back, flash] } else { [flash, back] };
             let (question, folder) = (question(found), found.folder.to_str().map(str::to_owned));
-            // The command also names a folder whose path is not Unicode.
+            // If the folder's path is not Unicode, only the command names it.
             let of_backup = move |step| Action { question: question.clone(), backup: folder.clone(), ..step };
             steps.into_iter().flatten().map(of_backup)
         })

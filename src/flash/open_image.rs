@@ -1,4 +1,4 @@
-//! Images of open firmware, identified by what they enumerate as, because there is no list of their builds. Pure.
+//! Images of open firmware, identified by their USB descriptors, because there is no list of their builds. Pure.
 
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
@@ -6,7 +6,7 @@ use asm2464::firmware::{BridgeState, Image, Part, UsbId};
 use asm2464_chip::chip::boot;
 use derive_more::Display;
 
-/// Number of digits of the digest that name a build.
+/// Number of hex digits that name a build.
 const BUILD_DIGITS: usize = 8;
 
 /// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
@@ -28,7 +28,7 @@ pub struct OpenImage {
 
 impl OpenImage {
     /// Boots the image on the chip model and reads its descriptors. `None` for any other firmware, and for an image
-    /// that does not fit into one part, where open firmware is written. Source: openpilot's flasher.
+    /// longer than part 1, because open firmware is written to that part only. Source: openpilot's flasher.
     pub fn of(image: &Image) -> Option<Self> {
         if image.file_len() > Part::One.max_len() {
             return None;

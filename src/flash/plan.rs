@@ -57,8 +57,8 @@ pub struct BlockPlan {
 }
 
 impl BlockPlan {
-    /// Whether the block changes in a byte that a unit keeps. Both blocks are written in any case, because E1 of block 0
-    /// erases them.
+    /// Whether the block changes in a byte that a unit keeps. Vendor commands write both blocks in any case, because E1
+    /// of block 0 erases them.
     pub fn differs(&self) -> bool {
         self.current.as_ref().map(kept_bytes) != Some(kept_bytes(&self.new))
     }

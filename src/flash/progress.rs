@@ -1,4 +1,6 @@
-//! The steps of a write, their reports, and the state in which a stopped run leaves a unit. The library reports to a [`FlashProgress`], and never prints.
+//! The steps of a write, their reports, and the state in which a stopped run leaves a unit.
+//!
+//! The library reports to a [`FlashProgress`], and never prints.
 
 use std::path::Path;
 
@@ -74,7 +76,7 @@ pub enum FlashEvent<'a> {
     Total(u64),
     /// A step begins.
     Begin(FlashStep),
-    /// The unit's state changes to this, or its place or its backup: it is what a run leaves that ends here.
+    /// The unit's state, port or backup changes to this. A run that stops here leaves the unit so.
     Stands {
         /// The state.
         left: StoppedState,
@@ -83,7 +85,7 @@ pub enum FlashEvent<'a> {
         /// The unit's backup.
         backup: Option<&'a Path>,
     },
-    /// Bytes were moved in the current step.
+    /// This many more bytes were moved in the current step.
     Moved(u64),
     /// A step has ended, with this result.
     End(FlashStep, &'a str),
@@ -121,8 +123,8 @@ pub enum StoppedState {
         "no firmware was written: the unit runs as before. Its flash's block protection, which was set, may be cleared"
     )]
     Unprotected,
-    /// The write began, which erases everything first, and did not finish. How much the unit has done is not known: a
-    /// command whose status is lost may have been carried out, or not even begun.
+    /// The write began and did not finish. How much the unit has done is not known: a command whose status is lost may
+    /// have been carried out, or not even begun.
     #[display(
         "the write didn't finish, so the image may be incomplete. The unit runs on while it has power, and may come \
          up in its boot loader after that, which still takes firmware"

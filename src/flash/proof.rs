@@ -1,8 +1,8 @@
 //! Proof of what a unit runs, by its behaviour.
 //!
-//! A CPU reset proves nothing by itself: on silicon the code seems to stay, and one source says that it is loaded again.
-//! Nor does the version, which is the same for stock and patched firmware. Only behaviour in which the old and the
-//! written code differ is a proof, if it can be tested without harm.
+//! A CPU reset proves nothing by itself: on silicon the old code seems to stay in memory, although one source says that
+//! the reset loads it again. Stock and patched firmware have the same version, so that proves nothing either. Only
+//! behaviour that differs between the old and the written code is a proof, if it can be tested without harm.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use super::plan::FlashPlan;
 /// Observable behaviour of a firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Behaviour {
-    /// The unit's state, by its interface.
+    /// The unit's state, as its USB interface shows it.
     pub state: Option<BridgeState>,
     /// Open firmware's product string, which contains its build.
     pub build: Option<String>,
@@ -44,7 +44,7 @@ impl Behaviour {
         Image::parse(&plan.file).map_or(no_image, |image| Self::of_image(&image))
     }
 
-    /// Behaviour of `image`, of the vendor's kind, by executing it.
+    /// Behaviour of `image`, which must be of the vendor's kind. Executes it on the chip model.
     pub fn of_image(image: &Image) -> Self {
         let (state, version) = (Some(BridgeState::Vendor), Some(image.version()));
         Self { state, version, long_e4: long_e4(image), build: None }
@@ -68,7 +68,7 @@ impl Behaviour {
         Ok(Self { state, build: None, version, long_e4 })
     }
 
-    /// The error of a unit that should behave like `self` and behaves like `found`; `None` if nothing contradicts.
+    /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
         let build = |(expected, found)| FlashError::Build { expected, found };
         let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
@@ -86,7 +86,7 @@ impl Behaviour {
     }
 }
 
-/// Whether E4 of `image` gives 256 bytes; `None` where it does not boot, or refuses.
+/// Whether E4 of `image` returns 256 bytes at once; `None` if the image does not boot, or refuses the command.
 fn long_e4(image: &Image) -> Option<bool> {
     let mut unit = boot::booted(image, 0).ok()?;
     let answer = unit.command(LONG_READ.cdb().as_slice(), Data::In(LONG_READ_LEN)).ok()?;

@@ -35,22 +35,22 @@ pub enum Writes {
 pub enum BackupFirst {
     /// As in the command that was run.
     AsGiven,
-    /// It makes one in this folder, because the other one has no room.
+    /// It makes one in this folder, because the folder of the command that was run can't take it.
     Into(PathBuf),
     /// It makes none: the unit can't be read, or has a backup.
     No,
 }
 
-/// The front end's commands, each ready for a shell, so that the user can run them. They name the unit at its port.
+/// The front end's commands, each ready for a shell, so that the user can run them. They name the unit by its port.
 pub trait Commands: Send + Sync {
-    /// What the command writes that was run.
+    /// What the command that was run writes.
     fn writes(&self) -> Writes;
 
     /// Whether the configuration blocks came from a backup that the user named.
     fn names_blocks(&self) -> bool;
 
-    /// The command that was run, with these permissions. `blocks_from` is the backup that provides the configuration
-    /// blocks, in place of what the command named.
+    /// The command that was run, with these permissions. `blocks_from` is the backup to take the configuration blocks
+    /// from, in place of the one that the command named.
     fn again(
         &self,
         location: &Location,
@@ -74,7 +74,7 @@ pub trait Commands: Send + Sync {
     /// Says how to power-cycle the unit by hand.
     fn replug(&self, location: &Location) -> &'static str;
 
-    /// Says what is left for a unit of which no backup is known for certain.
+    /// Says what the user can still do for a unit without a backup that is certain to be its own.
     fn without_backup(&self) -> &'static str;
 }
 
@@ -90,7 +90,7 @@ pub struct Action {
     /// The command, ready for a shell; `None` for something to do by hand.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The folder of the earlier backup that the command takes from.
+    /// The folder of the earlier backup that the command uses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup: Option<String>,
 }
@@ -112,7 +112,7 @@ pub fn actions(standing: &Standing, ways: &Ways, obstacle: Option<Obstacle>) -> 
     let Standing { location, left, backup, .. } = standing;
     let Ways { commands, carried, offers, backup_first } = ways;
     let backup = backup.as_deref();
-    // Offers are for a run that has no blocks of the unit's own.
+    // Offers are for a run without the unit's own blocks.
     let offers = if backup.is_some() || commands.names_blocks() { &[][..] } else { offers };
     let again = |purpose: &'static str, backup_first: &BackupFirst| {
         let has_no_other = *backup_first == BackupFirst::No && !commands.names_blocks();
@@ -154,7 +154,7 @@ pub fn actions(standing: &Standing, ways: &Ways, obstacle: Option<Obstacle>) -> 
             actions.push(again("or go on", &BackupFirst::No));
         }
         StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven => {
-            // Going on without any backup's blocks would give the unit's identity away.
+            // If it went on without the backup's blocks, the unit would lose its identity.
             if certain.is_empty() {
                 actions.push(again("go on", &BackupFirst::No));
             }
@@ -200,16 +200,16 @@ impl From<&Stopped> for Standing {
     }
 }
 
-/// What the commands that recover a unit take from the run, whatever the unit's state.
+/// What the commands that recover a unit need from the run, whatever the unit's state.
 #[derive(Clone)]
 pub struct Ways {
     /// The front end's commands.
     pub commands: Arc<dyn Commands>,
-    /// What the commands need to repeat.
+    /// The permissions that the commands need.
     pub carried: Carried,
     /// The steps from earlier backups, for a run that takes no blocks from a backup.
     pub offers: Vec<Action>,
-    /// What going on with an unwritten unit does about the backup.
+    /// What the command that goes on with an unwritten unit does about the backup.
     pub backup_first: BackupFirst,
 }
 

@@ -1,20 +1,20 @@
 //! Contents of the flash's first slot, and the order in which they are replaced. Pure.
 //!
 //! The ROM starts an image whose length, magic, checksum and CRC-32 are valid, and its boot loader otherwise. It finds
-//! all of them through the length at flash address 0x100, in the first sector, behind the configuration blocks. So that
-//! length is first programmed to 0, which only clears bits and needs no erase. From then on no mixture of an old and a
-//! new image can start, and the configuration blocks are still there. All other sectors follow. The first sector is the
-//! last, and in it the page with the length comes last. Whenever the power fails, the unit starts the old image, its
-//! boot loader, or the new image.
+//! all of them through the length at flash address 0x100, in the first sector, behind the configuration blocks. This
+//! length is programmed to 0 before anything else. That only clears bits, so it needs no erase and keeps the
+//! configuration blocks. From then on no mixture of an old and a new image can start. All other sectors follow. The
+//! first sector is written last, and its page with the length is the very last. Whenever the power fails, the unit
+//! starts the old image, its boot loader, or the new image.
 
 use asm2464::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{PAGE_LEN, SECTOR_LEN};
 
 use super::access::{BlockBytes, UnitBlocks};
 
-/// Bytes of the slot: both 64 KiB blocks that E1 of block 0 erases.
+/// Length of the slot in bytes: both 64 KiB flash blocks that E1 of block 0 erases.
 pub const SLOT_LEN: usize = 0x2_0000;
-/// Range of the image's length.
+/// Range of the image's length field in the slot.
 const HEADER: std::ops::Range<usize> = 0x100..0x104;
 
 /// Contents of the flash's first slot: configuration blocks, image, and the bytes behind it.
@@ -24,7 +24,7 @@ pub struct Slot(Vec<u8>);
 /// One change of the flash, complete before the next begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Clears the length of the current image, so that nothing can start any more.
+    /// Clears the length of the current image, so that no image can start any more.
     Invalidate,
     /// Erases the sector at this address and programs its pages.
     Sector(FlashAddress),
@@ -84,7 +84,7 @@ impl Slot {
         }
         // Once its length is cleared, the first sector has to be written even if it does not differ.
         let sectors = others.into_iter().chain([FlashAddress(0)]).map(Change::Sector);
-        // An erased length, or one that is cleared already, is impossible for an image.
+        // If the length is erased or already cleared, no image can start.
         let has_length = [0x00, 0xFF].iter().all(|blank| self.0[HEADER].iter().any(|byte| byte != blank));
         let invalidate = has_length.then_some(Change::Invalidate);
         invalidate.into_iter().chain(sectors).collect()
@@ -172,8 +172,7 @@ mod tests {
         for (old, new) in [(small(1), small(2)), (small(1), sample_image(2)), (sample_image(1), small(2))] {
             let (from, to) = (slot(&old), slot(&new));
             let mut seen = [false; 3];
-            // Parsing takes most of the time, so only states that differ from the previous one are checked, and of
-            // those a part.
+            // Parsing takes most of the time, so only the first 600 states, every 997th and the last are parsed.
             let mut count = 0u32;
             states(&from, &to, &mut |state, begun| {
                 if !begun {
@@ -201,7 +200,7 @@ mod tests {
     fn what_is_the_same_is_left_alone_and_the_first_sector_is_the_last() {
         let (old, mut file) = (slot(&sample_image(1)), sample_image(1).to_file());
         assert_eq!(old.changes(&old, false), []);
-        // Another byte in part 2 also changes checksum and CRC, in the last sector.
+        // A changed byte in part 2 also changes the checksum and the CRC, in the last sector.
         let mut image = Image::parse(&file).unwrap();
         assert!(image.replace(asm2464::firmware::BodyOffset(0x1_2345), &[0x77]));
         file = image.to_file();
@@ -221,7 +220,7 @@ mod tests {
     fn a_single_sector_beside_the_first_is_written_too() {
         let mut image = sample_image(1);
         let old = slot(&image);
-        // The last byte of the body, beside the checksum and the CRC that change with it.
+        // The last byte of the body is in one sector with the checksum and the CRC, which change with it.
         assert!(image.replace(asm2464::firmware::BodyOffset(image.body().len() as u32 - 1), &[0x77]));
         let [other, first] = [0x1_7000, 0].map(|at| Change::Sector(FlashAddress(at)));
         assert_eq!(old.changes(&slot(&image), false), [Change::Invalidate, other, first]);

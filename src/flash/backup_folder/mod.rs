@@ -27,7 +27,7 @@ use super::backup::{BackedUpUnit, Backup, firmware_file};
 use super::fitting::FiledBackup;
 use crate::failure::Failure;
 
-/// Format of the layout.
+/// Version of the folder's format.
 const FORMAT: u32 = 1;
 /// The file that lists what is in a backup.
 pub const MANIFEST: &str = "backup.toml";
@@ -38,9 +38,9 @@ const PARTS: [&str; 2] = ["part-1.bin", "part-2.bin"];
 const WITH_FIRMWARE: [&str; 5] = [CONFIG[0], CONFIG[1], FIRMWARE, PARTS[0], PARTS[1]];
 /// The same, if the flash holds no image.
 const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
-/// Maximum length of a backup's file. No more is read.
+/// Maximum length in bytes of a file in a backup. A longer one is not read.
 const MAX_FILE_LEN: usize = 0x2_0000;
-/// The most names under which a backup is saved again in one folder.
+/// Maximum number of names that are tried in one folder to save a backup again.
 const NAMES: u32 = 9;
 
 /// Reasons a backup could not be written or read.
@@ -141,10 +141,11 @@ pub struct Saved {
     pub is_new: bool,
 }
 
-/// Writes a backup into a folder of this name, which must not exist yet or must hold the same backup.
+/// Writes a backup to `folder`. If that exists, it must be empty or hold the same backup.
 ///
-/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. It is for
-/// its owner alone. Of several units with the same content that are saved at once, one makes the folder and the others find it.
+/// The folder appears complete or not at all: it is filled under another name beside it, synced, then renamed. Only its
+/// owner can read it. If several units with the same content are saved at once, one creates the folder and the others
+/// find it.
 ///
 /// # Errors
 /// [`BackupFolderError::Exists`], [`BackupFolderError::Save`].
@@ -172,7 +173,7 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     sync_folder(partial.path()).map_err(unsaved("sync", partial.path()))?;
     match partial.persist(folder) {
         Ok(()) => {}
-        // Another unit or process has made the folder since.
+        // Another unit or process has created the folder meanwhile.
         Err(_) if is_taken(folder) => return already_saved(backup, folder),
         Err(error) => return Err(unsaved("rename the finished backup to", folder)(error)),
     }
@@ -187,16 +188,16 @@ fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderEr
     }
 }
 
-/// Whether this folder has the backup, whole.
+/// Whether this folder holds the backup, complete and undamaged.
 pub fn is_kept(backup: &Backup, folder: &Path) -> bool {
     load(folder).is_ok_and(|there| there.blocks == backup.blocks && there.parts == backup.parts)
 }
 
-/// Saves a backup again that is gone from `folder` or damaged there: under the same name if that is free, otherwise
-/// under another one beside it. If its folder can't be written, does so in the first of the folders `elsewhere` that can.
+/// Saves again a backup that is gone from `folder` or damaged there: under the same name if that is free, otherwise
+/// under another one beside it. If it can't be written there, tries the folders of `elsewhere` in order.
 ///
 /// # Errors
-/// The error of `folder` if no place takes the backup.
+/// The first error, if the backup can't be saved anywhere.
 pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Result<Saved, BackupFolderError> {
     let name = folder.file_name().unwrap_or_default();
     let mut first = None;
@@ -208,7 +209,7 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
         });
         for place in iter::once(place.clone()).chain(numbered) {
             match save(backup, &place) {
-                // Nothing there is overwritten.
+                // Nothing is overwritten: try the next name.
                 Err(error @ BackupFolderError::Exists(_)) => first = first.or(Some(error)),
                 Err(error) => {
                     first = first.or(Some(error));
@@ -221,12 +222,12 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
     Err(first.unwrap_or_else(|| BackupFolderError::Exists(folder.to_owned())))
 }
 
-/// Whether a backup can be saved in this folder: as many bytes as one has are written there, and removed.
+/// Whether a backup can be saved in this folder. To find out, writes as many bytes as a backup has, and removes them.
 pub fn has_room(folder: &Path) -> bool {
     let fill = || {
         file::make_folder(folder)?;
         let partial = StagedFolder::for_backup(folder)?;
-        // The image is in a backup twice: by itself, and in its parts.
+        // A backup holds the image twice: as a file of its own, and in the two parts.
         (0..2).try_for_each(|part| {
             let path = partial.path().join(PARTS[part]);
             write_synced(&path, &[0; MAX_FILE_LEN]).map_err(io::Error::other)
@@ -238,7 +239,7 @@ pub fn has_room(folder: &Path) -> bool {
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.
 ///
 /// # Errors
-/// [`BackupFolderError`], with one variant for each fault.
+/// [`BackupFolderError`] if a file can't be read, is damaged, or is not what the manifest lists.
 pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     let opened = OpenedFolder::open(folder)?;
     let backup = Backup {
@@ -260,8 +261,8 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
     Ok(backup)
 }
 
-/// Lists the backups directly in a folder, without reading their firmware. Leaves out what is not a backup, or whose
-/// blocks are damaged. A folder that does not exist has none.
+/// Lists the backups directly in a folder, without reading their firmware. Leaves out everything that is not a backup,
+/// and backups with damaged blocks. A folder that does not exist has none.
 ///
 /// # Errors
 /// [`BackupFolderError::Read`] if the folder can't be read.

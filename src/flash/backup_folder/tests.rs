@@ -5,7 +5,7 @@ use asm2464::Coded as _;
 use super::super::backup::tests::sample_backup;
 use super::*;
 
-/// The code of a file that is not what the manifest says.
+/// The error code of a file that differs from what the manifest says.
 const DAMAGED: &str = "asmpatch::backup::digest";
 
 #[test]
@@ -152,6 +152,6 @@ fn a_folder_of_backups_is_listed_without_what_is_none_or_is_damaged() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((&found[0].folder, &found[0].unit, found[0].blocks), (&at("whole"), &backup.unit, backup.blocks));
     assert!(found[0].written.is_some());
-    // A folder that can't be read may have backups.
+    // A folder that can't be read may hold backups, so that is an error.
     assert!(matches!(filed(&at("a file")), Err(BackupFolderError::Read { .. })));
 }

@@ -23,7 +23,7 @@ pub struct NewFirmware {
     pub firmware: Firmware,
     /// Whether a unit that runs the image can be written again.
     pub rewritable: Rewritable,
-    /// Whether the firmware is from outside and unknown. A unit's own, from its backup, is not.
+    /// Whether the user gave an unknown image. Firmware that comes from a unit or its backup does not count as unknown.
     pub is_unknown: bool,
     /// Whether the firmware or the blocks come from a virtual unit's backup.
     pub from_virtual: bool,
@@ -36,11 +36,11 @@ pub struct NewFirmware {
 pub struct Allowed {
     /// Write a unit that can't be backed up.
     pub no_backup: bool,
-    /// Write an image that nobody has seen work.
+    /// Write an image that is not known to work.
     pub unproven: bool,
-    /// Give a unit another unit's identity, or the known one while a backup may have its own.
+    /// Give a unit another unit's identity, or the known one although a backup may have its own.
     pub clone_identity: bool,
-    /// Change the line of the version.
+    /// Change the [line](FirmwareVersion::line) of the version.
     pub other_line: bool,
     /// Write even if the unit already holds the plan.
     pub force: bool,
@@ -143,7 +143,7 @@ pub enum Refusal {
         /// The failed check and its fault.
         failed: String,
     },
-    /// Nobody has seen the write's content work.
+    /// What would be written is not known to work.
     #[error("{device}: {}", why.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     Unproven {
         /// The port.
@@ -177,7 +177,7 @@ pub enum Refusal {
         /// The image's version.
         to: FirmwareVersion,
     },
-    /// The units beside this one can't be listed, and nobody can be asked.
+    /// The other connected units can't be listed, and nobody can be asked.
     #[error("{device}: couldn't check whether another unit has the same serial number: {why}")]
     UnknownNeighbours {
         /// The port.
@@ -243,9 +243,9 @@ pub struct Terms {
     pub cloned: Option<Cloned>,
     /// Other units with the serial number that this unit keeps.
     pub twins: Vec<String>,
-    /// The backups that may have the unit's own identity, in place of which it gets the known one.
+    /// The backups that may have the unit's own identity, although it gets the known one.
     pub own_backups: Vec<FittingBackup>,
-    /// Why it is not known whether a unit beside this one has its serial number.
+    /// Why it is not known whether another connected unit has this unit's serial number.
     pub unknown_neighbours: Option<String>,
     /// The change of the version's line: from the first to the second.
     pub other_line: Option<(FirmwareVersion, FirmwareVersion)>,
@@ -265,7 +265,7 @@ pub fn decide(
     units.iter().enumerate().map(decide_one).collect()
 }
 
-/// Every unit but one.
+/// All units but the one at index `at`.
 struct Others<'a> {
     units: &'a [Candidate<'a>],
     at: usize,
@@ -273,7 +273,7 @@ struct Others<'a> {
 }
 
 impl Others<'_> {
-    /// The ports of the units with such an identity and, if `planned` is set, of those that would get one.
+    /// The ports of the units whose identity fits `is_such` and, if `planned` is set, of those whose planned one does.
     fn with(&self, planned: bool, is_such: impl Fn(UnitIdentity) -> bool) -> Vec<String> {
         let others = self.units.iter().enumerate().filter(|(at, _)| *at != self.at).map(|(_, unit)| unit);
         let such = others.filter(|unit| is_such(unit.own()) || (planned && is_such(unit.planned())));
@@ -324,7 +324,8 @@ impl Candidate<'_> {
         if !unproven.is_empty() && !allowed.unproven {
             return Err(Refusal::Unproven { device: device(), why: unproven });
         }
-        // These two come before the refusal whose help has a command: it must change neither unasked.
+        // These two refusals come before the one for a missing backup: the command in its help must change neither the
+        // identity nor the line unasked.
         let cloned = self.cloned(subject, others);
         if let Some(what @ Cloned::OtherSerial { .. }) = &cloned
             && seen.attached.state == BridgeState::BootLoader
@@ -370,7 +371,7 @@ impl Candidate<'_> {
         Ok(Decision::Write(Terms { unproven, cloned, twins, own_backups, unknown_neighbours, other_line }))
     }
 
-    /// The backups whose identity would be given away for that of the known blocks.
+    /// The backups with an identity that the unit would lose to that of the known blocks.
     fn own_backups(&self) -> Vec<FittingBackup> {
         if self.plan.blocks.iter().all(|block| block.source != BlockSource::Known) {
             return Vec::new();
@@ -383,7 +384,7 @@ impl Candidate<'_> {
         let Self { seen, plan, .. } = self;
         let Some(parts) = &seen.running.parts else { return false };
         let is_written = plan.parts().zip(parts).all(|((_, bytes), found)| found.starts_with(bytes));
-        // Without a valid block, the chip gives itself a serial number.
+        // Without a valid block, the unit shows a serial number that is not from its flash.
         let serial = ConfigBlock::parse(BlockIndex::Zero, &plan.blocks[0].new).ok();
         let serial = serial.map(|block| block.text(ConfigField::Serial));
         let found = seen.attached.serial();
@@ -439,16 +440,16 @@ impl Candidate<'_> {
         None
     }
 
-    /// Returns the change of the version's line, if there is one. For a unit that tells no version (its boot loader and
-    /// open firmware don't), its backups tell which lines its board has run.
+    /// Returns the change of the version's line, if there is one. The boot loader and open firmware report no version:
+    /// then the unit's backups show which lines its board has run.
     fn other_line(&self) -> Option<(FirmwareVersion, FirmwareVersion)> {
         let ran = self.seen.running.version.map_or_else(|| versions_run(self.backups), |running| vec![running]);
         line_change(&ran, self.plan.version?)
     }
 }
 
-/// Returns the change of the version's line to that of `to`, if the board has run versions and none of that line. The
-/// version's last bytes name the line: the chip maker's own, or a dock maker's. The practice image has none.
+/// Returns the change from the first of the versions `ran` to `to`, if none of them is of the line of `to`. A version's
+/// last three bytes are its line: the chip maker's own, or a dock maker's. The practice image has no line.
 pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(FirmwareVersion, FirmwareVersion)> {
     let practice = practice::image().version();
     let from = ran.iter().copied().find(|version| *version != practice)?;
@@ -459,7 +460,7 @@ pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(Firm
 /// Permissions that the commands after a run need, so that they are not refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
-    /// For the same run, once more.
+    /// For the command that was run, once more.
     pub again: Vec<Permission>,
     /// For writing this run's backup back; `None` if that would be refused anyway.
     pub back: Option<Vec<Permission>>,

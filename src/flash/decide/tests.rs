@@ -1,4 +1,4 @@
-//! Decisions about units that are built from a few lines.
+//! Tests of decisions about units that are made up here.
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
 use asm2464_host::bridge::{Behind, UnitInfo};
@@ -13,7 +13,7 @@ use super::samples::{block_one, block_zero};
 use super::*;
 use crate::tests::unit;
 
-/// No unit is connected but those of the run.
+/// Only the units of the run are connected.
 const ALONE: Neighbours = Neighbours::Listed(Vec::new());
 
 /// An image of the same version with other code.
@@ -222,7 +222,7 @@ fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin
     assert_eq!(written(decide("1-1", Allowed::default())).unknown_neighbours.as_deref(), Some("no bus"));
     let consented = Allowed { clone_identity: true, ..unasked };
     assert_eq!(written(decide("1-1", consented)).unknown_neighbours.as_deref(), Some("no bus"));
-    // A unit on this machine's buses is not beside a virtual one.
+    // A unit on this machine's buses can't be a virtual unit's twin.
     assert_eq!(written(decide("virtual:a", unasked)).unknown_neighbours, None);
 }
 
@@ -287,7 +287,7 @@ fn a_unit_that_tells_no_version_has_the_lines_of_its_certain_backups() {
         decide(&[Candidate { seen: &seen, plan: &plan, backups }], &subject(), allowed, &ALONE).remove(0)
     };
     let other = backup(older, Fit::Certain);
-    // This refusal comes first, because the other one's help has a command that must not change the line.
+    // This refusal comes before the one for a missing backup, whose help has a command that must not change the line.
     let refused = decide(std::slice::from_ref(&other), allowed);
     assert!(matches!(refused, Decision::Refused(Refusal::OtherLine { from, .. }) if from == older), "{refused:?}");
     let consented = Allowed { other_line: true, no_backup: true, ..allowed };
@@ -337,9 +337,9 @@ fn the_known_blocks_need_consent_while_a_backup_may_have_the_units_own_identity(
     let (own, nobodys) = ([backup(true)], [backup(false)]);
     let refused = decide(BlockSource::Known, &own, unasked);
     assert!(matches!(refused, Decision::Refused(Refusal::OwnBackup { .. })), "{refused:?}");
-    // Where somebody can be asked, the terms are what the question is about.
+    // If somebody can be asked, the terms hold the backups that the question is about.
     assert_eq!(written(decide(BlockSource::Known, &own, Allowed::default())).own_backups, own);
-    // Consent, other blocks, and a backup without an identity need no question.
+    // With consent, with other blocks, or with a backup without an identity, no question is needed.
     let consent = Allowed { clone_identity: true, ..unasked };
     for (source, backups, allowed) in [
         (BlockSource::Known, &own, consent),
@@ -367,7 +367,7 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
     let expected = Cloned::OtherSerial { own: "MINE".to_owned(), new: "BACKUP".to_owned() };
     for unasked in [false, true] {
         let allowed = Allowed { no_backup: true, unasked, ..Allowed::default() };
-        // The refusal for a missing backup would print a command that is refused for this.
+        // This refusal comes first: the one for a missing backup would print a command that is then refused for this.
         for allowed in [allowed, Allowed { no_backup: false, ..allowed }] {
             let refused = decide("MINE", false, allowed);
             let is_such = matches!(&refused, Decision::Refused(Refusal::OtherBackup { what, .. }) if *what == expected);
@@ -375,7 +375,7 @@ fn a_boot_loaders_own_serial_number_is_not_replaced_by_another_units_without_per
         }
         let consent = Allowed { clone_identity: true, ..allowed };
         assert_eq!(written(decide("MINE", false, consent)).cloned.as_ref(), Some(&expected));
-        // Its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.
+        // No clone: its own backup, a lost block 0, the number that every unit gets, and a number that the user gives.
         for (shown, given) in [("BACKUP", false), ("000000000000", false), ("AAAABBBB0060", false), ("MINE", true)] {
             assert_eq!(written(decide(shown, given, allowed)).cloned, None, "{shown}");
         }

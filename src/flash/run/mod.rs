@@ -40,7 +40,7 @@ const ATTEMPTS: u32 = 3;
 pub struct FlashOptions {
     /// Folder for the backup's folder; `None` makes no backup.
     pub backup_into: Option<PathBuf>,
-    /// Folders in which a backup is saved again that is gone, in case its own can't be written any more.
+    /// Folders in which a lost backup is saved again if its own folder can't be written any more.
     pub backup_elsewhere: Vec<PathBuf>,
     /// Time that a unit may take to come back by itself.
     pub return_deadline: Duration,
@@ -48,8 +48,8 @@ pub struct FlashOptions {
     pub replug_deadline: Duration,
     /// Whether to write sectors that already match. Vendor commands always do.
     pub rewrite: bool,
-    /// Time limit of access through registers before the first change, once for the preparation and once from there to
-    /// the change: [`BUDGET`](asm2464::flash::BUDGET). From then on, the time that each sector may take.
+    /// Time limit of access through registers: for the preparation, for everything from there to the first change, and
+    /// then for each sector. Normally [`BUDGET`](asm2464::flash::BUDGET).
     pub budget: Duration,
 }
 
@@ -119,11 +119,11 @@ struct Run<'a> {
     report: FlashReport,
     left: StoppedState,
     during: FlashStep,
-    /// The backup, whatever happens to its folder.
+    /// The backup in memory, in case its folder is lost.
     backup: Option<Backup>,
-    /// Contents of a flash behind registers, once they are read.
+    /// Contents of a flash that is accessed through registers, once they are read.
     slot: Option<Slot>,
-    /// Protection of a flash behind registers that has been cleared.
+    /// The flash's block protection before it was cleared through registers; `None` if it was not.
     protection: Option<u8>,
 }
 
@@ -228,8 +228,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Does the same once commands are about to be printed that need the backup. What can't be saved stays named: it may
-    /// have been moved.
+    /// Does the same before commands are printed that need the backup. If the backup can't be saved, the report keeps
+    /// its old folder: the user may have moved it.
     fn keep_backup_for_commands(&mut self) {
         if let Err(error) = self.keep_backup() {
             self.trouble(&format!("the backup is gone or damaged, and can't be saved again: {error}"));

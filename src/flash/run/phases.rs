@@ -156,7 +156,7 @@ impl Run<'_> {
         self.check_identity(port)?;
         self.check_blocks(access)?;
         self.keep_backup()?;
-        // The last place to stop before the unit is complete again.
+        // After this, no signal stops the run until the unit is complete again.
         Ok(self.interrupt.check()?)
     }
 

@@ -35,10 +35,9 @@ impl Restart {
 }
 
 impl Run<'_> {
-    /// Starts what was written by the mildest means that does, and checks that it runs: the CPU reset, then the power
-    /// that the unit's hub switches, then the cable, if a user is there. The next one follows only where the old code
-    /// answers, or where nothing tells the old from the new. A unit with its own supply may not notice that its hub
-    /// switched its power.
+    /// Starts what was written and checks that it runs. Resets the CPU, then lets the unit's hub switch its power, then
+    /// asks the user, if one is there, to plug the unit in again. Goes on to the next means only if the new code is not
+    /// known to run. A unit with its own supply may not notice that its hub switched its power.
     pub(super) fn start(
         &mut self,
         port: &mut dyn Port,
@@ -58,7 +57,8 @@ impl Run<'_> {
             }
             None => None,
         };
-        // A unit that stayed is held until its power has gone, or the system would take the disk behind it.
+        // A unit that has not come back may never have left. It is held until its power has gone, or the system would
+        // take the disk behind it.
         let kept = restart.filter(|_| found.is_none());
         let mut held = self.judge(port, found.as_ref(), false, before)?;
         let mut is_cycled = false;
@@ -136,7 +136,7 @@ impl Run<'_> {
                 drop(flash);
                 let mut unit = port.open_control()?;
                 if let Err(refused) = unit.restart_cpu() {
-                    // The power can still start what was written.
+                    // A power cycle can still start what was written.
                     self.trouble(&refused.to_string());
                     return Ok(None);
                 }
@@ -188,7 +188,7 @@ impl Run<'_> {
     /// Ends the run of a unit that has not been seen again.
     fn stays_away(&mut self, port: &mut dyn Port, mode: Option<ResetMode>, is_cycled: bool) -> Result<(), FlashError> {
         let waits = match mode {
-            // A unit that was off and on starts what its flash holds, and comes back.
+            // A unit whose power was switched off and on should have started from its flash and come back.
             _ if is_cycled && port.attached().is_err() => None,
             Some(ResetMode::Halt) => Some("off the bus until its next power cycle"),
             None => Some("it runs what it had until its next power cycle"),
@@ -211,7 +211,7 @@ impl Run<'_> {
         let _held = match held {
             None if is_free => match Access::open(port) {
                 Ok(access) => Some(access),
-                // The user can still use the cable.
+                // The user can still plug the unit in again.
                 Err(error) => {
                     self.trouble(&error.to_string());
                     return Ok(false);
@@ -233,7 +233,7 @@ impl Run<'_> {
         }
     }
 
-    /// Waits until a unit that was told to halt has left the bus, for as long as a unit may take to come back.
+    /// Waits until a unit that was told to halt has left the bus, at most for the return deadline.
     fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
         let until = Instant::now() + self.options.return_deadline;
         while port.attached().is_ok() && Instant::now() < until {
@@ -250,8 +250,8 @@ impl Run<'_> {
         let mut as_before_since = None;
         let mut seen = None;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let found = port.wait_for_return(left, self.interrupt)?;
+            let remaining = until.saturating_duration_since(Instant::now());
+            let found = port.wait_for_return(remaining, self.interrupt)?;
             self.interrupt.check()?;
             match found {
                 Some(found) if self.plan.is_identity_of(&found) => return Ok(Some(found)),

@@ -2,7 +2,7 @@
 //!
 //! Wherever it stops, the unit starts an image or its boot loader: see [`Slot::changes`]. What fails is done again over
 //! a new connection. Once the old image can't start any more, only a lack of progress ends the run: [`FAILURES`] in a
-//! row at one sector, or one that takes longer than the run's time.
+//! row at one sector, or a sector that takes longer than the run's time limit.
 
 use std::time::Duration;
 use std::{mem, thread};
@@ -20,7 +20,7 @@ use crate::flash::slot::{Change, SLOT_LEN, Slot};
 
 /// Number of times in a row that something may fail before the run ends.
 const FAILURES: u32 = 8;
-/// Time before a unit that could not be opened is opened again, times the number of failures.
+/// Pause before a unit that could not be opened is opened again, multiplied by the number of failures.
 const PAUSE: Duration = Duration::from_millis(100);
 
 type Flash = RegisterFlash<OpenBridge>;
@@ -81,7 +81,8 @@ impl Run<'_> {
         port: &mut dyn Port,
     ) -> Result<Option<Access>, FlashError> {
         let mut unit = Unit { port, session: flash.session(), flash: Some(flash) };
-        // Units that are written together are all confirmed by now: from here on, no signal stops one and not another.
+        // Units that are written together are all confirmed by now. A signal could stop one and not another, so from
+        // here on it stops none.
         let outcome = self.undisturbed(&mut unit, |run, unit| {
             let outcome = run.write_and_compare(unit);
             run.protect_again(unit);
@@ -181,8 +182,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Puts back the block protection, if it was cleared. A flash that may hold no firmware stays without it: what
-    /// writes that flash next may not clear it.
+    /// Sets the block protection again, if it was cleared. A flash that may hold no firmware stays without it: the tool
+    /// that writes that flash next may not be able to clear it.
     fn protect_again(&mut self, unit: &mut Unit<'_>) {
         let Some(protection) = self.protection else { return };
         if !matches!(self.left, StoppedState::Unprotected | StoppedState::Verified) {
@@ -197,13 +198,13 @@ impl Run<'_> {
                     self.stands(StoppedState::Untouched);
                 }
             }
-            // The firmware needs no protection.
+            // The firmware runs without the protection, too.
             Err(error) => self.trouble(&format!("{error}: it stays cleared")),
         }
         self.during = during;
     }
 
-    /// Does something that no signal stops, and that has the whole time limit: other units may have used it up.
+    /// Runs `act` so that no signal stops it, with the whole time limit: the wait for other units may have used it up.
     fn undisturbed<'p, T>(&mut self, unit: &mut Unit<'p>, act: impl FnOnce(&mut Self, &mut Unit<'p>) -> T) -> T {
         let interrupt = mem::replace(&mut self.interrupt, Interrupt::never());
         if let Some(flash) = &mut unit.flash {
@@ -215,7 +216,7 @@ impl Run<'_> {
         outcome
     }
 
-    /// Does something with the flash. If it fails, does it again over a new connection, with the number of the attempt.
+    /// Runs `act` with the flash and the number of the attempt. If it fails, runs it again over a new connection.
     fn retried<T>(
         &mut self,
         unit: &mut Unit<'_>,
@@ -276,7 +277,7 @@ const fn step_of(change: Change) -> FlashStep {
     }
 }
 
-/// Whether the flash reads back differently, which only another write helps.
+/// Whether the flash reads back differently, so that only another write can help.
 const fn is_difference(error: &FlashError) -> bool {
     matches!(error, FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. })
 }
@@ -299,7 +300,7 @@ fn make(flash: &mut Flash, change: Change, new: &Slot, is_again: bool) -> Result
         Change::Sector(at) => {
             let wanted = new.sector(at);
             let kept = if is_again { Some(flash.read_sector(at)?) } else { None };
-            // A program only clears bits.
+            // Programming only clears bits.
             let kept = kept.filter(|kept| kept.iter().zip(wanted).all(|(found, wanted)| found & wanted == *wanted));
             let found = match kept {
                 Some(kept) => kept,

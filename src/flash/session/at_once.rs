@@ -5,7 +5,7 @@ use std::{iter, panic, thread};
 
 /// Runs `work` on all items at once, each in its own thread. Returns the outcomes in the same order.
 ///
-/// If the system starts fewer threads, those that run do the work of the others after their own.
+/// If the system starts fewer threads, those that run also do the remaining work.
 pub fn at_once<T: Send, O: Send>(all: Vec<T>, work: &(impl Fn(T) -> O + Sync)) -> Vec<O> {
     in_threads(thread::Builder::new, all, work)
 }

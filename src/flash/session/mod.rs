@@ -1,7 +1,7 @@
 //! One run of a command that writes units: examine each, decide, ask, write all at once.
 //!
-//! [`WritingSession::examine`] reads and plans, [`WritingSession::decide`] decides, and only what that returns can
-//! [write](Decided::write), which asks first. The [`FrontEnd`] asks, and follows the writes.
+//! [`WritingSession::examine`] reads and plans, [`WritingSession::decide`] returns a [`Decided`], and only
+//! [`Decided::write`] writes, after it has asked. The [`FrontEnd`] asks the user, and follows the writes.
 
 mod at_once;
 mod writing;
@@ -55,15 +55,15 @@ pub struct PreparedUnit {
     pub port: Option<Box<dyn Port>>,
     /// What was found on it, and what would be written; `None` if it could not be examined.
     pub seen: Option<(Observation, FlashPlan)>,
-    /// The conditions on which it is written.
+    /// What the user must know about its write.
     pub terms: Terms,
     /// The outcome so far.
     pub outcome: UnitOutcome,
-    /// What the recovery commands printed later need to repeat.
+    /// The permissions that the commands after the run need.
     pub carried: Carried,
-    /// The earlier backups that may be its own, if its identity is at stake or it tells no version.
+    /// The earlier backups that may be its own; empty if they don't matter for the decision.
     backups: Vec<FittingBackup>,
-    /// What to do instead of what was refused or is asked about.
+    /// The steps to take instead of a write that is refused or asked about.
     pub instead: Vec<Action>,
     /// The self-test after the write; `None` if there was none.
     pub self_test: Option<Result<BenchReport, AnyFailure>>,
@@ -124,8 +124,8 @@ impl PreparedUnit {
     pub fn next(&self, job: &WritingJob) -> Option<Action> {
         let report = self.written().filter(|_| self.self_test.is_none())?;
         let (location, commands) = (&report.location, &job.commands);
-        // A unit that was read back neither before its restart nor after it. The command finds nothing to do where all is
-        // well.
+        // The unit was not read back, neither before its restart nor after. If all is well, the command has nothing to
+        // do.
         if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
             let again = commands.again(location, &self.carried.again, None, &BackupFirst::AsGiven);
             return Some(Action::run("once it is back, read it back", again));
@@ -139,7 +139,7 @@ impl PreparedUnit {
     /// Whether the unit is back with what was written, and a bench can measure that.
     pub fn is_measurable(&self, job: &WritingJob) -> bool {
         let firmware = &job.subject.firmware;
-        // The bench needs a write that is answered without a device behind the bridge, and it must never write to an SSD.
+        // The bench needs writes that are answered without a device behind the bridge, and must never write to an SSD.
         let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
         let is_initialised = |version| Variables::of(version).is_some();
         let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
@@ -188,7 +188,7 @@ pub enum Question<'a> {
     },
 }
 
-/// What asks and shows for a session.
+/// Asks the user for a session, and shows its progress.
 pub trait FrontEnd: Sync {
     /// Asks the user.
     ///
@@ -196,13 +196,13 @@ pub trait FrontEnd: Sync {
     /// Fails unless the answer is yes.
     fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure>;
 
-    /// Says which of several units this thread works on from here on.
+    /// Says which of several units this thread works on from now on; `None` if there is only one, or after the work.
     fn works_on(&self, device: Option<&str>);
 
-    /// Begins to follow the writes of these units, and returns what each of them reports to.
+    /// Begins to follow the writes of these units. Returns what each of them reports to, in the same order.
     fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>>;
 
-    /// Learns the outcome of a unit's write, by its number among those that began.
+    /// Receives the outcome of a unit's write. `unit` is its index among those given to [`FrontEnd::begin`].
     fn ended(&self, unit: usize, outcome: &UnitOutcome);
 }
 
@@ -213,7 +213,7 @@ pub type NamedPort = (String, Result<Box<dyn Port>, AnyFailure>);
 pub struct WritingSession {
     /// The units.
     pub ports: Vec<NamedPort>,
-    /// The IDs that are taken for units.
+    /// The USB IDs that count as units.
     pub devices: Arc<Devices>,
     /// What the user permits.
     pub allowed: Allowed,
@@ -261,14 +261,14 @@ impl WritingSession {
     /// Decides about the units that were examined.
     ///
     /// # Errors
-    /// Fails if the folder of earlier backups can't be read. What refuses one unit is its outcome.
+    /// Fails if the folder of earlier backups can't be read. A refusal of one unit goes into its outcome.
     pub fn decide<'a>(&'a self, mut units: Vec<PreparedUnit>, job: &'a WritingJob) -> Result<Decided<'a>, AnyFailure> {
         self.find_backups(&mut units, job)?;
         self.decide_each(&mut units, job);
         Ok(Decided { session: self, job, units })
     }
 
-    /// Finds the earlier backups of units that can't be backed up, that tell no version, or would get the known blocks.
+    /// Finds the earlier backups of units that are not backed up, report no version, or would get the known blocks.
     fn find_backups(&self, units: &mut [PreparedUnit], job: &WritingJob) -> Result<(), AnyFailure> {
         let is_at_stake = |(seen, plan): &(Observation, FlashPlan)| {
             self.allowed.no_backup
@@ -288,11 +288,11 @@ impl WritingSession {
         Ok(())
     }
 
-    /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether that
-    /// would give the unit's own identity away.
+    /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
+    /// unit would lose its own identity by that command.
     fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
         let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
-        // A change of the version's line that nobody has agreed to is asked about when the command runs.
+        // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
         let mut permissions = unit.carried.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
         let commands = &*job.commands;
@@ -355,7 +355,7 @@ impl WritingSession {
     }
 }
 
-/// Units about which is decided.
+/// The units of a session, with a decision about each.
 pub struct Decided<'a> {
     session: &'a WritingSession,
     job: &'a WritingJob,
@@ -364,11 +364,11 @@ pub struct Decided<'a> {
 }
 
 impl Decided<'_> {
-    /// Asks, then writes the accepted units, all at once. Where [nobody is to be asked](Allowed::unasked), whatever needs a
-    /// question of its own is refused already.
+    /// Asks, then writes the accepted units, all at once. If [nobody can be asked](Allowed::unasked), units that need a
+    /// question of their own are refused by now.
     ///
     /// # Errors
-    /// Fails unless every answer is yes: then nothing was written. What stops one unit is its outcome.
+    /// Fails if an answer is not yes; then nothing was written. If the write of one unit stops, that is its outcome.
     pub fn write(&mut self, front_end: &dyn FrontEnd) -> Result<(), AnyFailure> {
         if !self.units.iter().any(PreparedUnit::is_to_be_written) {
             return Ok(());

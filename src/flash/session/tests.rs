@@ -1,4 +1,4 @@
-//! The order of a session, with a front end of its own.
+//! Tests of the order of a session's steps.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,7 +15,7 @@ use super::super::firmware_kind::{Firmware, Rewritable};
 use super::super::slot::SLOT_LEN;
 use super::*;
 
-/// Answers the first questions with yes, and then one with no.
+/// Answers the first `yes` questions with yes, and the next one with no.
 struct Answers {
     yes: usize,
     asked: Mutex<Vec<&'static str>>,

@@ -42,9 +42,9 @@ pub struct UnitEnd<'a> {
     pub number: usize,
     /// The unit's port.
     pub location: &'a Location,
-    /// What brings it back, if it stops.
+    /// What the commands that recover the unit need, if its write stops.
     pub ways: Ways,
-    /// Folders with room for a backup whose own folder has none.
+    /// Other folders for the backup, if its own can't take it.
     pub elsewhere: &'a [PathBuf],
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
@@ -63,14 +63,15 @@ impl UnitWork<'_> {
     }
 }
 
-/// What going on does about the backup if it could not be saved: with the same folder it would fail again.
+/// What the command that goes on after this error does about the backup. If the backup could not be saved, that command
+/// needs another folder, because the same one would fail again.
 fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
     let FlashError::Folder(BackupFolderError::Save { path, .. } | BackupFolderError::Exists(path)) = error else {
         return BackupFirst::AsGiven;
     };
-    let whole = |path: &Path| path.canonicalize().ok();
-    let failed = path.parent().and_then(whole);
-    let mut others = elsewhere.iter().filter(|folder| failed.is_none() || whole(folder) != failed);
+    let canonical = |path: &Path| path.canonicalize().ok();
+    let failed = path.parent().and_then(canonical);
+    let mut others = elsewhere.iter().filter(|folder| failed.is_none() || canonical(folder) != failed);
     others
         .find(|folder| backup_folder::has_room(folder))
         .map_or(BackupFirst::AsGiven, |it| BackupFirst::Into(it.clone()))
@@ -86,7 +87,7 @@ impl Writing<'_> {
         });
     }
 
-    /// Prepares all units, checks all again, then writes all. If one stops before, none is written.
+    /// Prepares all units, checks all again, then writes all. If one stops before the writes, none is written.
     pub fn all_or_none(&self, units: Vec<Followed<'_>>) {
         let (mut works, ends): (Vec<_>, Vec<_>) =
             units.into_iter().map(|((work, end), progress)| ((work, progress), end)).unzip();
@@ -108,7 +109,7 @@ impl Writing<'_> {
         ends.into_iter().zip(written).for_each(|(end, written)| self.finish(end, written));
     }
 
-    /// Returns the units if none has stopped. Otherwise gives those that haven't back to the system.
+    /// Returns the units if none has stopped. Otherwise ends all: those that haven't stopped go back to the system.
     fn unless_one_stopped<'u, 'e, Phase>(
         &self,
         units: Vec<Result<Opened<'u, Phase>, Box<Stopped>>>,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Something that befalls the backup's folder.
+/// Something that happens to the backup's folder.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Moved,
@@ -28,7 +28,7 @@ impl Mishap {
         }
     }
 
-    /// Runs the rig, and lets this happen when a step begins.
+    /// Runs the rig, and lets this happen when `step` begins.
     fn during(self, step: FlashStep, rig: &mut Rig) -> Result<FlashReport, Box<Stopped>> {
         let home = rig.home.path().to_owned();
         let mut watching = |event: FlashEvent<'_>| {

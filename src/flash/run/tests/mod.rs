@@ -404,7 +404,7 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
 
 #[test]
 fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_before_the_first_write() {
-    // The first two readings are compared with the plan. Then the backup takes two of each block.
+    // The first two readings are compared with the plan. Then the backup reads each block twice.
     for misread in [[3, 4], [5, 6]] {
         let misread = misread.map(|nth| (0xE0, nth, Quirk::Misread));
         let mut rig = rig(Some(sample_image(1))).with(&misread);

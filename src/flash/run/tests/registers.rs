@@ -12,7 +12,7 @@ struct Exchanged {
     units: [VirtualPort; 2],
     /// Whether the other one is there.
     is_other: Arc<AtomicBool>,
-    /// Whether nothing is there until somebody waits for the unit.
+    /// Whether no unit is there until the run waits for one.
     has_gap: bool,
 }
 
@@ -134,7 +134,7 @@ fn what_reads_back_differently_is_written_again_and_given_up_the_third_time() {
         };
         let options = FlashOptions { rewrite: true, ..options() };
         let outcome = run(&mut port, &plan, &options, &mut wearing, Interrupt::never());
-        // Only the first time is everything written.
+        // Only the first attempt writes everything.
         assert_eq!(compared[..2], ["32 of 32 sectors differ", "2 of 32 sectors differ"]);
         assert_eq!(compared.len(), times.max(2));
         match outcome {

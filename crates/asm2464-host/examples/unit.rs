@@ -1,4 +1,4 @@
-//! Brings a unit's PCIe link up, reads its state from XDATA, lists the devices behind it, and moves 1 MiB into its SRAM.
+//! Brings a unit's PCIe link up, reads its state, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
 //! Without arguments it takes the first unit with open firmware on this machine's buses, with `virtual IMAGE` one
 //! in software.

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::ops::Range;
 
-/// Kinds of errors: what a caller may have to tell apart, whatever the error says.
+/// Kinds of errors that a caller may have to distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The unit has left the bus.
@@ -75,7 +75,7 @@ pub trait Coded: Error {
         self.passed_on().and_then(Coded::help)
     }
 
-    /// Returns the text that the error is about.
+    /// Returns the text that has the error in it, and the error's place.
     fn quote(&self) -> Option<Quote<'_>> {
         self.passed_on().and_then(Coded::quote)
     }
@@ -107,8 +107,8 @@ impl<E: Coded> Coded for Box<E> {
     }
 }
 
-/// Gives an error type its kind and code, or each variant of an enum its own. A variant that only passes another error on
-/// has that error's, and shows which field holds it.
+/// Gives an error type its kind and code, or each variant of an enum its own. A variant that only passes on another
+/// error, in the field `cause`, has that error's.
 ///
 /// ```
 /// # #[derive(Debug, thiserror::Error)]

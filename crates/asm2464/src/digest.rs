@@ -12,12 +12,12 @@ use thiserror::Error;
 
 use crate::serde_text::serde_as_text;
 
-/// A SHA-256, which identifies an image.
+/// A SHA-256 digest. It identifies an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[display("{}", to_hex(_0, ""))]
 pub struct Sha256Digest(pub [u8; 32]);
 
-/// An MD5. Vendors and older tools publish it. It identifies a download, but does not protect it.
+/// An MD5 digest. Vendors and older tools publish it. It identifies a download, but does not protect it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[display("{}", to_hex(_0, ""))]
 pub struct Md5Digest(pub [u8; 16]);

@@ -1,4 +1,4 @@
-//! Escapes text from outside before it is shown, so that it can't be mistaken for anything else: USB strings, names in
+//! Escapes text from outside before it is shown, so that nobody takes it for the program's own: USB strings, names in
 //! archives, manifests, receipts, backups, file names, servers' answers.
 //!
 //! Characters that could forge a line, move the cursor, hide text or change its direction are shown by their code:
@@ -50,7 +50,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Replaces the characters for which `code` gives something else to write.
+/// Replaces each character for which `code` returns a text by that text.
 pub fn replaced(text: &str, code: impl Fn(char) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! Types that stand in JSON as their text, and their schemas.
+//! Types that JSON holds as text, and their schemas.
 
 /// Serializes a type as its `Display` writes it, and deserializes it as its `FromStr` reads it.
 macro_rules! serde_as_text {

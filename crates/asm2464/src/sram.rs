@@ -16,20 +16,20 @@ pub const SLOTS: u8 = (SRAM_LEN / SLOT_LEN) as u8;
 /// [`SRAM_WINDOW`](crate::scsi::XdataAddress::SRAM_WINDOW).
 pub const SRAM_WINDOW_LEN: usize = 0x1000;
 
-/// State of the SRAM's DMA: 0 when it can be armed again, 2 while it is busy. 0 does not say that the last data is in the
-/// SRAM. Source: owners' measurements.
+/// State of the SRAM's DMA: 0 when it can be armed again, 2 while it is busy. 0 does not mean that the last data is in
+/// the SRAM. Source: owners' measurements.
 pub const DMA_STATE: XdataAddress = XdataAddress::main(0xC450);
 /// 0xB26E:0xB26F: PCIe address of the I/O completion queue, in pages of 4 KiB, big-endian. An entry written there lets
 /// the SRAM's DMA send data to the host. Source: b0:0xD13E; silicon, where a host that writes B26F = 28 uses
 /// 0x00828000.
 pub const COMPLETIONS_PAGE: XdataAddress = XdataAddress::main(0xB26E);
-/// The page after power-on, which open firmware leaves. Source: the open firmware's README and `test_sram_verify.py`.
+/// The page after power-on, which open firmware keeps. Source: the open firmware's README and `test_sram_verify.py`.
 pub const OPEN_COMPLETIONS_PAGE: u16 = 0x0822;
 /// The page that the vendor's firmware sets. Source: b0:0xD13E; c:0x2465.
 pub const VENDOR_COMPLETIONS_PAGE: u16 = 0x0828;
 
-/// The fence: a place in the I/O submission queue, which open firmware does not use, where a device tells the host how far
-/// it has come. Source: tinygrad's newer client.
+/// The fence: a dword in the I/O submission queue, which open firmware does not use. A device writes its progress there
+/// for the host. Source: tinygrad's newer client.
 pub const FENCE: XdataAddress = XdataAddress::main(0xA800);
 /// PCIe address of the [`FENCE`].
 pub const FENCE_ADDRESS: u64 = 0x0082_0800;

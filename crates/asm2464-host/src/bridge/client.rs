@@ -27,10 +27,10 @@ const FLASH_READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limits by kind of command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Commands that the unit answers from memory, READ(16), WRITE(16).
+    /// All other commands: those that the unit answers from memory, E0, READ(16), WRITE(16).
     pub short: Duration,
-    /// Writing 64 KiB of SPI flash: allows for sixteen 4 KiB sector erases at up to 0.4 s by NOR data sheets, and the
-    /// pages.
+    /// E1 and E3. Allows for 64 KiB of SPI flash: sixteen 4 KiB sector erases at up to 0.4 s by NOR data sheets, and
+    /// the pages.
     pub flash_write: Duration,
 }
 
@@ -192,7 +192,7 @@ impl<T: Transport> Bridge<T> {
         Ok(*self.version.insert(FirmwareVersion(version)))
     }
 
-    /// Returns the same, and sends an E4 only the first time: firmware does not change while it runs.
+    /// As [`Bridge::firmware_version`], but sends an E4 only the first time: firmware does not change while it runs.
     pub(super) fn running_version(&mut self) -> Result<FirmwareVersion, CommandError> {
         self.version.map_or_else(|| self.firmware_version(), Ok)
     }

@@ -55,8 +55,8 @@ pub enum PipeError {
     Other(String),
 }
 
-/// Number of one of a device's transfers, which has a reusable buffer. Transfers are numbered from 0 in the order in
-/// which they were added.
+/// Number of a transfer. A device's transfers, each with a reusable buffer, are numbered from 0 in the order in which
+/// they were added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TransferId(pub usize);
 
@@ -85,8 +85,8 @@ pub struct Reaped {
 /// A device's bulk pipes. You submit transfers, and they return in any order. On one stream of one endpoint they move
 /// in the order of submission.
 ///
-/// If an endpoint halts, the transfers behind the stalled one may also return stalled, or stay. Cancel all of them
-/// before you clear the halt.
+/// If an endpoint halts, the transfers behind the stalled one may also return stalled, or stay in flight. Cancel all of
+/// them before you clear the halt.
 ///
 /// Buffers belong to the pipes, which may keep them in memory that the host controller reaches without a copy.
 /// Submitting and reaping allocate nothing.
@@ -131,8 +131,8 @@ pub trait Pipes {
     /// Returns the next transfer that is back, or `None` after `timeout`.
     ///
     /// # Errors
-    /// [`PipeError::Timeout`] if no transfer in flight will return by itself in that time, which pipes without a real
-    /// device know; any other error of the system.
+    /// [`PipeError::Timeout`] from pipes without a real device, which know that no transfer in flight will return by
+    /// itself in that time; any other error of the system.
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError>;
 
     /// Returns a transfer that is already known to be back, without reading the clock or asking the system.

@@ -13,7 +13,7 @@ use super::open::OpenBridge;
 use super::transport::AnyTransport;
 use super::unit_info::{Location, UnitInfo};
 
-/// Any error of a [`Port`]. Each kind of port has errors of its own; the code tells which one it is.
+/// Any error of a [`Port`]. Each kind of port has errors of its own; [`Coded::code`] tells them apart.
 #[derive(Debug, Display)]
 pub struct PortError(Box<dyn Coded + Send + Sync>);
 
@@ -55,7 +55,7 @@ pub trait Port: Send {
     /// ports are two ports.
     fn location(&self) -> Location;
 
-    /// Describes the attached unit. Takes nothing from the system.
+    /// Describes the attached unit. Does not take it from its kernel driver.
     ///
     /// # Errors
     /// If no unit is attached, or the system can't tell.
@@ -86,7 +86,7 @@ pub trait Port: Send {
         true
     }
 
-    /// Whether the unit's answers so far mean anything. Only those of a record may not, once it was asked for something
+    /// Checks that the unit's answers so far can be trusted. Those of a record can't, once it was asked for something
     /// that it does not hold.
     ///
     /// # Errors

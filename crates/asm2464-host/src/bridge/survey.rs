@@ -74,7 +74,7 @@ fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>,
     let version = bridge.running_version()?;
     let Some((at, byte)) = bridge.initialised_variable(version)? else { return Ok(None) };
     let Some(variables) = Variables::of(version) else {
-        // On another version the byte can mean anything, so this must not pass for a unit without an SSD.
+        // On another version the byte can mean anything, so don't report that there is no SSD.
         return Ok(Some(format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}")));
     };
     let is_started = bridge.xdata_byte(XdataAddress::main(variables.ssd_started()))? != 0;
@@ -83,8 +83,8 @@ fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>,
 
 impl<T: Transport> Bridge<T> {
     /// The first variable of the initialisation that is not 0, and its value. In a version whose variables are not
-    /// known, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0 then, no
-    /// runtime has been there, and an unknown version is asked for its SSD as any stock unit is.
+    /// known, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0, no
+    /// runtime has initialised the unit, so E6 is safe in an unknown version, too.
     fn initialised_variable(&mut self, version: FirmwareVersion) -> Result<Option<(u16, u8)>, CommandError> {
         let known = Variables::of(version);
         for variables in Variables::ALL.into_iter().filter(|variables| known.is_none_or(|known| known == *variables)) {
@@ -140,7 +140,7 @@ fn model(bytes: &[u8]) -> String {
     bytes.iter().map(printable).collect::<String>().trim().to_owned()
 }
 
-/// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses to tell.
+/// Whether E4 gives more than 255 bytes, by [`LONG_READ`]; `None` if the firmware refuses that command.
 ///
 /// # Errors
 /// [`TransportError`] if the wire failed.
@@ -152,8 +152,8 @@ pub fn has_e4_extension<T: Transport>(
     Ok(has_long_read(completion.status, completion.transferred))
 }
 
-/// Whether software answers READ(16), by the patch read16-sram. Asks for no sectors, which only that patch refuses.
-/// Call it only on an [initialised](Bridge::initialise) unit; before that the answer does not tell.
+/// Whether the patch read16-sram answers READ(16) in software. Requests 0 sectors, which only that patch refuses. Call
+/// it only on an [initialised](Bridge::initialise) unit; before that the answer shows nothing.
 ///
 /// # Errors
 /// [`TransportError`] if the wire failed.
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capacity_is_told_in_the_unit_that_fits() {
+    fn a_capacity_is_shown_in_the_unit_that_fits() {
         for (bytes, text) in [
             (512, "512 bytes"),
             (1000, "1.0 kB"),

@@ -17,7 +17,7 @@ pub trait Transport {
         None
     }
 
-    /// What it is: [`TransportKind::Uas`] has no streams.
+    /// Its kind. [`TransportKind::Uas`] is UAS without streams here.
     fn kind(&self) -> TransportKind;
 
     /// Maximum number of commands in flight.

@@ -69,7 +69,7 @@ impl From<PortPath> for String {
     }
 }
 
-/// Place of a unit, which finds it again after it left the bus.
+/// Place of a unit. By it, a unit is found again after it left the bus.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, serde::Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
@@ -85,8 +85,7 @@ pub enum Location {
 }
 
 impl Location {
-    /// Whether a unit in software is there: a virtual one, or a record of any. Measurements on it say nothing about
-    /// hardware.
+    /// Whether the unit there is software: a virtual unit, or a record. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
         matches!(self, Self::Virtual(_) | Self::Replay(_))
     }
@@ -138,7 +137,7 @@ pub enum BusSpeed {
 }
 
 impl BusSpeed {
-    /// Whether it is 480 Mbit/s or less, where a unit's usual speed is 5 Gbit/s or more.
+    /// Whether it is 480 Mbit/s or less. A unit's usual speed is 5 Gbit/s or more.
     pub const fn is_slow(self) -> bool {
         matches!(self, Self::Low | Self::Full | Self::High)
     }
@@ -178,7 +177,7 @@ fn as_text<S: serde::Serializer>(location: &Location, serializer: S) -> Result<S
 }
 
 impl UnitInfo {
-    /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
+    /// Whether this is a virtual unit or a record. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
         self.location.is_virtual()
     }

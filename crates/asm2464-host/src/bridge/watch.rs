@@ -1,7 +1,7 @@
 //! Watches a unit's transfers at its pipes: what goes over the wire, in the order in which the host sees it.
 //!
-//! [`Watched`] is pipes over other pipes, a real unit's or a virtual one's. Each [`Monitor`] of its [`Watch`] sees every
-//! transfer when it is submitted and when it is back, and what is done to the endpoints between them.
+//! [`Watched`] wraps the pipes of a real or a virtual unit. Each [`Monitor`] of its [`Watch`] sees every transfer when
+//! it is submitted and when it is back, and what is done to the endpoints in between.
 
 use std::fmt;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub enum PipeAction {
     ResetPort,
 }
 
-/// Sees what goes over the wire of a unit from its opening on. Must not block.
+/// Sees what goes over the wire of a unit after it was opened. Must not block.
 pub trait Tap: Send {
     /// A transfer was submitted.
     fn submitted(&mut self, transfer: TransferId, submitted: Submitted<'_>);
@@ -65,7 +65,7 @@ pub trait Tap: Send {
     /// A transfer is back. `moved` bytes were moved; `data` are those that came from the unit.
     fn returned(&mut self, transfer: TransferId, end: &TransferEnd, moved: usize, data: &[u8]);
 
-    /// The transfer that was just submitted could not be.
+    /// The system did not accept the transfer that [`Tap::submitted`] has just reported.
     fn refused(&mut self, transfer: TransferId, error: &PipeError);
 
     /// Something else was done to the unit.
@@ -151,7 +151,7 @@ impl<P: Pipes> Watched<P> {
         });
     }
 
-    /// Shows the taps a transfer that could not be submitted.
+    /// Reports to the taps if the transfer was not accepted, and passes the result on.
     fn accepted(&mut self, transfer: TransferId, outcome: Result<(), PipeError>) -> Result<(), PipeError> {
         if let Err(error) = &outcome
             && self.in_flight.get_mut(transfer.0).and_then(Option::take).is_some()

@@ -1,4 +1,4 @@
-//! Sequences of E4 and E5: with many in flight, to drive an engine in the chip, and a GPU runtime's around WRITE(16).
+//! Sequences of E4 and E5: many in flight to drive an engine in the chip, and those of a GPU runtime around WRITE(16).
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl<T: Transport> Bridge<T> {
         self.xdata_steps(&mut steps)
     }
 
-    /// Returns where the running firmware keeps the variables of the initialisation. Reads its version by E4, unless that
+    /// Returns where the running firmware keeps the variables of the initialisation. Reads its version by E4, unless it
     /// was read before.
     ///
     /// # Errors
@@ -55,23 +55,23 @@ impl<T: Transport> Bridge<T> {
         Variables::of(version).ok_or(CommandError::UnknownVariables(version))
     }
 
-    /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it only
-    /// if [`Bridge::has_no_medium`] returns `true`.
+    /// Initialises the bridge for WRITE(16) as a GPU runtime does, at the addresses of its firmware's version. Call it
+    /// only if [`Bridge::has_no_medium`] returns `true`.
     ///
     /// # Errors
-    /// [`CommandError`].
+    /// [`CommandError`]; [`CommandError::UnknownVariables`] as for [`Bridge::variables`].
     pub fn initialise(&mut self) -> Result<(), CommandError> {
         let all = self.variables()?.initialisation();
         all.iter().try_for_each(|&(at, value)| self.xdata_write(XdataAddress::main(at), value))
     }
 
-    /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that it leaves, where the firmware
-    /// keeps them. Only an [initialised](Self::initialise) unit takes a WRITE(16).
+    /// Frees the SRAM after a WRITE(16) of `written` bytes, and clears the counters that the command leaves.
+    /// Only an [initialised](Self::initialise) unit takes a WRITE(16).
     ///
     /// # Errors
     /// [`CommandError`].
     pub fn free_slots(&mut self, written: usize) -> Result<(), CommandError> {
-        // A unit of an unknown version is never initialised. The default is for one that somebody else has initialised.
+        // `initialise` refuses an unknown version. The default is for a unit that another program has initialised.
         let variables = self.known_version().and_then(Variables::of).unwrap_or(Variables::As240417);
         let mut all = freeing(written).chain(variables.counters());
         all.try_for_each(|(at, value)| self.xdata_write(XdataAddress::main(at), value))

@@ -32,7 +32,7 @@ const RETRY_MS: u64 = 10;
 /// Stands for a completion that did not come.
 const TIMED_OUT: Completion = Completion { status: CompletionStatus::TimedOut, data: 0 };
 
-/// Source of time and of Ctrl-C, which this module does not have.
+/// Waits, and says when to stop: this module has neither a clock nor Ctrl-C.
 pub trait Patience {
     /// Waits for this many milliseconds.
     fn wait(&mut self, milliseconds: u64);
@@ -43,7 +43,7 @@ pub trait Patience {
     }
 }
 
-/// Work on PCIe waits for a device by the clock, until Ctrl-C.
+/// Waits by the clock, until Ctrl-C.
 impl Patience for Interrupt<'_> {
     fn wait(&mut self, milliseconds: u64) {
         thread::sleep(Duration::from_millis(milliseconds));
@@ -108,7 +108,7 @@ impl<'a> Pcie<'a> {
         Ok(())
     }
 
-    /// Waits until the link is up: `steps` times `milliseconds`.
+    /// Waits until the link is up: at most `steps` times `milliseconds`.
     ///
     /// # Errors
     /// [`PcieError::LinkDown`] if it is still down.
@@ -150,13 +150,13 @@ impl<'a> Pcie<'a> {
     /// As for [`Pcie::config_read`], of the first refused request. Later ones may have been carried out.
     pub(super) fn config_all(&mut self, at: Bdf, tlps: &[Tlp]) -> Result<Vec<u32>, PcieError> {
         let mut completions = self.engine.tlps(tlps)?.into_iter();
-        let mut is_late = false;
+        let mut is_one_by_one = false;
         let mut data = Vec::with_capacity(tlps.len());
         for tlp in tlps {
             let completion = match completions.next().flatten() {
-                Some(completion) if !is_late && completion.status != CompletionStatus::ConfigRetry => completion,
+                Some(completion) if !is_one_by_one && completion.status != CompletionStatus::ConfigRetry => completion,
                 _ => {
-                    is_late = true;
+                    is_one_by_one = true;
                     self.settled(at, tlp)?
                 }
             };
@@ -174,7 +174,7 @@ impl<'a> Pcie<'a> {
         answer(&tlp, Some(self.settled(at, &tlp)?)).map(drop)
     }
 
-    /// Sends a configuration request until its completion is not "not ready", and returns that completion.
+    /// Sends a configuration request again while its completion is "not ready". Returns the first other completion.
     pub(super) fn settled(&mut self, at: Bdf, tlp: &Tlp) -> Result<Completion, PcieError> {
         let mut attempts = 0;
         loop {
@@ -239,20 +239,20 @@ impl<'a> Pcie<'a> {
         Ok(())
     }
 
-    /// Reads the first bytes of the SRAM, at most [`SRAM_WINDOW_LEN`] from its start. A device reaches them from
+    /// Reads from the first [`SRAM_WINDOW_LEN`] bytes of the SRAM. A device reaches them from
     /// [`SRAM_ADDRESS`](asm2464::sram::SRAM_ADDRESS) on.
     ///
     /// # Errors
-    /// [`PcieError`].
+    /// [`PcieError`]; [`PcieError::Impossible`] past these bytes.
     pub fn sram_read(&mut self, offset: usize, buffer: &mut [u8]) -> Result<(), PcieError> {
         let from = sram(offset, buffer.len())?;
         Ok(self.engine.xdata_read(from, buffer)?)
     }
 
-    /// Writes to the first bytes of the SRAM, byte by byte: for small amounts, such as a command's packet.
+    /// Writes to the same bytes of the SRAM, one by one: for small amounts, such as a command's packet.
     ///
     /// # Errors
-    /// [`PcieError`].
+    /// As for [`Pcie::sram_read`].
     pub fn sram_write(&mut self, offset: usize, data: &[u8]) -> Result<(), PcieError> {
         let from = sram(offset, data.len())?;
         let writes: Vec<_> = (from.addr..=u16::MAX).map(XdataAddress::main).zip(data.iter().copied()).collect();

@@ -27,7 +27,7 @@ pub struct Bar {
     pub kind: BarKind,
     /// Reads of its memory have no side effects.
     pub prefetchable: bool,
-    /// The address in the BAR; 0 if nobody has assigned one.
+    /// The address in the BAR; 0 if none is assigned.
     pub address: u64,
     /// Size in bytes, a power of two; `None` if it was not read, or is invalid.
     pub size: Option<u64>,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gpus_bars_are_told_apart() {
+    fn each_bar_of_a_gpu_has_its_kind_address_and_size() {
         let registers = [0xC, 8, 0x9000_000C, 0, 0xE001, 0xFE00_0000];
         let masks = [0xC, 0xFFFF_FFFC, 0xFFE0_000C, 0xFFFF_FFFF, 0xFFFF_FF01, 0xFFF8_0000];
         let bars = sized(&registers, &masks);

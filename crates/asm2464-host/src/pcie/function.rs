@@ -83,13 +83,13 @@ pub enum Header {
 pub struct Function {
     /// Its place.
     pub at: Bdf,
-    /// The bridge above it, as an index in the survey.
+    /// The bridge above it, as an index in the survey; none on bus 0.
     pub parent: Option<usize>,
     /// Vendor ID.
     pub vendor: u16,
     /// Device ID.
     pub device: u16,
-    /// Class, subclass and programming interface.
+    /// Class, subclass and programming interface, 8 bits each.
     pub class: u32,
     /// Revision.
     pub revision: u8,

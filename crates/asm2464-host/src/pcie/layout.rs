@@ -90,7 +90,7 @@ impl Layout {
                 }
             }
         }
-        // Place the most aligned first, which wastes nothing in between.
+        // Place the largest alignment first, so that no gaps arise.
         items.sort_by_key(|item| std::cmp::Reverse(item.align));
         items
     }

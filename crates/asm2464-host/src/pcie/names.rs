@@ -105,7 +105,7 @@ impl Names {
     }
 }
 
-/// Parses four hexadecimal digits and a name. A subsystem's line has a tab among them, and so has none.
+/// Parses four hexadecimal digits and a name. `None` for a subsystem's line, which begins with a second tab.
 fn entry(line: &str) -> Option<(u16, &str)> {
     let (id, name) = line.split_at_checked(4)?;
     let id = u16::from_str_radix(id, 16).ok()?;

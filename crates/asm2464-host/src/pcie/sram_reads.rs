@@ -1,9 +1,10 @@
-//! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: with F2 on open firmware, and on
-//! the vendor's with only the status patch.
+//! Reads of the bridge's SRAM by its DMA, which a device behind the bridge completes: with F2 on open firmware, and
+//! with READ(16) on vendor firmware that has only the status patch.
 //!
-//! READ(16) sets up the SRAM's DMA as the open firmware's F2 does. Either way the data goes to the host once a PCIe device writes an NVMe completion entry to 0x00828000. Source: executed on 240417 on the chip model;
-//! the open firmware's README and `test_sram_verify.py`, where F2 waits for the same. Neither was ever run on silicon:
-//! expect it to work, but don't rely on it.
+//! READ(16) sets up the SRAM's DMA as the open firmware's F2 does. Either way the data goes to the host once a PCIe
+//! device writes an NVMe completion entry to the I/O completion queue. Source: executed on 240417 on the chip model;
+//! the open firmware's README and `test_sram_verify.py`, where F2 waits for the same. This project has run neither on
+//! silicon: expect it to work, but don't rely on it.
 
 use std::time::Duration;
 
@@ -162,18 +163,18 @@ impl Queues {
 impl<T: Transport> Bridge<T> {
     /// Reads from the SRAM's start with READ(16): 1 to 128 sectors, over UAS with streams, on a unit that is
     /// [initialised](Bridge::initialise). During the command the unit answers no E4 and no E5, so the device is set up
-    /// beforehand: `tell` gets the entry that the device has to write once the command is in the submission queue.
+    /// beforehand: `set_up` gets the entry that the device has to write once the command is in the submission queue.
     ///
-    /// Clears slots and counters that a WRITE(16) left first. The firmware clears the READ(16)'s own when it ends.
+    /// First clears slots and counters that a WRITE(16) left. The firmware clears the READ(16)'s own when it ends.
     ///
     /// # Errors
     /// [`SramReadError`]. Without a device that completes the read, [`SramReadError::NoCompletion`] after `timeout`.
-    /// The unit is then free again, and no longer initialised.
+    /// The unit then takes commands again, and is no longer initialised.
     pub fn read_sram_by_read16<E: Into<SramReadError>>(
         &mut self,
         buffer: &mut [u8],
         timeout: Duration,
-        tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
+        set_up: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         whole_sectors(READ16, "1 to 128 sectors of 512 bytes", buffer.len(), READ_MAX)?;
         let kind = self.transport_mut().kind();
@@ -198,7 +199,7 @@ impl<T: Transport> Bridge<T> {
         let offset = COMMAND_LEN * u16::from(queues.tail);
         // A device that waits for the command must not take an old one for it.
         self.write_all([(COMMANDS + offset, 0)].into_iter())?;
-        tell(self, queues.entry([0; 2], Some(COMMANDS_ADDRESS + u64::from(offset)))).map_err(Into::into)?;
+        set_up(self, queues.entry([0; 2], Some(COMMANDS_ADDRESS + u64::from(offset)))).map_err(Into::into)?;
         let command = Command::Read16 { lba: 0, blocks: (buffer.len() / BLOCK_LEN) as u32 };
         let expected = buffer.len();
         match self.execute(command, DataPhase::In(buffer), timeout) {
@@ -213,7 +214,7 @@ impl<T: Transport> Bridge<T> {
         }
     }
 
-    /// Finds the error for a time-out that the transport has already recovered from.
+    /// Builds the error of a timeout after which the transport has already recovered the unit.
     fn not_completed(&mut self, error: TransportError) -> SramReadError {
         let TransportErrorKind::Timeout { deadline } = error.kind else { return error.into() };
         match self.is_ready() {
@@ -239,12 +240,12 @@ impl<T: Transport> Bridge<T> {
 }
 
 impl OpenBridge {
-    /// Reads the SRAM with F2 from a slot of 16 KiB on: arms the DMA, lets `tell` set up the device, and receives the
-    /// data. `tell` gets the entry that the device has to write, in the unit's
+    /// Reads the SRAM with F2 from a slot of 16 KiB on: arms the DMA, calls `set_up` for the device, and receives the
+    /// data. `set_up` gets the entry that the device has to write, in the unit's
     /// [completions page](OpenBridge::completions_page), once the data is in the SRAM.
     ///
-    /// Read from slot 0: on silicon an entry releases the data from there on, and whoever stages its data at a later slot
-    /// throws the first slots' data away. Source: tinygrad's pull request 17369; either runtime arms slot 0 alone.
+    /// Read from slot 0: on silicon an entry releases the data from there on, so a runtime whose data begins at a later
+    /// slot has to discard what comes first. Source: tinygrad's pull request 17369; both runtimes arm only slot 0.
     ///
     /// # Errors
     /// [`SramReadError`]. Without a device that completes the read, [`ControlError::BulkTimeout`]; the DMA stays armed
@@ -253,14 +254,14 @@ impl OpenBridge {
         &mut self,
         first_slot: u8,
         buffer: &mut [u8],
-        tell: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
+        set_up: impl FnOnce(&mut Self, Entry) -> Result<(), E>,
     ) -> Result<(), SramReadError> {
         let sectors = sectors_from(F2, first_slot, buffer.len())?;
         let to = page_address(self.completions_page()?);
         self.arm_sram(SramTransfer { to_host: true, first_slot, sectors })?;
         let mut bytes = [0; 16];
         bytes[14] = 1;
-        tell(self, Entry { to, bytes, command_at: None }).map_err(Into::into)?;
+        set_up(self, Entry { to, bytes, command_at: None }).map_err(Into::into)?;
         Ok(self.bulk_in(buffer)?)
     }
 }

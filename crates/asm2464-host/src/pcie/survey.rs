@@ -1,5 +1,5 @@
-//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs. Tells who takes a
-//! memory request: the function with a BAR there, if every bridge above forwards the request.
+//! Survey of the tree behind a bridge: finds functions, assigns missing bus numbers, and sizes BARs. Finds the function
+//! that takes a memory request: the one with a BAR there, if every bridge above forwards the request.
 
 use asm2464::Bdf;
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
@@ -63,7 +63,7 @@ impl Survey {
         (0..self.functions.len()).filter(move |index| self.functions[*index].parent == bridge)
     }
 
-    /// Notes a function that does not answer any more; `None` stands for it.
+    /// Adds a note, and returns `None`, if the function no longer answers.
     fn unless_lost<X>(&mut self, at: Bdf, asked: Result<X, PcieError>) -> Result<Option<X>, PcieError> {
         if let Err(PcieError::Completion { .. } | PcieError::NotReady { .. }) = asked {
             self.notes.push(Note::Lost { at });
@@ -170,7 +170,7 @@ impl Walk<'_, '_> {
             above.capabilities.express().is_none_or(|express| express.has_link_below())
         };
         let has_device_0_alone = match parent {
-            // The bridge itself.
+            // Bus 0 has only the bridge's root port.
             None => true,
             Some(above) => has_link(&self.survey.functions[above]),
         };
@@ -197,7 +197,8 @@ impl Walk<'_, '_> {
         Ok(self.pcie.engine.tlps(&tlps)?)
     }
 
-    /// Finds a device's functions. Returns `false` if its bus is better left alone. `asked` is the first answer.
+    /// Finds a device's functions. Returns `false` if the rest of its bus must not be scanned. `asked` is the first
+    /// answer.
     fn device(&mut self, at: Bdf, parent: Option<usize>, asked: Option<Completion>) -> Result<bool, PcieError> {
         let mut functions = vec![(at, asked)].into_iter();
         while let Some((at, asked)) = functions.next() {
@@ -322,7 +323,7 @@ impl Walk<'_, '_> {
         let used =
             bridges().map(|(other, buses)| if above.contains(&other) { buses.secondary } else { buses.subordinate });
         let next = used.max().unwrap_or(0).checked_add(1);
-        // Buses numbered beside the bridges above must not get behind them.
+        // The ranges of the bridges above must not grow over the buses of other bridges.
         let beside = bridges().filter(|(other, _)| !above.contains(other)).map(|(_, buses)| buses.secondary).max();
         let in_the_way = bridges().any(|(grows, buses)| above.contains(&grows) && beside > Some(buses.subordinate));
         let Some(secondary) = next.filter(|_| !in_the_way) else {
@@ -371,8 +372,8 @@ impl Walk<'_, '_> {
 }
 
 impl Survey {
-    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if there is none. The
-    /// sender of a write is not told.
+    /// The function that decodes all of `len` bytes from `address` on, by its sized BARs; `None` if there is none. Ask
+    /// before a write: one that no function decodes causes no error.
     pub fn decoder(&self, address: u64, len: u64) -> Option<Bdf> {
         let last = address.checked_add(len.checked_sub(1)?)?;
         let asked = Window { base: address, limit: last };

@@ -13,7 +13,7 @@ use crate::bridge::{Bridge, Transport, XdataStep};
 
 /// Bytes from DATA to the completion's status. One E4 reads them.
 const RESULT_LEN: usize = (COMPLETION + 1 - DATA) as usize;
-/// Maximum number of status reads. Each is a command to the unit. The engine itself gives up with .0.
+/// Maximum number of status reads. Each is a command to the unit. The engine gives up earlier, with [`NO_COMPLETION`].
 const POLLS: u32 = 1000;
 /// Maximum number of checks whether a posted request was sent. It is sent within one command's time. The firmware rings
 /// NVMe doorbells through the same engine, and may have cleared the bit (b0:0xE65B).
@@ -31,8 +31,8 @@ pub struct VendorTlp<'a, T> {
 }
 
 /// Values of the registers from FORMAT up to DATA, so that only changes are written. The GPU runtime does the same as
-/// long as it runs. No SCSI command that makes the firmware use the engine can intervene: this value has the bridge to
-/// itself.
+/// long as it runs. No SCSI command that makes the firmware use the engine can come in between: [`VendorTlp`] borrows
+/// the bridge.
 type Held = [Option<u8>; (DATA - FORMAT) as usize];
 const UNKNOWN: Held = [None; (DATA - FORMAT) as usize];
 
@@ -71,8 +71,8 @@ impl RequestRegisters {
 }
 
 impl<'a, T: Transport> VendorTlp<'a, T> {
-    /// The engine of this bridge. Use it only if there is no SSD behind the bridge: the firmware uses the same engine
-    /// for one.
+    /// Creates the engine of this bridge. Use it only if there is no SSD behind the bridge: the firmware uses the same
+    /// engine for one.
     pub const fn new(bridge: &'a mut Bridge<T>) -> Self {
         Self { bridge, held: UNKNOWN }
     }
@@ -81,7 +81,7 @@ impl<'a, T: Transport> VendorTlp<'a, T> {
     fn send(&mut self, tlps: &[Tlp]) -> Result<Vec<RequestRegisters>, EngineError> {
         let mut answers = vec![RequestRegisters::default(); tlps.len()];
         let mut steps = Vec::with_capacity(tlps.len() * 16);
-        // If any of it fails, nobody knows how much was written.
+        // If a step fails, it is not known how much was written.
         let mut held = std::mem::replace(&mut self.held, UNKNOWN);
         for (tlp, answer) in tlps.iter().zip(&mut answers) {
             let mut write = |at: u16, bytes: &[u8]| {

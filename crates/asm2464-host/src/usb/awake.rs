@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_unit_and_the_hubs_above_it_stay_awake_until_the_last_who_needs_them_is_done() {
+    fn a_unit_and_the_hubs_above_it_stay_awake_until_their_last_user_is_done() {
         let devices = tempfile::tempdir().unwrap();
         let control = |name: &str| devices.path().join(name).join(CONTROL);
         for (name, value) in [("3-1.2", "auto"), ("3-1.3", "auto"), ("3-1", "auto"), ("usb3", "on")] {

@@ -48,7 +48,7 @@ impl Device {
     /// [`UsbError`].
     pub fn open(found: &Found, alternate: u8) -> Result<Self, UsbError> {
         match Self::try_open(found, alternate) {
-            // The kernel's driver of a unit that was just plugged in may come between the look for it and the claim.
+            // The kernel may bind its driver to a unit that was just plugged in after the check and before the claim.
             Err(UsbError::Busy { users, lock: None, .. }) if users.is_empty() => Self::try_open(found, alternate),
             other => other,
         }
@@ -155,13 +155,13 @@ impl Device {
     }
 }
 
-/// Time that a unit may take to come back after the reset has thrown it off the bus.
+/// Time that a unit may take to come back if it left the bus with the reset.
 const RETURN: Duration = Duration::from_secs(5);
 /// Interval between looks for the unit.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Opens a unit for Bulk-Only, also in its boot loader, which moves no bulk data at first. `is_reset` is `true` if a boot
-/// loader's port was reset since the unit came up.
+/// Opens a unit for Bulk-Only, also in its boot loader, which moves no bulk data at first. `is_reset` is `true` if the
+/// boot loader's port was reset since the unit came up.
 ///
 /// The boot loader needs a port reset, about 3 s, SET_CONFIGURATION 1, alternate 0, and CLEAR_FEATURE(HALT) on both
 /// pipes. Source: openpilot's flasher, in use on devices.
@@ -174,7 +174,7 @@ pub(super) fn open_bulk_only(found: &Found, is_reset: bool) -> Result<Device, Us
         return Ok(device);
     }
     if !is_reset && !device.reset_boot_loader()? {
-        // The host could not tell that it is the same device, and enumerates it again.
+        // The host did not recognise the device, and enumerates it again.
         drop(device);
         device = come_back(&found.port, &found.known)?;
     }

@@ -199,7 +199,7 @@ fn string(device: &rusb::Device<Context>, port: &PortPath, name: &str, index: Op
     handle.read_string_descriptor(language, index?, STRING_TIMEOUT).ok()
 }
 
-/// Reports when a device has arrived or left. On a system without such events it is a clock.
+/// Waits until a device arrives or leaves. On a system without such events it waits for a fixed time.
 #[derive(Debug)]
 pub struct HotplugWatch {
     context: Context,
@@ -209,7 +209,7 @@ pub struct HotplugWatch {
 /// Interval between looks at the buses on a system without events.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Makes libusb report events. What they say does not matter: the buses are looked at again.
+/// Makes libusb report events. Their contents do not matter: after each, the caller looks at the buses.
 struct Bell;
 
 impl Hotplug<Context> for Bell {

@@ -6,7 +6,7 @@ use super::free_disk::FreeDisk;
 use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
-/// A unit is not taken from the system because of the disk behind it.
+/// Reasons not to take a unit from the system: the disk behind it.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum DiskError {
     /// The disk is in use.
@@ -50,8 +50,8 @@ fn listed(all: &[impl ToString]) -> String {
 /// Returns an error if the system uses the disk behind a unit, because taking the unit would cut the disk off. Only
 /// Linux reports uses. On Windows a unit that can be opened has the driver WinUSB, and is not a disk.
 ///
-/// `is_vouched_for` says whether the user answers for a disk, as in `sda`, that can't be opened for the check. A use
-/// that is seen counts all the same.
+/// `is_vouched_for` says whether the user answers for a disk, as in `sda`, that can't be opened for the check. It does
+/// not hide a use that the system reports.
 ///
 /// # Errors
 /// [`DiskError`].

@@ -21,9 +21,9 @@ use crate::bridge::PortPath;
 static OPEN: Mutex<Vec<(Weak<DeviceHandle<Context>>, u8)>> = Mutex::new(Vec::new());
 /// Time that requests which have begun may still take. A submission takes microseconds, a port reset about a second.
 /// It is less than a forced exit waits for the release.
-const LAST_REQUESTS: Duration = Duration::from_secs(2);
+const REQUESTS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A device's handle, which is used inside the gate alone.
+/// A device's handle. Every request through it passes the gate.
 #[derive(Debug)]
 pub(super) struct Gated(Arc<DeviceHandle<Context>>);
 
@@ -48,12 +48,12 @@ impl Gated {
         Ok(Self(handle))
     }
 
-    /// Lets requests go to the device. Once it is released, it is gone.
+    /// Lets requests go to the device. Once the device is released, it is gone.
     pub(super) fn enter(&self) -> rusb::Result<Admitted<'_>> {
         Ok(Admitted { handle: &self.0, _inside: GATE.enter()? })
     }
 
-    /// The handle, for what sends the device no request: its events, its memory, its address, taking transfers back.
+    /// The handle, for what sends the device no request: its events, its memory, its address, cancelling transfers.
     pub(super) fn at_rest(&self) -> &DeviceHandle<Context> {
         &self.0
     }
@@ -67,7 +67,7 @@ impl Deref for Admitted<'_> {
     }
 }
 
-/// Whether the devices are released. What a thread sees of one then comes from the release.
+/// Whether the devices are released. A transfer that fails then fails because of the release.
 pub(super) fn is_released() -> bool {
     GATE.enter().is_err()
 }
@@ -81,20 +81,20 @@ pub(super) fn stop_at_the_end() {
 /// device that it keeps awake. For a handler that ends the process without unwinding, such as that of a second Ctrl-C.
 ///
 /// Every device is gone for this process then: a request, also one in flight, ends with `Disconnected`, and opening one
-/// with [`UsbError::Gone`](super::UsbError::Gone). A hanging host controller can make this hang, so bound it by a time,
-/// and then see [`ports_left_off`].
+/// with [`UsbError::Gone`](super::UsbError::Gone). A host controller that hangs can make this hang, so give it a time
+/// limit, and then ask for [`ports_left_off`].
 pub fn release_all() {
     release(Closed::Refuses);
 }
 
-/// As [`release_all`], but a thread that uses a device stops there until the process ends. So no thread reports an error
-/// that the release has caused.
+/// As [`release_all`], but a thread that uses a device stops there until the process ends. So no thread reports an
+/// error that the release has caused.
 pub fn release_all_and_stop() {
     release(Closed::Keeps);
 }
 
 fn release(closed: Closed) {
-    GATE.close(LAST_REQUESTS, closed);
+    GATE.close(REQUESTS_TIMEOUT, closed);
     // First: without power the unit is gone, whatever else is released.
     SWITCHED_OFF.give_all_back();
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));

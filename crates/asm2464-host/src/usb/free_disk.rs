@@ -1,8 +1,8 @@
-//! A disk that this process holds.
+//! Disks that this process holds.
 
 use std::fs::File;
 
-/// A disk that nothing uses. While this value lives, nobody else can mount or claim the disk.
+/// The disks behind a unit, which nothing uses. While this value lives, nobody else can mount or claim those in `held`.
 #[derive(Debug)]
 pub struct FreeDisk {
     /// The disks, opened exclusively.

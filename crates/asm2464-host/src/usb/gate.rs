@@ -3,10 +3,10 @@
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Around every request to a device.
+/// The gate around every request to a device.
 pub(super) static GATE: Gate = Gate::new();
 
-/// A door that closes once and for all.
+/// Counts the requests inside, and never opens again once it is closed.
 pub(super) struct Gate {
     state: Mutex<GateState>,
     changed: Condvar,
@@ -17,16 +17,16 @@ struct GateState {
     closed: Option<Closed>,
 }
 
-/// What a closed gate does with those who come.
+/// What a closed gate does with a new request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Closed {
-    /// It turns them away.
+    /// It refuses the request: the device is gone.
     Refuses,
-    /// It keeps them until the process ends.
+    /// It blocks the request's thread until the process ends.
     Keeps,
 }
 
-/// Somebody inside the gate, who leaves when this is dropped.
+/// A request inside the gate. It leaves when this is dropped.
 pub(super) struct Inside<'a>(&'a Gate);
 
 impl Gate {
@@ -63,7 +63,7 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.inside -= 1;
-        // Waking nobody is a system call too, for every transfer.
+        // Only then: with no thread to wake, it would still be a system call for every transfer.
         if state.closed.is_some() {
             self.0.changed.notify_all();
         }
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_after_the_release_is_told_that_the_device_is_gone_and_never_waits() {
+    fn a_request_after_the_release_reports_that_the_device_is_gone_and_never_waits() {
         let gate = gate();
         gate.close(Duration::from_secs(60), Closed::Refuses);
         let (result, answer) = std::sync::mpsc::channel();

@@ -1,7 +1,7 @@
-//! A lock per unit, by which programs on this library keep out of each other's way.
+//! A lock per unit, so that only one program that uses this library works on the unit.
 //!
-//! The kernel lets only one program claim a unit's interface. But a unit that restarts, as in a flash, has no interface to
-//! claim for seconds, and programs open a unit several times. The lock covers that: it belongs to the port.
+//! The kernel lets only one program claim a unit's interface. But a unit that restarts, as in a flash, has no interface
+//! to claim for seconds, and programs open a unit several times. The lock covers that: it belongs to the port.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -19,17 +19,18 @@ use crate::bridge::PortPath;
 /// The locks that this process holds.
 static HELD: Mutex<BTreeMap<PathBuf, Weak<File>>> = Mutex::new(BTreeMap::new());
 /// The files that a warning has already named, because they are not locks.
-static TOLD: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+static WARNED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 /// Number of attempts if somebody removes the file just as it is locked.
 const ATTEMPTS: u32 = 10;
 
-/// The lock of the unit at a port. Holds against other processes until the last clone is dropped, or the process ends.
+/// The lock of the unit at a port. Other processes can't take it until the last clone is dropped, or this
+/// process ends.
 ///
-/// [`Device`](super::Device) and [`UsbPort`](super::UsbPort) take it, so a program needs it only to keep a unit while it
-/// has it closed. One process may hold it several times.
+/// [`Device`](super::Device) and [`UsbPort`](super::UsbPort) take it, so a program needs it only to keep a unit that it
+/// has closed. One process may hold it several times.
 #[derive(Debug, Clone)]
 pub struct UnitLock {
-    /// The system holds the lock while the file is open. `None` if it lets no lock be held.
+    /// The system holds the lock while the file is open. `None` if the lock could not be taken.
     file: Option<Arc<File>>,
 }
 
@@ -40,17 +41,18 @@ impl UnitLock {
     }
 
     /// The lock's file: `asm2464-PORT.lock`, such as `/tmp/asm2464-3-1.2.lock`, in `/tmp` on Unix, and in the user's
-    /// folder for temporary files elsewhere. The lock is flock(2)'s, exclusive; on Windows `LockFileEx`. The file is empty,
-    /// and stays.
+    /// folder for temporary files elsewhere. The lock is flock(2)'s, exclusive; on Windows `LockFileEx`. The file is
+    /// empty, and stays.
     pub fn path(port: &PortPath) -> PathBuf {
         path_in(&if cfg!(unix) { PathBuf::from("/tmp") } else { env::temp_dir() }, port)
     }
 
     /// Takes the lock, without waiting. If the file can't be made or opened, as in a system without a writable `/tmp`,
-    /// there is no lock, and only the claim of the interface keeps others out. A warning says what is in its place.
+    /// there is no lock, and only the claim of the interface keeps others out. If something else is at the file's path,
+    /// a warning names it.
     ///
     /// # Errors
-    /// [`UsbError::Busy`] with the process that holds it, if the system tells.
+    /// [`UsbError::Busy`] with the process that holds it, if the system reports that.
     pub fn take(port: &PortPath) -> Result<Self, UsbError> {
         Self::take_at(&Self::path(port), port)
     }
@@ -73,7 +75,7 @@ impl UnitLock {
             }
             Err(error) => {
                 match in_the_way(path, &error) {
-                    Some(what) if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned()) => {
+                    Some(what) if WARNED.lock().unwrap_or_else(PoisonError::into_inner).insert(path.to_owned()) => {
                         warn!("{port}: nothing keeps other programs off the unit while it restarts: {what}");
                     }
                     _ => info!("{port}: no lock, because of {}: {error}", path.display()),
@@ -84,7 +86,7 @@ impl UnitLock {
     }
 }
 
-/// What is in the lock's place, if that is why there is no lock, and not the folder.
+/// Describes what is at the lock's path, if that prevents the lock. `None` if the folder does.
 fn in_the_way(path: &Path, error: &io::Error) -> Option<String> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
     let path = path.display();
@@ -106,7 +108,7 @@ fn locked(path: &Path) -> io::Result<Taken> {
         let file = opened(path)?;
         match file.try_lock() {
             Ok(()) if is_at(&file, path) => return Ok(Taken::Ours(file)),
-            // Somebody has cleaned the folder up, and the lock of a file without a name keeps nobody out.
+            // The file was removed meanwhile, and a lock on a file without a name keeps nobody out.
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(Taken::Theirs(file)),
             Err(TryLockError::Error(error)) => return Err(error),
@@ -122,7 +124,7 @@ fn opened(path: &Path) -> io::Result<File> {
     options.read(true);
     careful(&mut options);
     match options.open(path) {
-        // Never opened for creation if it exists: Linux refuses that for another user's file in /tmp
+        // Don't open an existing file for creation: Linux refuses that for another user's file in /tmp
         // (protected_regular, proc_sys_fs(5)).
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let made = options.write(true).create_new(true).open(path)?;
@@ -194,7 +196,7 @@ mod tests {
         let path = path_in(folder.path(), &port());
         let first = UnitLock::take_at(&path, &port()).unwrap();
         let second = UnitLock::take_at(&path, &port()).unwrap();
-        // Another handle is to the system what another process is.
+        // To the system, another handle is like another process.
         let other = File::open(&path).unwrap();
         drop(first);
         assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));

@@ -1,9 +1,9 @@
 //! Real devices through libusb: discovery, checks, opening and transfers.
 //!
 //! [`discover`] lists possible ASM2464PD units without opening anything. [`Device`] is an opened one: its kernel driver
-//! is detached and its interface claimed, and dropping it undoes both. [`UnitLock`] is the file by which programs keep out
-//! of each other's way. [`sysfs`] reads from Linux what belongs to a
-//! unit: its kernel driver, its disks and their mounts.
+//! is detached and its interface claimed, and dropping it undoes both. [`UnitLock`] is the file that lets only one
+//! program at a time work on a unit. [`sysfs`] reads from Linux what belongs to a unit: its kernel driver, its disks
+//! and their mounts.
 
 mod awake;
 mod descriptors;

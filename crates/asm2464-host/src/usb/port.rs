@@ -18,8 +18,8 @@ use super::port_power;
 use super::sysfs::Sysfs;
 use crate::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo, Watch};
 
-/// Time for which udev, which sets the permissions, or the kernel's driver, which identifies the unit, may still use a
-/// unit that has just restarted.
+/// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver
+/// identifies it.
 const SETTLING: Duration = Duration::from_secs(10);
 /// Interval between attempts to open a settling unit, and between looks at the buses without events.
 const TICK: Duration = Duration::from_millis(200);
@@ -42,10 +42,10 @@ pub struct UsbPort {
     is_disk_checked: bool,
     /// Until then the system may be busy with a unit that has just restarted.
     settles_until: Option<Instant>,
-    /// Ends the wait for that. A restart that was awaited whatever the user did settles whatever the user does.
+    /// Ends the wait for that. It never does if the wait for the restart could not be interrupted, either.
     interrupt: Interrupt<'static>,
-    /// Whether the user vouches for the disk behind the unit. If so, they do for the one that appears when the unit
-    /// comes back, whatever its name.
+    /// Whether the user vouches for the disk behind the unit. This includes the disk that appears when the unit comes
+    /// back, whatever its name.
     is_vouched_for: bool,
 }
 
@@ -187,18 +187,18 @@ impl Port for UsbPort {
         let until = Instant::now() + deadline;
         // A retrained link may come up at the other speed. The unit is then on the connector's other port.
         let peer = Sysfs::system().peer(&self.port);
-        let mut left = false;
+        let mut away = false;
         loop {
             match find_in(watch.context(), &self.port, &self.known)? {
-                Some(found) if left || self.seen != Some(found.address()) => return Ok(Some(self.back(found.info))),
+                Some(found) if away || self.seen != Some(found.address()) => return Ok(Some(self.back(found.info))),
                 Some(_) => {}
-                None if !left => {
+                None if !away => {
                     info!("{}: left the bus", self.port);
-                    left = true;
+                    away = true;
                 }
                 None => {}
             }
-            if left
+            if away
                 && let Some(peer) = &peer
                 && let Some(found) = find_in(watch.context(), peer, &self.known)?
             {

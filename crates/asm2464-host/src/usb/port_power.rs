@@ -16,12 +16,12 @@ use super::gate::Gate;
 use super::sysfs::Sysfs;
 use crate::bridge::PortPath;
 
-/// Time that the power stays off, as people are told to wait with the cable.
+/// Time that the power stays off: as long as the instructions ask you to leave the cable unplugged.
 pub(super) const OFF_FOR: Duration = Duration::from_secs(5);
 /// Time limit of a hub request.
 const TIMEOUT: Duration = Duration::from_secs(2);
-/// The same while the process ends: both halves of a connector fit into what a forced exit allows.
-const LAST_TIMEOUT: Duration = Duration::from_millis(250);
+/// The same while the process ends: short, so that a forced exit has time for both halves of a connector.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The ports that this process has switched off.
 pub(super) static SWITCHED_OFF: SwitchedOff = SwitchedOff::new();
@@ -123,7 +123,7 @@ impl SwitchedOff {
         let off = self.lock().clone();
         for port in off {
             // What stays off is still in the list.
-            let _ = self.switch_on(&port, LAST_TIMEOUT);
+            let _ = self.switch_on(&port, EXIT_TIMEOUT);
         }
     }
 

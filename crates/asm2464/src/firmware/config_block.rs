@@ -281,8 +281,8 @@ impl ConfigBlock {
         Ok(())
     }
 
-    /// Returns the block without what identifies its unit: block 0 with this serial number, as much as fits; block 1 with
-    /// an erased USB4 identity. The bytes before the checksum's range are erased too.
+    /// Returns the block without what identifies its unit: block 0 with this serial number, as much as fits; block 1
+    /// with an erased USB4 identity. The bytes before the checksum's range are erased too.
     #[must_use]
     pub fn anonymised(&self, serial: &str) -> Self {
         let mut bytes = self.bytes;
@@ -307,7 +307,7 @@ impl ConfigBlock {
     }
 
     /// Gives block 0 the chip maker's IDs and names, in place of those that a patched identity has changed. Serial
-    /// number, release and flags stay. Only a backup knows an enclosure maker's own values.
+    /// number, release and flags stay. An enclosure maker's own values are only in a backup.
     ///
     /// # Errors
     /// None: every value fits its field, as a test checks.

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_is_told_by_its_product_string_and_what_it_lacks_too() {
+    fn the_product_string_shows_what_a_build_lacks() {
         assert!(open_build_lacks("custom v0.1").unwrap().contains("E4 fails"));
         assert!(open_build_lacks("USB4 eGPU").unwrap().contains("tinygrad refuses"));
         assert_eq!(["custom ed4e39b7-CLEAN", "AS2462"].map(open_build_lacks), [None; 2]);

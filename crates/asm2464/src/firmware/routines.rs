@@ -21,8 +21,8 @@ const fn routine(bank: Bank, addr: u16, name: &'static str, what: &'static str) 
     }
 }
 
-/// Routines of 240417 (read out of its code) and, at the same addresses, of the practice image (its `map.inc`). By
-/// address.
+/// Routines of 240417 (read out of its code) and, at the same addresses, of the practice image (its `map.inc`),
+/// sorted by address.
 const ROUTINES: &[Routine] = &[
     routine(Bank::Common, 0x0000, "reset_vector", "start-up"),
     routine(Bank::Common, 0x0003, "external0_vector", "external interrupt 0"),

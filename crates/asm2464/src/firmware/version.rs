@@ -36,7 +36,7 @@ impl FirmwareVersion {
         is_bcd(year) && is_bcd(month) && is_bcd(day) && matches!(month, 0x01..=0x12) && matches!(day, 0x01..=0x31)
     }
 
-    /// Returns it for a sentence: `version 240417.85.00.00`, or that there is none.
+    /// Returns words for a sentence: `version 240417.85.00.00`, or `no version`.
     pub fn words(self) -> String {
         if self.has_date() { format!("version {self}") } else { "no version".to_owned() }
     }

@@ -2,8 +2,8 @@
 //!
 //! Open firmware has no command for its flash, but reads and writes XDATA (E4, E5), where the controller is. It runs
 //! from RAM, so the flash can be erased meanwhile. [`RegisterFlash`] performs and checks one flash operation at a time,
-//! over a [`RegisterAccess`]: a unit's control requests, or a model of the chip. Source: openpilot's flasher, which does
-//! the same.
+//! over a [`RegisterAccess`]: a unit's control requests, or a model of the chip. Source: openpilot's flasher, which
+//! does the same.
 
 mod spi;
 
@@ -107,8 +107,8 @@ impl<R: RegisterAccess> RegisterAccess for &mut R {
 pub struct JedecId(pub [u8; 3]);
 
 impl JedecId {
-    /// The maker's name; `None` for others than those whose parts are common on such boards. Source: JEP106, the makers'
-    /// data sheets.
+    /// The maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the makers' data
+    /// sheets.
     pub const fn maker(self) -> Option<&'static str> {
         match self.0[0] {
             0x85 => Some("Puya"),
@@ -210,7 +210,7 @@ crate::coded!(RegisterError<E> {
 });
 
 impl<E: Error + 'static> RegisterError<E> {
-    /// Whether the time is over.
+    /// Whether the time limit of all operations has passed.
     pub const fn is_out_of_time(&self) -> bool {
         matches!(self, Self::OutOfTime(_) | Self::NoProgress(_))
     }

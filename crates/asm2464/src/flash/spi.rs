@@ -7,7 +7,7 @@ use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
 
 /// Result of an operation over the access `R`.
-type Outcome<T, R> = Result<T, RegisterError<<R as RegisterAccess>::Error>>;
+type FlashResult<T, R> = Result<T, RegisterError<<R as RegisterAccess>::Error>>;
 
 /// 0xC8A1 low, 0xC8A2 middle, 0xC8AB high byte of the flash address.
 const ADDRESS: [XdataAddress; 3] = [register(0xC8A1), register(0xC8A2), register(0xC8AB)];
@@ -17,7 +17,7 @@ const LENGTH: [XdataAddress; 2] = [register(0xC8A3), register(0xC8A4)];
 const START: XdataAddress = register(0xC8A9);
 /// 0xC8AA: the flash's command.
 const COMMAND: XdataAddress = register(0xC8AA);
-/// 0xC8AC: 4 without an address, 7 with 24 bits of one.
+/// 0xC8AC: 4 without an address, 7 with a 24-bit address.
 const FRAME: XdataAddress = register(0xC8AC);
 const WITHOUT_ADDRESS: u8 = 4;
 const WITH_ADDRESS: u8 = 7;
@@ -63,11 +63,11 @@ const ERASE: Duration = Duration::from_secs(3);
 const WRITE: Duration = Duration::from_secs(1);
 /// Interval between status reads of a busy flash.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// Maximum number of readings of the same, of which two have to be equal. The first byte after a read may be the
-/// buffer's old one. Source: tinygrad's pull request 83, measured.
+/// Maximum number of readings of a sector or register, of which two have to be equal. The first byte after a read may
+/// be the buffer's old one. Source: tinygrad's pull request 83, measured.
 const READS: usize = 3;
-/// Time limit of all operations on a flash, so that a unit that answers slowly is given up in the end. Source:
-/// openpilot's flasher.
+/// Time limit of all operations on a flash, so that the work on a slow unit ends at some time. Source: openpilot's
+/// flasher.
 pub const BUDGET: Duration = Duration::from_secs(600);
 
 const fn register(addr: u16) -> XdataAddress {
@@ -110,7 +110,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::NoFlash`], [`RegisterError::Disagrees`], [`RegisterError::Access`].
-    pub fn new(mut registers: R) -> Outcome<Self, R> {
+    pub fn new(mut registers: R) -> FlashResult<Self, R> {
         let deadline = Deadline { at: registers.now() + BUDGET, budget: BUDGET, is_renewed: false };
         Self::resume(registers, Session { deadline, has_bulk: true })
     }
@@ -119,7 +119,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// As for [`RegisterFlash::new`]; [`RegisterError::OutOfTime`], [`RegisterError::NoProgress`].
-    pub fn resume(mut registers: R, session: Session) -> Outcome<Self, R> {
+    pub fn resume(mut registers: R, session: Session) -> FlashResult<Self, R> {
         let mut byte = [0];
         let (at, bit) = SET_UP_BIT;
         registers.exchange(&[], at, &mut byte)?;
@@ -173,7 +173,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Unstable`] if no two readings are equal; else the last reading's error.
-    pub fn read_sector(&mut self, at: FlashAddress) -> Outcome<Box<[u8; SECTOR_LEN]>, R> {
+    pub fn read_sector(&mut self, at: FlashAddress) -> FlashResult<Box<[u8; SECTOR_LEN]>, R> {
         let mut readings: Vec<Box<[u8; SECTOR_LEN]>> = Vec::with_capacity(READS);
         let mut failure = None;
         for _ in 0..READS {
@@ -188,7 +188,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Err(failure.unwrap_or(RegisterError::Unstable(at)))
     }
 
-    fn read_once(&mut self, at: FlashAddress) -> Outcome<Box<[u8; SECTOR_LEN]>, R> {
+    fn read_once(&mut self, at: FlashAddress) -> FlashResult<Box<[u8; SECTOR_LEN]>, R> {
         let mut bytes = Box::new([0; SECTOR_LEN]);
         self.load(at)?;
         self.read_buffer(&mut bytes[..])?;
@@ -196,7 +196,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Reads into the buffer. Always fills it, because a shorter read is not reliable. Source: openpilot's flasher.
-    fn load(&mut self, at: FlashAddress) -> Outcome<(), R> {
+    fn load(&mut self, at: FlashAddress) -> FlashResult<(), R> {
         self.transact(READ, Some(at), FROM_FLASH, SECTOR_LEN)
     }
 
@@ -204,7 +204,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Disagrees`], [`RegisterError::Access`].
-    pub fn protection(&mut self) -> Outcome<u8, R> {
+    pub fn protection(&mut self) -> FlashResult<u8, R> {
         Ok(self.status()? & PROTECTION)
     }
 
@@ -212,7 +212,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Protected`] if it stays set.
-    pub fn unprotect(&mut self) -> Outcome<(), R> {
+    pub fn unprotect(&mut self) -> FlashResult<(), R> {
         match self.set_protection(0)? {
             (status, tries) if status & PROTECTION != 0 => Err(RegisterError::Protected { status, tries }),
             _ => Ok(()),
@@ -223,7 +223,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Unprotected`] if it stays different.
-    pub fn protect(&mut self, protection: u8) -> Outcome<(), R> {
+    pub fn protect(&mut self, protection: u8) -> FlashResult<(), R> {
         match self.set_protection(protection)? {
             (status, _) if status & PROTECTION != protection => Err(RegisterError::Unprotected { status, protection }),
             _ => Ok(()),
@@ -232,7 +232,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Writes the protection bits of the status register, and leaves its other bits as they are: some lock the register
     /// for good. Returns the status and the number of tries.
-    fn set_protection(&mut self, protection: u8) -> Outcome<(u8, u32), R> {
+    fn set_protection(&mut self, protection: u8) -> FlashResult<(u8, u32), R> {
         let mut tries = 0;
         loop {
             let status = self.status()?;
@@ -254,7 +254,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::NotErased`], [`RegisterError::Busy`].
-    pub fn erase(&mut self, at: FlashAddress) -> Outcome<(), R> {
+    pub fn erase(&mut self, at: FlashAddress) -> FlashResult<(), R> {
         self.enable_write()?;
         self.transact(ERASE_SECTOR, Some(at), FROM_FLASH, 0)?;
         self.wait_while_busy("an erase", at, ERASE)?;
@@ -270,7 +270,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Differs`], [`RegisterError::Busy`].
-    pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Outcome<(), R> {
+    pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> FlashResult<(), R> {
         let pieces = (at.0..).step_by(self.page_len).map(FlashAddress).zip(page.chunks(self.page_len));
         // The page's start comes last: the image's length is there.
         for (at, piece) in pieces.collect::<Vec<_>>().into_iter().rev() {
@@ -279,7 +279,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Ok(())
     }
 
-    fn program_piece(&mut self, at: FlashAddress, piece: &[u8]) -> Outcome<(), R> {
+    fn program_piece(&mut self, at: FlashAddress, piece: &[u8]) -> FlashResult<(), R> {
         self.enable_write()?;
         self.fill(piece)?;
         self.transact(PROGRAM, Some(at), TO_FLASH, piece.len())?;
@@ -302,16 +302,16 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Differs`] if a bit was not cleared.
-    pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> Outcome<(), R> {
+    pub fn clear_bits(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> FlashResult<(), R> {
         let found = self.read_sector(at)?;
         let mut wanted = *page;
         wanted.iter_mut().zip(&found[..]).for_each(|(mask, byte)| *mask &= byte);
         self.program(at, &wanted)
     }
 
-    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. The flash's content
-    /// decides whether they have arrived: a difference here may be the reading's, and is only a reason to try again.
-    fn fill(&mut self, bytes: &[u8]) -> Outcome<(), R> {
+    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only the flash's content
+    /// shows whether they have arrived: a difference here may come from the read, and is only a reason to try again.
+    fn fill(&mut self, bytes: &[u8]) -> FlashResult<(), R> {
         if self.session.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;
             match self.registers.send(bytes) {
@@ -324,19 +324,19 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         }
         let writes: Vec<_> = (0..).map(|offset| BUFFER.plus(offset)).zip(bytes.iter().copied()).collect();
         self.write(&writes)?;
-        // Source of bytes that get lost on this way too: elkoled's flasher, 1.3 % of the pages.
+        // Bytes get lost on this way too. Source: elkoled's flasher, in 1.3 % of the pages.
         if self.buffer_begins_with(bytes)? { Ok(()) } else { self.write(&writes) }
     }
 
     /// Whether the buffer begins with these bytes.
-    fn buffer_begins_with(&mut self, bytes: &[u8]) -> Outcome<bool, R> {
+    fn buffer_begins_with(&mut self, bytes: &[u8]) -> FlashResult<bool, R> {
         let mut found = vec![0; bytes.len()];
         self.read_buffer(&mut found)?;
         Ok(found == bytes)
     }
 
     /// Sends command 06. It moves no data, so the buffer stays unchanged.
-    fn enable_write(&mut self) -> Outcome<(), R> {
+    fn enable_write(&mut self) -> FlashResult<(), R> {
         self.transact(WRITE_ENABLE, None, FROM_FLASH, 0)
     }
 
@@ -344,13 +344,13 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     ///
     /// # Errors
     /// [`RegisterError::Disagrees`], [`RegisterError::Access`].
-    pub fn status(&mut self) -> Outcome<u8, R> {
+    pub fn status(&mut self) -> FlashResult<u8, R> {
         let [status] = self.agreed(READ_STATUS)?.ok_or(RegisterError::Disagrees("status register"))?;
         Ok(status)
     }
 
     /// Reads a register of the flash until two readings are equal; `None` if no two of three are.
-    fn agreed<const LEN: usize>(&mut self, command: u8) -> Outcome<Option<[u8; LEN]>, R> {
+    fn agreed<const LEN: usize>(&mut self, command: u8) -> FlashResult<Option<[u8; LEN]>, R> {
         let mut readings: Vec<[u8; LEN]> = Vec::with_capacity(READS);
         for _ in 0..READS {
             let mut reading = [0; LEN];
@@ -364,9 +364,9 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         Ok(None)
     }
 
-    fn wait_while_busy(&mut self, what: &'static str, at: FlashAddress, deadline: Duration) -> Outcome<(), R> {
+    fn wait_while_busy(&mut self, what: &'static str, at: FlashAddress, deadline: Duration) -> FlashResult<(), R> {
         let until = self.registers.now() + deadline;
-        // A status that changes meanwhile says no more than that the flash may be busy.
+        // A status that differs from read to read means that the flash may still be busy.
         while self.agreed(READ_STATUS)?.is_none_or(|[status]| status & BUSY != 0) {
             if self.registers.now() >= until {
                 return Err(RegisterError::Busy { what, at, deadline });
@@ -377,7 +377,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Performs one transaction, from its registers to its end.
-    fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> Outcome<(), R> {
+    fn transact(&mut self, command: u8, at: Option<FlashAddress>, mode: u8, len: usize) -> FlashResult<(), R> {
         let Deadline { at: ends, budget, is_renewed } = self.session.deadline;
         if self.registers.now() >= ends {
             return Err(if is_renewed { RegisterError::NoProgress(budget) } else { RegisterError::OutOfTime(budget) });
@@ -409,13 +409,13 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         std::iter::repeat_n((MODE, 0), count).chain(writes.iter().copied()).collect()
     }
 
-    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> Outcome<(), R> {
+    fn write(&mut self, writes: &[(XdataAddress, u8)]) -> FlashResult<(), R> {
         let writes = self.behind(writes);
         Ok(self.registers.write(&writes)?)
     }
 
     /// Reads the last transaction's data.
-    fn read_buffer(&mut self, into: &mut [u8]) -> Outcome<(), R> {
+    fn read_buffer(&mut self, into: &mut [u8]) -> FlashResult<(), R> {
         let writes = self.behind(&[]);
         Ok(self.registers.exchange(&writes, BUFFER, into)?)
     }

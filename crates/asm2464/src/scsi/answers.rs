@@ -56,8 +56,8 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Parses READ CAPACITY(10)'s 8 bytes; `None` if there are fewer. For a medium beyond its 32 bits,
-    /// [`Capacity::blocks`] is 2^32, and only READ CAPACITY(16) tells the size.
+    /// Parses READ CAPACITY(10)'s 8 bytes; `None` if there are fewer. If the medium has more blocks than its 32 bits
+    /// count, [`Capacity::blocks`] is 2^32, and only READ CAPACITY(16) returns the size.
     pub fn parse10(data: &[u8]) -> Option<Self> {
         let last = u32::from_be_bytes(*data.first_chunk()?);
         let block_len = u32::from_be_bytes(*data.get(4..)?.first_chunk()?);

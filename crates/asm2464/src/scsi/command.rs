@@ -153,7 +153,7 @@ pub enum DataLength {
 }
 
 impl DataLength {
-    /// The data of a CDB's command; `None` for a command that isn't listed here.
+    /// The data of a CDB's command; `None` for a command that this function does not know.
     pub fn of(cdb: &Cdb) -> Option<Self> {
         let byte = cdb.padded();
         let double = |at: usize| u32::from(u16::from_be_bytes([byte[at], byte[at + 1]]));
@@ -261,11 +261,11 @@ const fn flash(opcode: u8, part: Part, len: u32) -> [u8; 6] {
 pub const LONG_READ_LEN: usize = 256;
 /// E4 of 256 bytes, of RAM that reading does not change.
 ///
-/// Stock firmware uses only CDB byte 1 as the length, which is 0 then, and moves no data. With the extension all 256
-/// bytes arrive. See docs/e4-length-16.md.
+/// Stock firmware uses only CDB byte 1 as the length. That byte is 0 here, so it moves no data. With the extension all
+/// 256 bytes arrive. See docs/e4-length-16.md.
 pub const LONG_READ: Command = Command::XdataRead { from: XdataAddress::main(0x0700), len: LONG_READ_LEN as u16 };
 
-/// Whether firmware that ended [`LONG_READ`] so has the extension; `None` if it refused the command.
+/// Whether the firmware has the extension, by the status and the bytes moved of [`LONG_READ`]; `None` if it refused.
 pub fn has_long_read(status: ScsiStatus, moved: usize) -> Option<bool> {
     (status == ScsiStatus::Good).then_some(moved == LONG_READ_LEN)
 }

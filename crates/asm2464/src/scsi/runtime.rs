@@ -5,7 +5,7 @@
 use crate::firmware::FirmwareVersion;
 use crate::sram::SLOT_LEN;
 
-/// The initialisation. Before it, 240417 answers WRITE(16) without an SSD with 2/3A; after it, 240417 accepts
+/// The initialisation: XDATA addresses and values, in order. Before it, 240417 answers WRITE(16) without an SSD with 2/3A; after it, 240417 accepts
 /// WRITE(16).
 ///
 /// After it, E6 hangs the unit until it loses power, READ CAPACITY returns another reply's bytes, and READ(16) hangs
@@ -23,8 +23,8 @@ pub const INITIALISATION: [(u16, u8); 10] = [
     (0x0000, 0x33),
 ];
 
-/// The variables by which firmware tells that it is initialised, and the values that [`INITIALISATION`] leaves there. They
-/// are 0 before it. On an initialised unit E6 is never answered, and neither is any later command, until a power cycle.
+/// The variables that show whether the firmware is initialised, and the values that [`INITIALISATION`] leaves there.
+/// They are 0 before it. On an initialised unit E6 is never answered, and neither is any later command, until a power cycle.
 /// Source: executed on 240417 from its reset vector.
 pub const INITIALISED: [(u16, u8); 3] = [INITIALISATION[0], INITIALISATION[2], INITIALISATION[3]];
 
@@ -36,22 +36,22 @@ const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00)
 /// never ends.
 pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
 
-/// Where a version keeps the variables of the initialisation. Source: the same code in both images, by its operands; the
-/// initialisation was executed on each.
+/// Where a version keeps the variables of the initialisation. Source: the same code in both images, by its operands;
+/// the initialisation was executed on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variables {
-    /// Where [`INITIALISATION`] and [`COUNTERS`] say: in 240417 and the practice image.
+    /// At the addresses in [`INITIALISATION`] and [`COUNTERS`]: in 240417 and the practice image.
     As240417,
-    /// Elsewhere, in 231204.
+    /// At other addresses, in 231204.
     As231204,
 }
 
 impl Variables {
-    /// All that are known.
+    /// All known places.
     pub const ALL: [Self; 2] = [Self::As240417, Self::As231204];
 
-    /// Returns the variables of this version; `None` if nobody knows them. Another version's addresses hold variables that
-    /// mean something else.
+    /// Returns the variables of this version; `None` if they are not known. Another version's addresses hold variables
+    /// that mean something else.
     pub const fn of(version: FirmwareVersion) -> Option<Self> {
         match version.0 {
             [0x24, 0x04, 0x17, 0x85, 0x00, 0x00] | [0x26, 0x11, 0x21, 0x00, 0x00, _] => Some(Self::As240417),
@@ -60,7 +60,7 @@ impl Variables {
         }
     }
 
-    /// Returns the address of what is at `at` in 240417.
+    /// Returns this version's address of the variable that 240417 keeps at `at`.
     const fn at(self, at: u16) -> u16 {
         match (self, at) {
             (Self::As231204, 0x0517..=0x054E) => at + 1,
@@ -69,17 +69,17 @@ impl Variables {
         }
     }
 
-    /// Returns the initialisation.
+    /// Returns [`INITIALISATION`] at this version's addresses.
     pub fn initialisation(self) -> [(u16, u8); 10] {
         INITIALISATION.map(|(at, value)| (self.at(at), value))
     }
 
-    /// Returns [`INITIALISED`].
+    /// Returns [`INITIALISED`] at this version's addresses.
     pub fn initialised(self) -> [(u16, u8); 3] {
         INITIALISED.map(|(at, value)| (self.at(at), value))
     }
 
-    /// Returns [`COUNTERS`].
+    /// Returns [`COUNTERS`] at this version's addresses.
     pub fn counters(self) -> [(u16, u8); 3] {
         COUNTERS.map(|(at, value)| (self.at(at), value))
     }
@@ -89,9 +89,9 @@ impl Variables {
         self.at(0x05A8)
     }
 
-    /// Returns the address of the byte that is not 0 once the firmware has started an SSD, which leaves the same values in
-    /// [`initialised`](Self::initialised) as a GPU runtime. Source: b1:0x8DAB of 240417, the only place that writes it,
-    /// and the same code of 231204, by its operand; executed on both, with an NVMe drive behind them.
+    /// Returns the address of the byte that is not 0 once the firmware has started an SSD. That start leaves the same
+    /// values in [`initialised`](Self::initialised) as a GPU runtime does. Source: b1:0x8DAB of 240417, the only place
+    /// that writes it, and the same code of 231204, by its operand; executed on both, with an NVMe drive behind them.
     pub const fn ssd_started(self) -> u16 {
         self.at(0x053E)
     }

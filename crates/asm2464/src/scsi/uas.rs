@@ -28,14 +28,14 @@ pub const ID_READ_READY: u8 = 0x06;
 /// The ID of a write-ready IU.
 pub const ID_WRITE_READY: u8 = 0x07;
 
-/// The response code of an IU that is none (UAS-3, table 20).
+/// The response code for an invalid IU (UAS-3, table 20).
 pub const RESPONSE_INVALID_IU: u8 = 0x02;
 
 /// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
-/// A command IU for LUN 0, simple task attribute.
+/// A command IU with the simple task attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandIu {
     /// The command's tag.
@@ -106,7 +106,7 @@ pub enum IuError {
     Short {
         /// The IU's ID; 0 if it has none.
         id: u8,
-        /// The least bytes that it can have.
+        /// Minimum number of bytes of its kind.
         expected: usize,
         /// How many bytes were found.
         found: usize,

@@ -14,7 +14,7 @@ pub const COMPLETION_LEN: usize = 8;
 pub const LTSSM: XdataAddress = XdataAddress::main(0xB450);
 /// Value of [`LTSSM`] while the link is up. Source: open firmware; tinygrad's runtime; owners of units.
 pub const LINK_UP: u8 = 0x78;
-/// The state that a value of [`LTSSM`] stands for, in words. Source: the open firmware's register map; its pull request
+/// Describes the state that a value of [`LTSSM`] stands for. Source: the open firmware's register map; its pull request
 /// 81, where a link whose training was started too early stays at 4C.
 pub const fn ltssm_name(state: u8) -> &'static str {
     match state {
@@ -53,7 +53,7 @@ pub enum TlpKind {
 }
 
 impl TlpKind {
-    /// Set in the format of a header of four dwords, which has the upper half of an address.
+    /// Bit of the first byte: the header has four dwords, which include the upper half of an address.
     pub const FOUR_DWORDS: u8 = 0x20;
 
     /// Kind of a header by its first byte; `None` if it is none of these. Memory requests may have a header of three

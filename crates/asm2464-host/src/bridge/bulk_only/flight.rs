@@ -85,8 +85,8 @@ impl<P: Pipes> BulkOnly<P> {
         self.submit_status()
     }
 
-    /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Transfers that are
-    /// back when the deadline passes count: a process that was suspended for a while finds its answers there.
+    /// Waits for one of the parts and returns the bytes moved. Records other parts as they return. Takes transfers that
+    /// are already back even after the deadline, because the process may have been suspended meanwhile.
     pub(super) fn wait(&mut self, part: TransferPurpose, deadline: Instant) -> Result<usize, PipeError> {
         loop {
             let lane = self.lane(part);
@@ -104,28 +104,28 @@ impl<P: Pipes> BulkOnly<P> {
     }
 
     fn reap_one(&mut self, deadline: Instant) -> Result<(), PipeError> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        match self.pipes.reap(left)? {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        match self.pipes.reap(remaining)? {
             Some(Reaped { transfer, moved, end }) => {
                 if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.transfer == transfer) {
                     (lane.state, lane.moved) = (LaneState::Back(end), moved);
                 }
             }
-            None if left.is_zero() => return Err(PipeError::Timeout),
+            None if remaining.is_zero() => return Err(PipeError::Timeout),
             None => {}
         }
         Ok(())
     }
 
-    /// Cancels the status transfer. Returns whether it has brought a status after all, which is then kept.
+    /// Cancels the status transfer. If it has received a status after all, keeps it and returns `true`.
     pub(super) fn withdraw_status(&mut self) -> Result<bool, PipeError> {
         self.withdraw()?;
         let lane = self.lane(TransferPurpose::Status);
-        let is_here = lane.moved > 0 && matches!(lane.state, LaneState::Back(TransferEnd::Completed));
-        if !is_here {
+        let has_status = lane.moved > 0 && matches!(lane.state, LaneState::Back(TransferEnd::Completed));
+        if !has_status {
             lane.state = LaneState::Idle;
         }
-        Ok(is_here)
+        Ok(has_status)
     }
 
     /// Cancels all transfers and drops what they brought.
@@ -139,7 +139,7 @@ impl<P: Pipes> BulkOnly<P> {
 
     /// Cancels all transfers. After success nothing is in flight.
     ///
-    /// Cancels the youngest first. Otherwise the transfer behind a cancelled one would be next on its pipe for a
+    /// Cancels the newest first. Otherwise the transfer behind a cancelled one would be next on its pipe for a
     /// moment, and data could arrive while the device waits for the wrapper.
     fn withdraw(&mut self) -> Result<(), PipeError> {
         for lane in self.lanes.iter().rev().filter(|lane| lane.is_in_flight()) {

@@ -3,7 +3,7 @@
 //!
 //! Source: USB Mass Storage Class, Bulk-Only Transport, revision 1.0 ("BOT"): figure 1 (the command flow), figure 2
 //! (the status flow), 5.3.3 and 5.3.4 (what to do on a stall, an invalid status, a phase error), 6.3 (what makes a
-//! CSW valid and meaningful), 6.7 (the thirteen cases of host and device disagreeing about the data).
+//! CSW valid and meaningful), 6.7 (the thirteen cases of what host and device expect of the data).
 
 mod flight;
 #[cfg(test)]
@@ -30,8 +30,8 @@ const SENSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The Bulk-Only engine over a device's pipes.
 ///
 /// A command's wrapper, data and status are submitted together, and the host controller keeps their order on each pipe.
-/// The command does not wait for this process between them. The next command's wrapper is sent after the previous
-/// status has arrived, as the specification demands.
+/// So the unit never waits for this process between them. The next command's wrapper is sent after the previous status
+/// has arrived, as the specification demands.
 ///
 /// Every method leaves the device ready for the next command, or returns an error if recovery failed.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct BulkOnly<P> {
     tag: u32,
     /// The transfers, indexed by [`TransferPurpose`].
     lanes: [TransferLane; TransferPurpose::COUNT],
-    /// The unit was reported as gone. It comes back as another device.
+    /// The unit has left the bus. If it comes back, it is another device.
     is_gone: bool,
 }
 
@@ -149,7 +149,7 @@ impl<P: Pipes> BulkOnly<P> {
             let what = format!("the unit left {residue} bytes of {expected} unmoved");
             return Err(TransportErrorKind::Protocol(what));
         }
-        // Bytes that the device reports as moved but the pipe has not seen did not move.
+        // Don't count bytes that the device reports as moved, but that the pipe has not seen.
         Ok((moved.min(expected - residue), csw.status == CswStatus::Passed))
     }
 
@@ -178,12 +178,12 @@ impl<P: Pipes> BulkOnly<P> {
         if endpoint == Endpoint::DataOut {
             return self.pipes.clear_halt(endpoint);
         }
-        let is_here = self.withdraw_status()?;
+        let has_status = self.withdraw_status()?;
         self.pipes.clear_halt(endpoint)?;
-        if is_here { Ok(()) } else { self.submit_status() }
+        if has_status { Ok(()) } else { self.submit_status() }
     }
 
-    /// Reads the status: BOT figure 2. Clears a stall in its place, and reads it once more.
+    /// Reads the status: BOT figure 2. After a stall, clears the halt and reads once more.
     fn read_status(&mut self, deadline: Instant) -> Result<CommandStatusWrapper, TransportErrorKind> {
         let mut stalled = false;
         let mut empty = false;
@@ -260,8 +260,8 @@ impl<P: Pipes> Transport for BulkOnly<P> {
     }
 
     fn run(&mut self, workload: &mut dyn Workload, _depth: usize, timeout: Duration) -> Result<(), TransportError> {
-        // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
-        // is gone gets no port reset.
+        // Happens only if the system returned transfers neither after they were cancelled nor with the port reset. A
+        // unit that is gone gets no port reset.
         if self.lanes.iter().any(TransferLane::is_in_flight) {
             return Err(if self.is_gone { PipeError::Disconnected.during(PREPARING) } else { still_in_flight() });
         }

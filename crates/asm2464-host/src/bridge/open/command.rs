@@ -23,7 +23,7 @@ pub const TLP_LEN: usize = 12;
 /// Bytes of C0's answer.
 pub const SUPPLY_LEN: usize = 5;
 
-/// A typed control request of the open firmware. It displays as its name in errors.
+/// A typed control request of the open firmware. Its `Display` is its name in errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum OpenCommand {
     /// E4: reads XDATA.
@@ -75,7 +75,7 @@ pub enum OpenCommand {
     Supply,
 }
 
-/// A transfer between bulk data and the SRAM.
+/// A transfer between a bulk pipe and the SRAM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SramTransfer {
     /// Direction: `true` from the SRAM to the host, on 0x81; `false` from the host, on 0x02.

@@ -78,7 +78,7 @@ pub enum ControlError {
         deadline: Duration,
         /// The window's sentinel.
         sentinel: u32,
-        /// The fence.
+        /// Value of the fence at 0xA800.
         found: u32,
     },
     /// The unit can't carry out the request. Nothing was sent.
@@ -102,7 +102,7 @@ pub enum ControlError {
     /// The PCIe link did not come up.
     #[error("the PCIe link is down after {waited:?}: XDATA 0xB450 reads {ltssm:#04x} ({}), expected 0x78{}", ltssm_name(*ltssm), supplied(*supply))]
     LinkDown {
-        /// Time waited since PCIe's power was switched on.
+        /// Time waited for the link.
         waited: Duration,
         /// Value of 0xB450.
         ltssm: u8,
@@ -148,8 +148,8 @@ asm2464::coded!(ControlError {
 });
 
 impl ControlError {
-    /// Whether another attempt may succeed: the wire failed, the function was not ready, or the bridge reported an error
-    /// of its own. A deadline that has passed is none of these, so that attempts never add up to more than one.
+    /// Whether another attempt may succeed: the wire failed, the function was not ready, or the bridge reported an
+    /// error of its own. Not after a deadline of the host has passed, so that repeated attempts don't wait for several.
     pub const fn may_pass(&self) -> bool {
         match self {
             Self::Short { .. } | Self::Malformed { .. } | Self::Io { .. } => true,

@@ -13,7 +13,7 @@ use super::{ControlError, OpenBridge};
 
 /// Time limit of F3, which answers after up to 2 s. Source: tinygrad's runtime, which waits as long.
 const PCIE_POWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// Interval between looks at the link.
+/// Interval between reads of the link's state.
 const TICK: Duration = Duration::from_millis(20);
 
 impl OpenBridge {
@@ -58,7 +58,7 @@ impl OpenBridge {
             interrupt.check()?;
             let rest = deadline.saturating_sub(begun.elapsed());
             if rest.is_zero() {
-                // Without 12 V PCIe never leaves reset. A unit that fails here has told enough.
+                // Without 12 V PCIe never leaves reset. An error of C0 must not replace this one.
                 let supply = self.supply().ok().flatten().and_then(|supply| supply.measured);
                 return Err(ControlError::LinkDown { waited: deadline, ltssm, supply });
             }

@@ -1,5 +1,5 @@
-//! Memory and registers on the PCIe side, any number of bytes at any address, and attempts after a failure; windows of
-//! data that a device behind the bridge takes from the SRAM.
+//! Access to memory and registers on the PCIe side: any number of bytes at any address, with repeated attempts after a
+//! failure. Windows of data that a device behind the bridge takes from the SRAM.
 
 use std::num::NonZeroU32;
 use std::thread;
@@ -83,7 +83,7 @@ impl OpenBridge {
     /// [may pass](ControlError::may_pass). GPU runtimes allow a TLP 10 attempts with 1 ms in between.
     ///
     /// A request that failed may have reached the device: repeat only what the device may see twice. A stream begins
-    /// again at its first dword; F0 ends one that is still in progress. Source: the open firmware's `main.c`.
+    /// again at its first dword; the new F0 ends the old stream. Source: the open firmware's `main.c`.
     ///
     /// # Errors
     /// That of the last attempt.
@@ -104,7 +104,7 @@ impl OpenBridge {
     }
 }
 
-/// Numbers of bytes of a range before its first whole dword, and in its whole dwords. A range within one dword has none.
+/// Number of bytes of a range before its first whole dword, and number of bytes in its whole dwords.
 fn parts(request: &'static str, address: u64, len: usize) -> Result<(usize, usize), ControlError> {
     if address.checked_add(len as u64).is_none() {
         let found = format!("{len} bytes at {address:#x}");
@@ -124,12 +124,12 @@ const fn place(address: u64, len: usize) -> Option<(u64, usize, u8)> {
 }
 
 impl OpenBridge {
-    /// F2: writes a window to the SRAM, and waits until a device has taken it. Behind the data, a whole number of sectors,
-    /// follows one sector that repeats `sentinel`.
+    /// F2: writes a window to the SRAM, and waits until a device has taken it. The data is a whole number of sectors.
+    /// One more sector, which repeats `sentinel`, follows it.
     ///
     /// The device waits until it reads `sentinel` in that sector, takes the data, and writes `sentinel` to
-    /// [`FENCE_ADDRESS`](asm2464::sram::FENCE_ADDRESS). Give each window another one, so that the device never takes an
-    /// old sector for the new one.
+    /// [`FENCE_ADDRESS`](asm2464::sram::FENCE_ADDRESS). Give each window a sentinel of its own, so that the device
+    /// never takes an old sector for the new one.
     ///
     /// # Errors
     /// As for [`OpenBridge::sram_write`]; [`ControlError::NotTaken`] if the device has not written the fence within the

@@ -43,8 +43,8 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// issue 18136 and pull request 18137; its newer client has the same limit.
 const STREAM_MAX: usize = 1 << 20;
 
-/// Time limit of C0. Builds that know the request answer within milliseconds. Some that don't never answer, and every
-/// command that asks waits this long.
+/// Time limit of C0. Builds that know the request answer within milliseconds. Some of the others never answer, so every
+/// caller waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// What C0 says about the board's supply. Source: open firmware ed4e39b.
@@ -88,7 +88,7 @@ pub struct OpenBridge {
     speed: BusSpeed,
     timeout: Duration,
     depth: usize,
-    /// Contents of 0xB26E:0xB26F, once read, until an E5 there.
+    /// Contents of 0xB26E:0xB26F, kept from the first read until an E5 there.
     completions_page: Option<u16>,
 }
 
@@ -207,7 +207,7 @@ impl OpenBridge {
     /// F0, mode 2: reads memory on the PCIe side, at most 1 MiB a stream. Address and length are multiples of 4.
     ///
     /// # Errors
-    /// [`ControlError`]. A stream has no status: what no device answers reads as FF, which both open images do.
+    /// [`ControlError`]. A stream has no status: where no device answers, both open images return FF.
     pub fn stream_read(&mut self, address: u64, buffer: &mut [u8]) -> Result<(), ControlError> {
         whole_dwords("F0 (stream of memory reads)", address, buffer.len())?;
         for (address, piece) in addresses(address).zip(buffer.chunks_mut(STREAM_MAX)) {
@@ -220,7 +220,7 @@ impl OpenBridge {
     /// F2: arms the SRAM DMA once it is idle. If armed while busy, it loses the first sectors. The data follows through
     /// [`OpenBridge::bulk_out`] or [`OpenBridge::bulk_in`].
     ///
-    /// Reads 0xC450 first, unless all data of the last F2 has moved and only E4, C0 and F0 came since.
+    /// Reads 0xC450 first, unless all data of the last F2 has moved and only E4, C0 and F0 were sent since.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::SramBusy`] if the DMA does not become idle in time.
@@ -239,12 +239,12 @@ impl OpenBridge {
 
     /// F2: writes to the SRAM from the start of a slot on. The length is a multiple of [`SECTOR_LEN`].
     ///
-    /// The data has left this host when this returns, and nothing says when it is in the SRAM: 0xC450 = 0 means that the
+    /// When this returns, the data has left this host, but may not be in the SRAM yet: 0xC450 = 0 means only that the
     /// DMA may be armed again. So end each window with a sector that holds a number of its own, and let the device wait
-    /// for that number before it takes the data: [`OpenBridge::sram_write_taken`] does this for one window. Docks lost the first 1 KiB of windows without it, and after some 7,000
-    /// to 10,000 F2 without a pause a window never arrives; up to 4,096, and then a wait until the device has taken all
-    /// of them, moved 3 GB without an error. Source: owners' measurements (jacobrosenthal/tinygrad, `extra/usbgpu`);
-    /// tinygrad's newer client.
+    /// for that number before it takes the data: [`OpenBridge::sram_write_taken`] does this for one window. Without it,
+    /// docks lost the first 1 KiB of windows. After some 7,000 to 10,000 F2 without a pause, a window never arrives; up
+    /// to 4,096, and then a wait until the device has taken all of them, moved 3 GB without an error. Source: owners'
+    /// measurements (jacobrosenthal/tinygrad, `extra/usbgpu`); tinygrad's newer client.
     ///
     /// # Errors
     /// [`ControlError`]; as for [`OpenBridge::arm_sram`].
@@ -287,8 +287,9 @@ impl OpenBridge {
         }
     }
 
-    /// The page of 4 KiB on the PCIe side where a device writes the completion entry that lets F2's data go to the host:
-    /// 0xB26E:0xB26F. It is read once, and again after an E5 there. A model of the chip reads 0 before anybody writes it.
+    /// The page of 4 KiB on the PCIe side where a device writes the completion entry that lets F2's data go to the
+    /// host: 0xB26E:0xB26F. It is read once, and again after an E5 there. A value of 0, which a model of the chip has
+    /// until the first write, stands for [`OPEN_COMPLETIONS_PAGE`].
     ///
     /// # Errors
     /// [`ControlError`].
@@ -394,7 +395,7 @@ fn sectors(len: usize) -> Result<u16, ControlError> {
     })
 }
 
-/// Where this process's deadlines count from.
+/// Start of the clock that [`RegisterAccess::now`] reads.
 static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 /// The flash controller's registers, which open firmware lets a host reach: E4, E5 and the bulk pipe.

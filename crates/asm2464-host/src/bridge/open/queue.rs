@@ -175,7 +175,7 @@ impl TransferQueue {
         let outcome = reaped.and_then(|reaped| {
             self.came_back(reaped.transfer);
             match reaped.end {
-                // In any order: Linux ends an unplugged unit's transfers from the youngest on.
+                // Failures come in any order: Linux ends an unplugged unit's transfers from the newest on.
                 TransferEnd::Failed(error) => Err(error),
                 TransferEnd::Cancelled => Err(PipeError::Other("the system cancelled it".to_owned())),
                 TransferEnd::Completed if reaped.transfer != transfer => {
@@ -198,7 +198,7 @@ impl TransferQueue {
         Ok(work.complete(job, data, elapsed)?)
     }
 
-    /// Finds the error for a failed job. Cancels the transfers in flight first.
+    /// Builds the error of a failed job. Cancels the transfers in flight first.
     fn failed(&mut self, job: OpenJob, source: PipeError, timeout: Duration) -> ControlError {
         let request = OpenRequest::of(job, self.armed_by);
         debug!("{request}: {source}");
@@ -246,7 +246,7 @@ impl TransferQueue {
 
     /// Cancels all transfers in flight.
     fn take_back(&mut self) {
-        // Cancel the youngest first, so that no transfer begins while the one before it is cancelled.
+        // Cancel the newest first, so that no transfer begins while the one before it is cancelled.
         for flight in self.in_flight.iter().rev() {
             self.pipes.cancel(flight.transfer);
         }
@@ -261,7 +261,7 @@ impl TransferQueue {
     }
 }
 
-/// State of the SRAM DMA, as far as this host's own requests say, so that not each F2 has to ask first.
+/// State of the SRAM DMA, as far as this host's own requests show it. It saves most F2 a read of 0xC450.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SramDma {
     /// Another program may have armed it, or a request failed: ask.
@@ -299,10 +299,10 @@ impl SramDma {
 
     /// Notes bulk data that has moved.
     pub(super) fn moved(&mut self, by: Endpoint, len: usize) {
-        if let Self::Armed(endpoint, left) = *self {
-            *self = match left.checked_sub(len) {
+        if let Self::Armed(endpoint, missing) = *self {
+            *self = match missing.checked_sub(len) {
                 Some(0) if by == endpoint => Self::Idle,
-                Some(left) if by == endpoint => Self::Armed(endpoint, left),
+                Some(missing) if by == endpoint => Self::Armed(endpoint, missing),
                 _ => Self::Unknown,
             };
         }

@@ -1,8 +1,8 @@
-//! What owners do with a unit whose transfers hang, without touching its cable: a check of the bulk pipe, strobes of the
-//! transfer engines, and a reset of the CPU. F3 is [`OpenBridge::pcie_power`].
+//! What owners do with a unit whose transfers hang, without touching its cable: a check of the bulk pipe, strobes of
+//! the transfer engines, and a reset of the CPU. F3 is [`OpenBridge::pcie_power`].
 //!
-//! None of it ran on silicon here. Sources: an owner's notes on a unit with an RTX 3090 (2026); the open firmware
-//! ed4e39b, which strobes on each SET_CONFIGURATION.
+//! This project has run none of it on silicon. Sources: an owner's notes on a unit with an RTX 3090 (2026); the open
+//! firmware ed4e39b, which strobes on each SET_CONFIGURATION.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ const BULK_ARM: XdataAddress = XdataAddress::main(0x9094);
 const ARM_OUT: u8 = 0x10;
 const DROP_OUT: u8 = 0x08;
 const BUFFER: XdataAddress = XdataAddress::main(0x7000);
-/// Bytes of the check. At high speed the chip loses what is longer.
+/// Bytes of the check. At high speed the chip loses any further bytes.
 const CHECK_LEN: usize = 64;
 /// Time limit of each transfer of the check.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -36,17 +36,17 @@ const BITS: [&[(u16, u8)]; 2] = [&[(0xC42A, 0x01), (0x900B, 0x01), (0xC42A, 0x08
 
 impl OpenBridge {
     /// Checks that bulk data to the unit arrives and that no SRAM DMA is pending. Overwrites 64 bytes of the flash
-    /// controller's buffer at 0x7000, and nothing else. Data from the unit is not checked, because it needs a device
-    /// that answers.
+    /// controller's buffer at 0x7000, and nothing else. Data from the unit is not checked, because that needs a PCIe
+    /// device that answers.
     ///
     /// # Errors
-    /// [`ControlError::SramBusy`]; [`ControlError::BulkTimeout`]; [`ControlError::Malformed`] if other bytes arrive than
-    /// were sent; any other [`ControlError`].
+    /// [`ControlError::SramBusy`]; [`ControlError::BulkTimeout`]; [`ControlError::Malformed`] if other bytes arrive
+    /// than were sent; any other [`ControlError`].
     pub fn check_bulk(&mut self) -> Result<(), ControlError> {
         let timeout = std::mem::replace(&mut self.timeout, CHECK_TIMEOUT);
-        let outcome = self.check_bulk_in_time();
+        let result = self.check_bulk_in_time();
         self.timeout = timeout;
-        outcome
+        result
     }
 
     fn check_bulk_in_time(&mut self) -> Result<(), ControlError> {
@@ -98,9 +98,9 @@ impl OpenBridge {
         Ok(())
     }
 
-    /// Resets the CPU through 0xCC31. The unit leaves the bus, as a rule without an answer, and comes back by itself within
-    /// 2 s. Whether it then runs the code that it had or loads its flash is disputed: see what it does. Keep this value
-    /// until the unit has left; a kernel driver that takes a unit about to leave delays the bus.
+    /// Resets the CPU through 0xCC31. The unit leaves the bus, as a rule without an answer, and comes back by itself
+    /// within 2 s. Reports differ on whether it then runs the code that it had or loads its flash, so check what runs.
+    /// Drop this bridge only after the unit has left: a kernel driver that takes a unit about to leave delays the bus.
     ///
     /// # Errors
     /// [`ControlError::Stalled`] if the firmware refuses. A missing answer is not an error.

@@ -1,5 +1,4 @@
-//! Tests of each request, byte by byte as the open firmware takes it, against a unit with scripted
-//! answers.
+//! Tests of each request, byte by byte as the open firmware takes it, against a unit with scripted answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -30,7 +29,7 @@ struct Log {
     answers: VecDeque<Result<Vec<u8>, PipeError>>,
     sent: Vec<Sent>,
     most_in_flight: usize,
-    /// Transfers return from the youngest on.
+    /// Transfers return from the newest on.
     is_reversed: bool,
 }
 
@@ -376,7 +375,7 @@ fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
 #[test]
 fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
     type Between = fn(&mut OpenBridge);
-    let harmless: [Between; 7] = [
+    let without_effect: [Between; 7] = [
         |_| {},
         |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
         |unit| unit.supply().map(drop).unwrap(),
@@ -407,7 +406,7 @@ fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
             unit.bulk_out(&[0; 1024]).unwrap();
         },
     ];
-    let cases = harmless.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
+    let cases = without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
     for (nth, (between, expected)) in cases.enumerate() {
         let (mut unit, log) = unit(vec![]);
         assert!(asks(&mut unit, &log), "the first F2");
@@ -610,7 +609,7 @@ fn each_failure_of_a_request_has_its_own_error_and_the_next_request_works() {
 }
 
 #[test]
-fn bulk_pipes_that_hang_while_requests_are_answered_are_told_apart_from_a_unit_that_is_silent() {
+fn bulk_pipes_that_hang_while_requests_are_answered_have_another_error_than_a_silent_unit() {
     for (answer, answers) in [(Ok(vec![IDLE]), true), (Err(PipeError::Timeout), false)] {
         let (mut unit, _) = unit(vec![Ok(vec![]), Err(PipeError::Timeout), answer]);
         let error = unit.stream_write(0, &[0; 64]).unwrap_err();
@@ -620,7 +619,7 @@ fn bulk_pipes_that_hang_while_requests_are_answered_are_told_apart_from_a_unit_t
 }
 
 #[test]
-fn transfers_that_return_from_the_youngest_on_because_the_unit_is_gone_say_so() {
+fn transfers_that_return_from_the_newest_on_because_the_unit_is_gone_say_so() {
     let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
     log.lock().unwrap().is_reversed = true;
     let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();

@@ -13,8 +13,8 @@ use super::error::ControlError;
 use super::workload::OpenWorkload;
 use super::workload::{OpenJob, OpenRequest};
 
-/// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. With 32 in flight, transfers of
-/// one slot moved a third less, with one in flight half (docs/performance.md).
+/// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. Transfers of one slot moved a
+/// third less data a second with 32 in flight, and half of it with one (docs/performance.md).
 pub(super) const BULK_LEN: usize = 4 * SLOT_LEN;
 
 /// Control requests. Their answers fill a buffer, one after the other.

@@ -21,8 +21,8 @@ use queue::{Busy, Part, UasSlot};
 
 /// Name of the shared status transfer's activity in errors.
 const WAITING: &str = "waiting for a status";
-/// Maximum number of commands in flight. The chip has one more slot. It stays free until the unit has seen that an
-/// earlier command has ended.
+/// Maximum number of commands in flight. The chip has one more slot, because it may still hold a command whose end
+/// the host has already seen.
 const MAX_DEPTH: usize = 31;
 /// A sense IU with 252 bytes of sense data, the most that SPC-4 allows, in whole packets of any speed.
 const STATUS_LEN: usize = 1024;
@@ -55,7 +55,7 @@ enum Role {
     SharedStatus,
 }
 
-/// Number of commands that can be in flight. 0 streams means that there are no streams.
+/// Number of commands that can be in flight, at most `most`. `streams` is 0 if the pipes have none.
 fn depth_with(streams: usize, most: usize) -> usize {
     if streams == 0 { most } else { (streams - 1).clamp(1, most) }
 }

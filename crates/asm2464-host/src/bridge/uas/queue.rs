@@ -22,8 +22,8 @@ impl<P: Pipes> Uas<P> {
         depth: usize,
         timeout: Duration,
     ) -> Result<(), TransportError> {
-        // Happens only if a system returned transfers neither after their cancellation nor with the port reset. A unit that
-        // is gone gets no port reset before: `failed` tries one, and finds it gone.
+        // Happens only if the system returned transfers neither after they were cancelled nor with the port reset. A
+        // unit that is gone got no port reset: `failed` tries one now, and reports that the unit is gone.
         if self.in_flight > 0 {
             return Err(still_in_flight());
         }
@@ -58,7 +58,7 @@ impl<P: Pipes> Uas<P> {
             let now = Instant::now();
             let next = self.next_deadline(now).unwrap_or(now + IDLE);
             if next <= now {
-                // Transfers that are back count: a process that was suspended for a while finds its answers there.
+                // Take transfers that are already back: the process may have been suspended past the deadline.
                 while let Some(reaped) = self.reap_now()? {
                     has_more &= self.returned(&reaped, workload)?;
                 }

@@ -1,7 +1,8 @@
 //! Error recovery of UAS: cancels the host's transfers and resets the port.
 //!
 //! Task management does not help: 240417 answers ABORT TASK and LOGICAL UNIT RESET with "complete" and changes nothing.
-//! The command stays in its slot, its tag stays taken, and its status may still arrive. Executed on the chip model.
+//! The command stays in its slot, its tag stays taken, and its status may still arrive. Source: executed on the chip
+//! model.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +60,7 @@ impl<P: Pipes> Uas<P> {
         for transfer in 0..self.roles.len() {
             self.pipes.cancel(TransferId(transfer));
         }
-        // Commands whose status is still missing start nothing more.
+        // From here on a returned transfer is only recorded, so no command starts another one.
         let until = Instant::now() + DRAIN_TIMEOUT;
         while self.is_anything_out()
             && let Ok(Some(reaped)) = self.pipes.reap(until.saturating_duration_since(Instant::now()))

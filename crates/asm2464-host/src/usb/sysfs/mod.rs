@@ -56,7 +56,7 @@ pub enum Use {
     Claimed,
 }
 
-/// A disk of which the system doesn't tell whether it is in use.
+/// A disk for which the system doesn't report whether it is in use.
 #[derive(Debug, Clone, PartialEq, Eq, derive_more::Display)]
 #[display("{name} ({why})")]
 pub struct UncheckedDisk {
@@ -66,7 +66,7 @@ pub struct UncheckedDisk {
     pub why: String,
 }
 
-/// Why the disks behind a unit are not free.
+/// Reasons the disks behind a unit are not free.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotFree {
     /// They are in use.
@@ -154,8 +154,9 @@ impl Sysfs {
     ///
     /// Besides mounts and swap of this process's namespace, it checks for block devices on top of the disks. It opens
     /// each disk and partition with `O_EXCL`, which the kernel refuses for anything mounted or claimed by anybody
-    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`. So it is if the disk can't be opened
-    /// for another reason, as in a container without its node, and `is_vouched_for` says that the user answers for it.
+    /// (open(2)). If only root may open a disk, [`FreeDisk::is_checked`] is `false`. It is also `false` if the disk
+    /// can't be opened for another reason, as in a container without its node, and `is_vouched_for` says that the user
+    /// answers for it.
     ///
     /// # Errors
     /// [`NotFree`].
@@ -228,7 +229,7 @@ fn bounded(path: &Path) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Opens the node read-only and without waiting for a medium, which changes nothing.
+/// Opens the node read-only and without waiting for a medium, so that it changes nothing.
 #[cfg(unix)]
 fn open_exclusively(node: &Path) -> io::Result<File> {
     use std::os::unix::fs::OpenOptionsExt;

@@ -1,4 +1,5 @@
-//! Processes that have a USB device open or hold a file's lock. Source: proc_pid_fd(5), proc_pid_comm(5), proc_locks(5).
+//! Processes that have a USB device open or hold a file's lock. Source: proc_pid_fd(5), proc_pid_comm(5),
+//! proc_locks(5).
 
 use std::fs::{self, File, Metadata};
 
@@ -6,7 +7,7 @@ use asm2464::escape::Escape as _;
 
 use super::{Sysfs, names, read};
 
-/// A process that has a device open.
+/// A process that has a device open or holds its lock.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
 #[display("process {pid} ({})", command.shown())]
 pub struct Process {
@@ -33,7 +34,7 @@ impl Sysfs {
         found
     }
 
-    /// The processes that hold a lock of flock(2) on a file. Only Linux tells.
+    /// The processes that hold a lock of flock(2) on a file. Only Linux reports them.
     pub(in crate::usb) fn lock_holders(&self, file: &File) -> Vec<Process> {
         let inode = file.metadata().ok().and_then(|metadata| inode(&metadata));
         inode.map(|inode| self.holders_of(inode)).unwrap_or_default()

@@ -2,7 +2,8 @@
 //! governor, and the port's peer: a USB 3 connector's USB 2 and SuperSpeed halves are two ports, on two buses.
 //!
 //! Source: the kernel's `sysfs-devices-power` and `sysfs-bus-usb` (`peer`) in `Documentation/ABI/testing`, and
-//! `Documentation/admin-guide/pm/cpufreq.rst`. `portli` is not in mainline's sysfs: commaai/agnos-kernel-sdm845 pull request 125; xHCI 1.2, 5.4.10.
+//! `Documentation/admin-guide/pm/cpufreq.rst`. `portli` is not in mainline's sysfs: commaai/agnos-kernel-sdm845 pull
+//! request 125; xHCI 1.2, 5.4.10.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,7 +19,7 @@ const CONTROLLER_DEPTH: usize = 4;
 
 impl Sysfs {
     /// Names of the unit and of the hubs above it that the kernel may suspend, from the unit up. `None` if the system
-    /// doesn't say it of the unit.
+    /// doesn't report it for the unit.
     pub fn may_sleep(&self, port: &PortPath) -> Option<Vec<String>> {
         let control = |name: &String| line(&self.device(name).join(awake::CONTROL));
         let chain: Vec<String> = awake::names(port).collect();
@@ -33,7 +34,8 @@ impl Sysfs {
         names(&cpus).into_iter().filter_map(governor).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// The link errors that the unit's host controller has counted, modulo 2^16. `None` if the kernel doesn't show them.
+    /// Number of link errors that the unit's host controller has counted, modulo 2^16. `None` if the kernel doesn't
+    /// show it.
     pub fn link_errors(&self, port: &PortPath) -> Option<u16> {
         let root_hub = fs::canonicalize(self.device(format_args!("usb{}", port.bus()))).ok()?;
         let mut above = root_hub.ancestors().skip(1).take(CONTROLLER_DEPTH);
@@ -42,7 +44,7 @@ impl Sysfs {
             Some(digits) => u32::from_str_radix(digits, 16),
             None => portli.parse(),
         };
-        // The upper half tells the lanes.
+        // The upper half holds the numbers of lanes.
         value.ok().map(|value| value as u16)
     }
 

@@ -42,7 +42,7 @@ pub struct Tunnels {
 }
 
 impl Tunnels {
-    /// Whether there is nothing.
+    /// Whether there are no devices and no docks.
     pub const fn is_empty(&self) -> bool {
         self.devices.is_empty() && self.docks.is_empty()
     }

@@ -67,7 +67,7 @@ struct LibusbTransfer {
     is_out: bool,
 }
 
-/// A device's bulk pipes. The module's text explains their safety.
+/// A device's bulk pipes. The module's documentation explains their safety.
 pub(super) struct Transfers {
     transfers: Vec<LibusbTransfer>,
     shared: Option<SharedPages>,
@@ -180,7 +180,7 @@ impl Transfers {
         // SAFETY: the callback has run, so libusb is done with the transfer until it is submitted again.
         let (status, moved) = unsafe { ((*transfer.raw.as_ptr()).status, (*transfer.raw.as_ptr()).actual_length) };
         let end = match status {
-            // It was taken away, whatever libusb says of it.
+            // The release ended the transfer, whatever its status.
             _ if is_released() => TransferEnd::Failed(PipeError::Disconnected),
             code::LIBUSB_TRANSFER_COMPLETED => TransferEnd::Completed,
             code::LIBUSB_TRANSFER_CANCELLED => TransferEnd::Cancelled,
@@ -195,7 +195,7 @@ impl Transfers {
 
     /// Cancels all transfers. Returns `false` if some did not return.
     fn take_all_back(&mut self) -> bool {
-        // Cancel the youngest first: see `bulk_only`'s withdrawal.
+        // Cancel the newest first: see `BulkOnly::withdraw`.
         for at in (0..self.transfers.len()).rev() {
             self.cancel(TransferId(at));
         }
@@ -210,7 +210,7 @@ impl Transfers {
 
 impl Drop for Transfers {
     fn drop(&mut self) {
-        // The release of a process that ends comes first.
+        // If the process ends, its release comes first.
         stop_at_the_end();
         let are_all_back = self.take_all_back();
         let handle = self.raw_handle();
@@ -306,7 +306,7 @@ impl Pipes for Transfers {
     fn cancel(&mut self, transfer: TransferId) {
         let transfer = &self.transfers[transfer.0];
         if transfer.is_out {
-            // SAFETY: the transfer was submitted and lives; libusb says NOT_FOUND of one that is already back.
+            // SAFETY: the transfer was submitted and lives; libusb returns NOT_FOUND for one that is already back.
             unsafe { ffi::libusb_cancel_transfer(transfer.raw.as_ptr()) };
         }
     }

@@ -23,8 +23,8 @@ fn over(script: Script) -> BulkOnly<Script> {
     BulkOnly::new(script).unwrap()
 }
 
-/// Returns the device after the engine. It is never in the middle of a command.
-fn left_by(mut engine: BulkOnly<Script>) -> Script {
+/// Returns the engine's device, and checks that it is not in the middle of a command.
+fn device_of(mut engine: BulkOnly<Script>) -> Script {
     let script = std::mem::take(&mut engine.pipes);
     assert!(script.is_quiet(), "transfers left behind: {:?}", script.in_flight);
     script
@@ -35,7 +35,7 @@ fn read8(script: Script) -> (Result<CommandEnd, TransportError>, [u8; 8], Script
     let mut engine = over(script);
     let mut buffer = [0; 8];
     let outcome = engine.execute(&cdb(), DataPhase::In(&mut buffer), SECOND);
-    let script = left_by(engine);
+    let script = device_of(engine);
     assert!(script.answers.is_empty(), "unread answers: {:?}", script.answers);
     (outcome, buffer, script)
 }
@@ -77,7 +77,7 @@ fn a_status_that_ends_the_data_is_the_commands_status_and_no_data() {
     assert_eq!(outcome, good(1024));
     assert_eq!(bytes[..1024], [7; 1024]);
     assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes[..8]), SECOND), good(8), "the next one stays in step");
-    let script = left_by(engine);
+    let script = device_of(engine);
     assert!(script.log.is_empty(), "no reset was needed: {:?}", script.log);
 }
 
@@ -87,7 +87,7 @@ fn data_that_end_like_another_commands_status_stay_data() {
     let mut engine = over(Script::new([Data(other.to_vec()), passed(0)]));
     let mut bytes = [0; 64];
     assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND), good(13));
-    left_by(engine);
+    device_of(engine);
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_stalled_wrapper_takes_its_data_along_and_both_are_sent_again() {
     script.write_fails = [Some(PipeError::Stall)].into();
     let mut engine = over(script);
     assert_eq!(engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND), good(3));
-    let script = left_by(engine);
+    let script = device_of(engine);
     assert_eq!((script.written, script.opcodes), (vec![1, 2, 3], vec![0x12]));
     assert_eq!(script.log, RECOVERY);
 }
@@ -140,7 +140,7 @@ fn a_device_that_takes_no_wrapper_is_recovered_and_gets_no_data() {
     let mut engine = over(script);
     let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND);
     assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })));
-    let script = left_by(engine);
+    let script = device_of(engine);
     assert!(script.written.is_empty());
     assert_eq!(script.log, RECOVERY);
 }
@@ -160,7 +160,7 @@ fn a_stall_on_data_out_is_cleared_on_the_out_pipe() {
     let mut engine = over(script);
     let outcome = engine.execute(&cdb(), DataPhase::Out(&[1, 2, 3]), SECOND).unwrap();
     assert_eq!((outcome.transferred, outcome.sense), (0, Some(Sense::INVALID_FIELD_IN_CDB)));
-    assert_eq!(left_by(engine).log, ["clear OUT"]);
+    assert_eq!(device_of(engine).log, ["clear OUT"]);
 }
 
 #[test]
@@ -267,9 +267,9 @@ fn a_device_that_goes_during_recovery_is_reported_as_gone() {
 fn recovering_proves_itself_with_a_command_and_else_resets_the_port() {
     let mut engine = over(Script::new([passed(0)]));
     engine.recover().unwrap();
-    assert_eq!(left_by(engine).log, RECOVERY);
+    assert_eq!(device_of(engine).log, RECOVERY);
 
     let mut engine = over(Script::new([Fail(PipeError::Timeout), passed(0)]));
     engine.recover().unwrap();
-    assert_eq!(left_by(engine).log.last(), Some(&"port reset"));
+    assert_eq!(device_of(engine).log.last(), Some(&"port reset"));
 }

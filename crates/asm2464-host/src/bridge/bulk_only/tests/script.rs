@@ -81,7 +81,7 @@ impl Script {
         Some(Ok(bytes.len()))
     }
 
-    /// Moves the oldest transfer, if its pipe allows it. A command's wrapper is the oldest, its status the youngest.
+    /// Moves the oldest transfer, if its pipe allows it. A command's wrapper is the oldest, its status the newest.
     fn advance(&mut self) -> Option<Reaped> {
         let (transfer, endpoint, len) = *self.in_flight.first()?;
         let mut buffer = std::mem::take(&mut self.buffers[transfer.0]);

@@ -30,6 +30,8 @@ enum Quirk {
     Corrupt,
     /// One bit is misread.
     Misread,
+    /// One byte less is taken.
+    Short,
     /// The unit is gone.
     Vanish,
     /// ILLEGAL REQUEST.
@@ -67,6 +69,8 @@ enum Returns {
     /// Until its power is cycled.
     UntilPower,
     AsBefore,
+    /// As it was, and as configured once it is looked at again.
+    AsBeforeForAMoment,
     /// Only after a replug.
     AfterReplug,
     /// With the old code, until a replug.
@@ -80,8 +84,18 @@ struct FakePort {
     before: UnitInfo,
     /// Whether its hub switches its power.
     has_switch: bool,
-    /// Number of times that it did.
+    /// Number of times that it did, and whether the unit was held each time.
     cycles: usize,
+    was_held: bool,
+    /// How often the unit is still seen after it was told to halt.
+    lingers: usize,
+}
+
+impl FakePort {
+    /// Whether a connection to the unit is open.
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.unit) > 1
+    }
 }
 
 fn own_block(id: UsbId) -> ConfigBlock {
@@ -154,7 +168,7 @@ impl Transport for Wire {
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt | Quirk::Misread) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread | Quirk::Short) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -209,6 +223,7 @@ impl Transport for Wire {
             }
             other => panic!("{other:?}"),
         };
+        let moved = moved - usize::from(quirk == Some(Quirk::Short));
         Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
     }
 
@@ -228,10 +243,18 @@ impl Port for FakePort {
 
     fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let unit = self.unit.lock().unwrap();
-        if unit.halted { Err(PortError::new(FlashError::NotBack(Duration::ZERO))) } else { Ok(unit.identity()) }
+        if unit.halted && self.lingers == 0 {
+            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+        }
+        self.lingers -= usize::from(unit.halted);
+        Ok(unit.identity())
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+        // As on a real bus, one connection at a time.
+        if self.is_held() {
+            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+        }
         Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
     }
 
@@ -240,6 +263,7 @@ impl Port for FakePort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
+        self.was_held = self.is_held();
         let mut unit = self.unit.lock().unwrap();
         match unit.returns {
             Some(Returns::UntilPower) => unit.halted = true,
@@ -260,8 +284,13 @@ impl Port for FakePort {
         if unit.returns == Some(Returns::WithOldCode) && self.waits > 1 {
             unit.boot();
         }
+        if unit.returns == Some(Returns::AsBeforeForAMoment) && self.waits == 1 {
+            return Ok(Some(self.before.clone()));
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured | Returns::UntilPower | Returns::WithOldCode) if !unit.halted => {
+            Some(Returns::AsConfigured | Returns::AsBeforeForAMoment | Returns::UntilPower | Returns::WithOldCode)
+                if !unit.halted =>
+            {
                 Some(unit.identity())
             }
             Some(Returns::AsBefore) => Some(self.before.clone()),
@@ -312,7 +341,15 @@ fn rig(running: Option<Image>) -> Rig {
         budget: BUDGET,
     };
     Rig {
-        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false, cycles: 0 },
+        port: FakePort {
+            unit: Arc::new(Mutex::new(unit)),
+            waits: 0,
+            before,
+            has_switch: false,
+            cycles: 0,
+            was_held: false,
+            lingers: 0,
+        },
         plan,
         options,
         interrupt,
@@ -383,7 +420,7 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
 
 #[test]
 fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
-    for quirk in [Quirk::Illegal, Quirk::Vanish] {
+    for quirk in [Quirk::Illegal, Quirk::Short, Quirk::Vanish] {
         let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
         let stopped = rig.stopped();
         assert_eq!(stopped.left, StoppedState::Incomplete);
@@ -400,6 +437,16 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Changed("configuration")));
     assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
+}
+
+#[test]
+fn a_block_that_the_unit_refuses_is_left_out_and_one_that_gets_no_answer_is_an_error() {
+    let blocks = |quirk| {
+        let mut rig = rig(Some(sample_image(1))).with(&[(0xE0, 1, quirk)]);
+        Access::open(&mut rig.port).unwrap().blocks(BridgeState::Vendor)
+    };
+    assert!(matches!(blocks(Quirk::Illegal), Ok([None, Some(_)])));
+    assert!(matches!(blocks(Quirk::Silent), Err(FlashError::Command(CommandError::Transport(_)))));
 }
 
 #[test]

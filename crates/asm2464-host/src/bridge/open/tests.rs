@@ -406,7 +406,8 @@ fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
             unit.bulk_out(&[0; 1024]).unwrap();
         },
     ];
-    let cases = without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
+    let cases =
+        without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
     for (nth, (between, expected)) in cases.enumerate() {
         let (mut unit, log) = unit(vec![]);
         assert!(asks(&mut unit, &log), "the first F2");

@@ -30,8 +30,6 @@ enum Quirk {
     Corrupt,
     /// One bit is misread.
     Misread,
-    /// One byte less is taken.
-    Short,
     /// The unit is gone.
     Vanish,
     /// ILLEGAL REQUEST.
@@ -89,12 +87,13 @@ struct FakePort {
     was_held: bool,
     /// How often the unit is still seen after it was told to halt.
     lingers: usize,
+    /// One more reference for each open connection.
+    connections: Arc<()>,
 }
 
 impl FakePort {
-    /// Whether a connection to the unit is open.
     fn is_held(&self) -> bool {
-        Arc::strong_count(&self.unit) > 1
+        Arc::strong_count(&self.connections) > 1
     }
 }
 
@@ -144,7 +143,7 @@ impl Unit {
     }
 }
 
-struct Wire(Arc<Mutex<Unit>>);
+struct Wire(Arc<Mutex<Unit>>, #[expect(dead_code, reason = "counted")] Arc<()>);
 
 impl Transport for Wire {
     fn kind(&self) -> TransportKind {
@@ -168,7 +167,7 @@ impl Transport for Wire {
             Some(Quirk::Illegal) => return Ok(refused(Sense::INVALID_OPCODE)),
             Some(Quirk::Panic) => panic!("as asked for"),
             Some(Quirk::Interrupt) => unit.interrupt.store(true, Ordering::Relaxed),
-            Some(Quirk::Corrupt | Quirk::Misread | Quirk::Short) | None => {}
+            Some(Quirk::Corrupt | Quirk::Misread) | None => {}
         }
         let wire = cdb.as_slice();
         let part = usize::from(wire.get(1).is_some_and(|mode| mode & 0x80 != 0));
@@ -223,7 +222,6 @@ impl Transport for Wire {
             }
             other => panic!("{other:?}"),
         };
-        let moved = moved - usize::from(quirk == Some(Quirk::Short));
         Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
     }
 
@@ -255,7 +253,7 @@ impl Port for FakePort {
         if self.is_held() {
             return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
         }
-        Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
+        Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone()))))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, PortError> {
@@ -349,6 +347,7 @@ fn rig(running: Option<Image>) -> Rig {
             cycles: 0,
             was_held: false,
             lingers: 0,
+            connections: Arc::default(),
         },
         plan,
         options,
@@ -420,7 +419,7 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
 
 #[test]
 fn a_refused_command_and_a_unit_that_is_gone_are_not_tried_again() {
-    for quirk in [Quirk::Illegal, Quirk::Short, Quirk::Vanish] {
+    for quirk in [Quirk::Illegal, Quirk::Vanish] {
         let mut rig = rig(Some(sample_image(1))).with(&[(0xE3, 1, quirk)]);
         let stopped = rig.stopped();
         assert_eq!(stopped.left, StoppedState::Incomplete);

@@ -37,7 +37,7 @@ fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success(
 
 #[test]
 fn a_unit_that_was_told_to_halt_is_awaited_until_it_has_left_or_the_time_is_over() {
-    for (lingers, deadline, left) in [(3, 600, 0), (1_000_000, 0, 1_000_000)] {
+    for (lingers, deadline, left) in [(3, 600, 0_usize), (1_000_000, 0, 1_000_000)] {
         let mut rig = rig(None).returning(None);
         rig.options.return_deadline = Duration::from_secs(deadline);
         rig.port.lingers = lingers;

@@ -1,4 +1,4 @@
-//! The boot loader in native code: the chip's own is in its ROM, and nobody has read that out.
+//! The boot loader in native code: the chip's own is in its ROM, whose contents are not known.
 
 mod bulk_only;
 mod exchange;

@@ -164,7 +164,7 @@ pub enum RunningFirmware {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::{Bank, CodeAddress};
+    use asm2464::firmware::{Bank, BodyOffset, CodeAddress};
 
     use super::super::backup::tests::sample_image;
     use super::*;
@@ -182,10 +182,23 @@ mod tests {
         assert!(firmware.is_practice() && firmware.answers_writes());
         assert_eq!(firmware.has_e4_extension(), Some(false));
 
+        let mut modified = practice.clone();
+        assert!(modified.replace(BodyOffset(0x3000), &[0x5A, 0xC3]));
+        assert!(Firmware::of(&modified, &library).is_practice(), "by its version");
+
         let unknown = sample_image(0);
         let firmware = Firmware::of(&unknown, &library);
         assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
         assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn an_image_that_does_not_boot_is_at_fault_only_where_the_model_covers_its_version() {
+        let mut image = sample_image(0);
+        assert_eq!(Rewritable::of(&image), Rewritable::Unknown);
+        // The version's place, and 240417's digits.
+        assert!(image.replace(BodyOffset(0x200), &[0x24, 0x04, 0x17, 0x85, 0x00, 0x00]));
+        assert!(matches!(Rewritable::of(&image), Rewritable::No(_)));
     }
 
     #[test]

@@ -106,6 +106,23 @@ fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
 }
 
 #[test]
+fn a_flash_that_is_written_gets_its_protection_back_and_counts_as_written_when_ctrl_c_follows() {
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
+    let unit = port.unit().clone();
+    let protection = unit.lock().flash().status();
+    let plan = plan(&mut port, &practice::image());
+    let pressed = AtomicBool::new(false);
+    let mut press = |event: FlashEvent<'_>| {
+        if matches!(event, FlashEvent::Begin(FlashStep::Protect)) {
+            pressed.store(true, Ordering::Relaxed);
+        }
+    };
+    let stopped = run(&mut port, &plan, &options(), &mut press, Interrupt::watching(&pressed)).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
+    assert_eq!((stopped.left, unit.lock().flash().status()), (StoppedState::Verified, protection));
+}
+
+#[test]
 fn a_flash_that_has_everything_already_is_read_and_not_written() {
     let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
     let before = cells(port.unit());

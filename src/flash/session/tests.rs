@@ -40,7 +40,9 @@ impl FrontEnd for Answers {
         if asked.len() > self.yes { Err(Refusal::Declined.into()) } else { Ok(()) }
     }
 
-    fn works_on(&self, _: Option<&str>) {}
+    fn works_on(&self, name: Option<&str>) {
+        assert_eq!(name, None, "there is only one unit");
+    }
 
     fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>> {
         units.into_iter().map(|_| Box::new(()) as Box<FlashProgress<'static>>).collect()

@@ -20,6 +20,8 @@ use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
+use super::super::observe::Observation;
+use super::super::proof::Behaviour;
 use super::*;
 use crate::tests::unit;
 
@@ -220,6 +222,8 @@ impl Transport for Wire {
                 }
                 0
             }
+            // What is behind the bridge.
+            (0x12 | 0x25 | 0xE6, _) => return Ok(refused(Sense::INVALID_OPCODE)),
             other => panic!("{other:?}"),
         };
         Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
@@ -446,6 +450,29 @@ fn a_block_that_the_unit_refuses_is_left_out_and_one_that_gets_no_answer_is_an_e
     };
     assert!(matches!(blocks(Quirk::Illegal), Ok([None, Some(_)])));
     assert!(matches!(blocks(Quirk::Silent), Err(FlashError::Command(CommandError::Transport(_)))));
+}
+
+#[test]
+fn what_a_unit_does_not_answer_is_unknown_and_a_unit_that_goes_is_an_error() {
+    let port = |nth, quirk| rig(Some(sample_image(1))).with(&[(0xE4, nth, quirk)]).port;
+    for (quirk, is_there) in [(Quirk::Illegal, true), (Quirk::Silent, true), (Quirk::Vanish, false)] {
+        // The first two E4 are for what is behind the bridge, then come those for the version and the extension.
+        for nth in [3, 4] {
+            let seen = Observation::of(&mut port(nth, quirk), Interrupt::never());
+            assert_eq!(seen.is_ok(), is_there, "{nth} {quirk:?}: {seen:?}");
+            if let Ok(Observation { running, .. }) = seen {
+                let is_known = (running.version.is_some(), running.e4_extension.is_some());
+                assert_eq!(is_known, (nth != 3, nth != 4), "{quirk:?}");
+            }
+        }
+        // What runs is judged by its version, and by the extension if that is known.
+        for (nth, is_judged) in [(1, false), (2, is_there)] {
+            let mut port = port(nth, quirk);
+            let attached = port.attached().unwrap();
+            let behaves = Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached);
+            assert_eq!(behaves.is_ok(), is_judged, "{nth} {quirk:?}: {behaves:?}");
+        }
+    }
 }
 
 #[test]

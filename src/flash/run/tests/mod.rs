@@ -210,7 +210,8 @@ impl Transport for Wire {
             // Without the extension.
             (0xE4, DataPhase::In(buffer)) if buffer.len() > 255 => 0,
             (0xE4, DataPhase::In(buffer)) => {
-                buffer.copy_from_slice(&unit.running.as_ref().unwrap().version().0);
+                let version = unit.running.as_ref().unwrap().version().0;
+                buffer.copy_from_slice(&version[..buffer.len()]);
                 buffer.len()
             }
             (0xE8, _) => {

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
@@ -39,13 +38,10 @@ impl Firmware {
     /// Identifies an image: by undoing the known patches, or else by what it enumerates as.
     pub fn of(image: &Image, library: &Library) -> Self {
         let verification = verify(library, &image.to_file(), &Expectations::default());
-        let practice = practice::image();
         let base = match verification.base {
-            Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
-            // A modified practice image is not a vendor image.
-            _ if image.version() == practice.version() => Base::Practice,
-            Some(base) if library.images().contains_key(&base) => Base::Vendor,
-            Some(_) => Base::Unknown,
+            // Modified or not, it is no vendor image.
+            _ if image.version() == practice::image().version() => Base::Practice,
+            Some(_) => Base::Vendor,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
@@ -164,6 +160,7 @@ pub enum RunningFirmware {
 
 #[cfg(test)]
 mod tests {
+    use asm2464::digest::Sha256Digest;
     use asm2464::firmware::{Bank, BodyOffset, CodeAddress};
 
     use super::super::backup::tests::sample_image;

@@ -134,9 +134,17 @@ impl Pipes for Liar {
         self.back.pop_front_if(|_| self.plan.is_known)
     }
 
+    fn answers_control(&mut self) -> bool {
+        !self.plan.takes_nothing
+    }
+
     fn cancel(&mut self, transfer: TransferId) {
         if self.plan.keeps_cancelled {
             return;
+        }
+        // Nobody has waited for it, so it has not moved.
+        if let Some(reaped) = self.back.iter_mut().find(|reaped| self.plan.is_late && reaped.transfer == transfer) {
+            (reaped.moved, reaped.end) = (0, TransferEnd::Cancelled);
         }
         let Some(&(_, endpoint, _)) = self.flying.iter().find(|(id, ..)| *id == transfer) else { return };
         let whole = self.plan.cancels_endpoints;

@@ -246,9 +246,9 @@ fn a_stalled_data_pipe_of_a_single_command_is_cleared_and_its_status_says_why() 
 
 #[test]
 fn a_status_for_a_command_that_the_device_did_not_take_is_no_success() {
-    let (outcome, engine) = inquire(Lies { takes_nothing: true, status: Some(good(1)), ..Lies::default() });
+    let (outcome, mut engine) = inquire(Lies { takes_nothing: true, status: Some(good(1)), ..Lies::default() });
     assert!(is_timeout(&outcome), "{outcome:?}");
-    assert_eq!(engine.pipes().resets(), 1);
+    assert_eq!((engine.pipes().resets(), engine.answers_control()), (1, false));
 }
 
 #[test]

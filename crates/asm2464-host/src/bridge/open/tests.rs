@@ -601,6 +601,10 @@ fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_betw
     unit.memory_write(0x20, &[1, 2, 3, 4]).unwrap();
     unit.memory_write(0x23, &[]).unwrap();
     assert_eq!(sent(&log), [f0(0x60, 6, 0, 0x10, 0x0002_0100), f0(0x60, 15, 0, 0x20, 0x0403_0201)]);
+    unit.memory_write(0x11, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    let expected =
+        [f0(0x60, 14, 0, 0x10, 0x0302_0100), f0(0x60, 15, 0, 0x14, 0x0706_0504), f0(0x60, 3, 0, 0x18, 0x0908)];
+    assert_eq!(sent(&log), expected);
 
     let done = |dword: [u8; 4]| [Ok(vec![]), Ok([&dword[..], &[0; 4]].concat())];
     let answers = [&done([9, 9, 9, 1])[..], &[Ok(vec![]), Ok(vec![2, 3, 4, 5, 6, 7, 8, 9])], &done([10, 9, 9, 9])];

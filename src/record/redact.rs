@@ -1,6 +1,6 @@
 //! Takes out of a record what is private, before it goes into a report.
 //!
-//! Only what is known to name nothing stays: short answers of known requests. What a unit's flash holds becomes a reference
+//! Only what is known to identify nobody stays: short answers of known requests. What a unit's flash holds becomes a reference
 //! to it, and the report has the flash without serial number and USB4 identity, and the image by its digest. Everything
 //! else is withheld: memory, a drive's own words, data of requests that nobody here knows.
 
@@ -35,12 +35,12 @@ const FLASH_START: u16 = 0xC8A9;
 const FLASH_BUFFER: std::ops::Range<usize> = 0x7000..0x8000;
 const FLASH_READ: u8 = 0x03;
 /// bRequests of the open firmware beside E4 and E5: TLPs and their completions, the SRAM's DMA, power, supply.
-const HARMLESS_REQUESTS: [u8; 4] = [0xF0, 0xF2, 0xF3, 0xC0];
+const SHOWN_REQUESTS: [u8; 4] = [0xF0, 0xF2, 0xF3, 0xC0];
 
 /// What is known of data from the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// They name nothing if they are no longer than this.
+    /// They identify nobody if they are no longer than this.
     Short(usize),
     /// The flash's from this address on.
     Flash(usize),
@@ -95,7 +95,7 @@ impl Tracker {
                         }
                         _ => Kind::Short(MEMORY_MAX),
                     },
-                    request if HARMLESS_REQUESTS.contains(&request) => Kind::Short(ANSWER_MAX),
+                    request if SHOWN_REQUESTS.contains(&request) => Kind::Short(ANSWER_MAX),
                     _ => Kind::Unknown,
                 });
                 data.len() <= MEMORY_MAX

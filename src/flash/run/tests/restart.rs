@@ -71,7 +71,7 @@ fn a_unit_that_came_back_with_its_old_code_and_then_stays_away_after_its_power_i
 }
 
 #[test]
-fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
+fn what_runs_is_judged_by_what_differs_and_not_by_a_version_that_is_the_same() {
     let rig_of_same = || {
         let rig = rig(Some(sample_image(1)));
         rig.port.unit.lock().unwrap().running = Some(Image::parse(&rig.plan.file).unwrap());

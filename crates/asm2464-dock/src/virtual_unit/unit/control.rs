@@ -134,7 +134,7 @@ mod tests {
     use super::*;
     use crate::virtual_unit::{ControlAnswer, Scenario};
 
-    /// A boot loader of whose pipes only the one to the host is halted.
+    /// A boot loader with only its pipe to the host halted.
     fn unit() -> VirtualUnit {
         let scenario = Scenario::parse("factory = \"erased\"").unwrap();
         let mut unit = VirtualUnit::in_memory(scenario, b"control", None).unwrap();

@@ -358,7 +358,7 @@ impl SharedUnit {
 
     /// Locks the unit.
     pub fn lock(&self) -> MutexGuard<'_, VirtualUnit> {
-        // After a panic the unit is still usable: no command relies on what an earlier one left behind.
+        // The unit stays usable after a panic, because a panic breaks no invariant that the next command relies on.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

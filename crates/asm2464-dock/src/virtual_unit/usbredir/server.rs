@@ -48,10 +48,10 @@ pub enum ConnectionError {
     #[error("the peer does not speak usbredir")]
     Packet(#[from] PacketError),
     /// The connection ended inside a packet.
-    #[error("the peer disappeared in the middle of a packet, {received} bytes into it")]
+    #[error("the peer disappeared in the middle of a packet, {missing_from} bytes into it")]
     CutOff {
         /// Number of bytes of the packet that had arrived.
-        received: usize,
+        missing_from: usize,
     },
     /// The peer makes no progress.
     #[error("no progress for {PATIENCE:?}: the peer {what}")]
@@ -158,7 +158,7 @@ impl<'u> Connection<'u> {
                     self.wait(until)?;
                 }
                 Received::End if self.inbox.bytes().is_empty() => return Ok(()),
-                Received::End => return Err(ConnectionError::CutOff { received: self.inbox.bytes().len() }),
+                Received::End => return Err(ConnectionError::CutOff { missing_from: self.inbox.bytes().len() }),
             }
         }
         Ok(())

@@ -127,11 +127,11 @@ impl Pipes for Liar {
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
         let is_there = !self.plan.is_late || !timeout.is_zero();
-        self.back.pop_front_if(|_| is_there).map(Some).ok_or(PipeError::Timeout)
+        is_there.then(|| self.back.pop_front()).flatten().map(Some).ok_or(PipeError::Timeout)
     }
 
     fn reap_known(&mut self) -> Option<Reaped> {
-        self.back.pop_front_if(|_| self.plan.is_known)
+        self.plan.is_known.then(|| self.back.pop_front()).flatten()
     }
 
     fn answers_control(&mut self) -> bool {

@@ -1,4 +1,4 @@
-//! The errors of the program: one type for those that callers handle alike, the box of any of them, and panics as errors.
+//! The errors of the program: one type for those that callers handle alike, a box for any error, and one for panics.
 //! Every error is [`Coded`].
 
 use std::error::Error;
@@ -37,8 +37,8 @@ enum Cause {
     Uncoded(Box<dyn Error + Send + Sync>),
     /// An error that is passed on, and shown as the cause.
     Shown(AnyFailure),
-    /// An error that is passed on, whose message is part of the failure's.
-    Told(AnyFailure),
+    /// An error that is passed on, and whose message is already part of the failure's message.
+    Quoted(AnyFailure),
 }
 
 impl Failure {
@@ -72,7 +72,7 @@ impl Error for Failure {
             Cause::Itself => None,
             Cause::Uncoded(cause) => Some(&**cause),
             Cause::Shown(cause) => Some(cause.coded()),
-            Cause::Told(cause) => cause.coded().source(),
+            Cause::Quoted(cause) => cause.coded().source(),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Coded for Failure {
     fn passed_on(&self) -> Option<&dyn Coded> {
         match &self.cause {
             Cause::Itself | Cause::Uncoded(_) => None,
-            Cause::Shown(cause) | Cause::Told(cause) => Some(cause.coded()),
+            Cause::Shown(cause) | Cause::Quoted(cause) => Some(cause.coded()),
         }
     }
 
@@ -150,25 +150,25 @@ impl AnyFailure {
         self.0.code()
     }
 
-    /// Says first what it stopped. Kind, code and help stay.
+    /// Makes it the cause of an error that says what it stopped. Kind, code and help stay.
     #[must_use]
     pub fn stopping(self, what: impl Into<String>) -> Self {
         let failure = Failure::new(self.0.label(), what);
         Failure { cause: Cause::Shown(self), ..failure }.into()
     }
 
-    /// Names what it is about, such as a file, before its message.
+    /// Puts the name of what it is about, such as a file, before its message.
     #[must_use]
     pub fn about(self, name: impl fmt::Display) -> Self {
         let failure = Failure::new(self.0.label(), format!("{name}: {self}"));
-        Failure { cause: Cause::Told(self), ..failure }.into()
+        Failure { cause: Cause::Quoted(self), ..failure }.into()
     }
 
-    /// Replaces what to do about it.
+    /// Replaces the help: what to do about it.
     #[must_use]
     pub fn helped(self, help: String) -> Self {
         let failure = Failure::new(self.0.label(), self.to_string()).helped(help);
-        Failure { cause: Cause::Told(self), ..failure }.into()
+        Failure { cause: Cause::Quoted(self), ..failure }.into()
     }
 }
 

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_is_told_by_port_serial_folder_or_record() {
+    fn a_device_is_named_by_port_serial_folder_or_record() {
         let of = |text: &str| text.parse::<Selector>().unwrap();
         assert_eq!(of("3-1.2"), Selector::Port("3-1.2".parse().unwrap()));
         assert_eq!(of("AAAABBBB0060"), Selector::Serial("AAAABBBB0060".to_owned()));

@@ -38,7 +38,7 @@ enum Cause {
     /// An error that is passed on, and shown as the cause.
     Shown(AnyFailure),
     /// An error that is passed on, and whose message is already part of the failure's message.
-    Quoted(AnyFailure),
+    Included(AnyFailure),
 }
 
 impl Failure {
@@ -72,7 +72,7 @@ impl Error for Failure {
             Cause::Itself => None,
             Cause::Uncoded(cause) => Some(&**cause),
             Cause::Shown(cause) => Some(cause.coded()),
-            Cause::Quoted(cause) => cause.coded().source(),
+            Cause::Included(cause) => cause.coded().source(),
         }
     }
 }
@@ -85,7 +85,7 @@ impl Coded for Failure {
     fn passed_on(&self) -> Option<&dyn Coded> {
         match &self.cause {
             Cause::Itself | Cause::Uncoded(_) => None,
-            Cause::Shown(cause) | Cause::Quoted(cause) => Some(cause.coded()),
+            Cause::Shown(cause) | Cause::Included(cause) => Some(cause.coded()),
         }
     }
 
@@ -161,14 +161,14 @@ impl AnyFailure {
     #[must_use]
     pub fn about(self, name: impl fmt::Display) -> Self {
         let failure = Failure::new(self.0.label(), format!("{name}: {self}"));
-        Failure { cause: Cause::Quoted(self), ..failure }.into()
+        Failure { cause: Cause::Included(self), ..failure }.into()
     }
 
     /// Replaces the help: what to do about it.
     #[must_use]
     pub fn helped(self, help: String) -> Self {
         let failure = Failure::new(self.0.label(), self.to_string()).helped(help);
-        Failure { cause: Cause::Quoted(self), ..failure }.into()
+        Failure { cause: Cause::Included(self), ..failure }.into()
     }
 }
 

@@ -130,9 +130,9 @@ impl Table {
     /// Compares each row with the document's, to the last digit but one.
     fn check(&self) -> Outcome<()> {
         for (name, Prediction { mb_per_s, .. }) in &self.0 {
-            let told = told(name).ok_or_else(|| format!("docs/performance.md has no row {name:?}"))?;
-            if (mb_per_s / told - 1.0).abs() >= 0.01 {
-                return Err(format!("{name}: {mb_per_s} MB/s, but docs/performance.md says {told}").into());
+            let documented = documented(name).ok_or_else(|| format!("docs/performance.md has no row {name:?}"))?;
+            if (mb_per_s / documented - 1.0).abs() >= 0.01 {
+                return Err(format!("{name}: {mb_per_s} MB/s, but docs/performance.md says {documented}").into());
             }
         }
         Ok(())
@@ -140,7 +140,7 @@ impl Table {
 }
 
 /// The first figure in MB/s of a row of the document.
-fn told(name: &str) -> Option<f64> {
+fn documented(name: &str) -> Option<f64> {
     let start = format!("| {name} | ");
     let cell = DOCUMENT.lines().find_map(|line| line.strip_prefix(&start))?.split(" | ").next()?;
     cell.split(" MB/s").next()?.rsplit(' ').next()?.replace(',', "").parse().ok()

@@ -40,7 +40,7 @@ pub enum Hands {
 pub enum Advice {
     /// What helps against the error with this code.
     AgainstError(String),
-    /// Train the link anew: by hand or, if the unit has firmware, by a restart.
+    /// Train the link again: by hand or, if the unit has firmware, by a restart.
     RetrainLink {
         /// Whether a restart can help.
         restarts: bool,

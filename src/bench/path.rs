@@ -462,7 +462,7 @@ mod tests {
                 for number in 0..5000 {
                     let (command, at) = path.command(number, len).unwrap();
                     assert_eq!(DataLength::of(&command.cdb()).unwrap().bytes() as usize, len);
-                    let reach = if matches!(path, Path::E4Stock | Path::E4Extended) { 4096 } else { 512 * 1024 };
+                    let reach = if path.reads_window() { 4096 } else { 512 * 1024 };
                     assert!(at + len <= reach, "{path} {len} {number}");
                 }
             }

@@ -85,7 +85,7 @@ pub struct Fetcher<'a> {
     pub cache: &'a Cache,
     /// How long a transfer may take, and how much it may transfer.
     pub limits: &'a Limits,
-    /// Whether the network is off limits.
+    /// Whether the network must not be used.
     pub offline: bool,
     /// Receives the progress.
     pub progress: &'a mut FetchProgress<'a>,

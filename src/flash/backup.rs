@@ -229,6 +229,13 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_backup_of_a_virtual_unit_is_known_by_its_place() {
+        let at = |place: &str| BackedUpUnit { device: place.to_owned(), ..sample_backup().unit };
+        assert!(at("virtual:m1").is_virtual());
+        assert!(!at("1-2").is_virtual() && !at("").is_virtual());
+    }
+
+    #[test]
     fn a_block_that_was_misread_once_is_read_until_two_readings_agree() {
         for (readings, expected) in
             [(&[1, 1][..], Some(1)), (&[9, 1, 1], Some(1)), (&[9, 1, 8, 8], Some(8)), (&[1, 2, 1, 2], None)]

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, known_routines};
 use asm2464::interrupt::Interrupted;
 use asm2464_chip::chip::ProofBudget;
@@ -39,13 +38,10 @@ impl Firmware {
     /// Identifies an image: by undoing the known patches, or else by what it enumerates as.
     pub fn of(image: &Image, library: &Library) -> Self {
         let verification = verify(library, &image.to_file(), &Expectations::default());
-        let practice = practice::image();
         let base = match verification.base {
-            Some(base) if base == Sha256Digest(practice.sha256()) => Base::Practice,
-            // A modified practice image is not a vendor image.
-            _ if image.version() == practice.version() => Base::Practice,
-            Some(base) if library.images().contains_key(&base) => Base::Vendor,
-            Some(_) => Base::Unknown,
+            // Modified or not, it is no vendor image.
+            _ if image.version() == practice::image().version() => Base::Practice,
+            Some(_) => Base::Vendor,
             None => OpenImage::of(image).map_or(Base::Unknown, Base::Open),
         };
         let patches = verification.patches.iter().map(|patch| patch.id.clone()).collect();
@@ -164,7 +160,8 @@ pub enum RunningFirmware {
 
 #[cfg(test)]
 mod tests {
-    use asm2464::firmware::{Bank, CodeAddress};
+    use asm2464::digest::Sha256Digest;
+    use asm2464::firmware::{Bank, BodyOffset, CodeAddress};
 
     use super::super::backup::tests::sample_image;
     use super::*;
@@ -182,10 +179,23 @@ mod tests {
         assert!(firmware.is_practice() && firmware.answers_writes());
         assert_eq!(firmware.has_e4_extension(), Some(false));
 
+        let mut modified = practice.clone();
+        assert!(modified.replace(BodyOffset(0x3000), &[0x5A, 0xC3]));
+        assert!(Firmware::of(&modified, &library).is_practice(), "by its version");
+
         let unknown = sample_image(0);
         let firmware = Firmware::of(&unknown, &library);
         assert_eq!(firmware.to_string(), format!("unknown firmware {}", unknown.version()));
         assert!(!firmware.is_practice() && firmware.has_e4_extension().is_none());
+    }
+
+    #[test]
+    fn an_image_that_does_not_boot_is_at_fault_only_where_the_model_covers_its_version() {
+        let mut image = sample_image(0);
+        assert_eq!(Rewritable::of(&image), Rewritable::Unknown);
+        // The version's place, and 240417's digits.
+        assert!(image.replace(BodyOffset(0x200), &[0x24, 0x04, 0x17, 0x85, 0x00, 0x00]));
+        assert!(matches!(Rewritable::of(&image), Rewritable::No(_)));
     }
 
     #[test]

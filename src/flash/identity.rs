@@ -129,6 +129,8 @@ mod tests {
         assert_eq!(known.serial.as_deref(), Some("AAAABBBB0060"));
         assert_eq!(known.taken_by(&unit("MINE", Some(1))), None);
         assert!(!known.shares_usb4_with(&known));
+        let own = unit("MINE", Some(1));
+        assert!(own.shares_usb4_with(&unit("YOURS", Some(1))) && !own.shares_usb4_with(&unit("MINE", Some(2))));
         assert_eq!(UnitIdentity::of([None, None]).taken_by(&unit("MINE", Some(1))), None);
     }
 

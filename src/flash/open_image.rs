@@ -63,6 +63,19 @@ mod tests {
     }
 
     #[test]
+    fn open_firmware_ends_where_part_1_does() {
+        let open = practice::open_image();
+        let mut body = open.body().to_vec();
+        body.resize(body.len() + Part::One.max_len() - open.file_len(), 0);
+        let of = |body: &[u8]| OpenImage::of(&Image::from_body(body.to_vec()).unwrap());
+        assert!(of(open.body()).is_some() && of(&body).is_some());
+        for more in [1, 2] {
+            body.resize(body.len() + more, 0);
+            assert_eq!(of(&body), None);
+        }
+    }
+
+    #[test]
     fn other_firmware_is_not_taken_for_open_firmware() {
         assert_eq!(OpenImage::of(&practice::image()), None);
         // The image jumps to itself.

@@ -245,3 +245,18 @@ impl Obstacle {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use asm2464::firmware::FlashAddress;
+
+    use super::*;
+
+    #[test]
+    fn the_old_firmware_is_the_way_out_where_a_sector_keeps_its_old_contents_but_not_where_the_header_is() {
+        for (at, expected) in [(0, None), (0x1000, Some(Obstacle::KeepsOld))] {
+            let error = RegisterError::NotErased { at: FlashAddress(at), count: 1 };
+            assert_eq!(Obstacle::of(&FlashError::Registers(error)), expected);
+        }
+    }
+}

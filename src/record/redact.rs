@@ -1,6 +1,6 @@
 //! Takes out of a record what is private, before it goes into a report.
 //!
-//! Only what surely identifies nobody stays: short answers to known requests. Data from the flash becomes a reference
+//! Only what is known to identify nobody stays: short answers to known requests. Data from the flash becomes a reference
 //! to it. The report holds the flash without serial number and USB4 identity, and the image by its digest. Everything
 //! else is withheld: memory, a drive's identity, data of unknown requests.
 

@@ -10,7 +10,7 @@ use asmpatch::flash::progress::StoppedState;
 use asmpatch::flash::proof::Runs;
 
 use crate::campaign::history::{Blow, History, Output, Trouble};
-use crate::campaign::printed::Told;
+use crate::campaign::printed::Claims;
 use crate::campaign::process::{End, Ended};
 use crate::campaign::world::{self, SLOT, World};
 
@@ -48,7 +48,7 @@ pub struct Around<'a> {
     pub before: &'a [u8],
     pub after: &'a [u8],
     pub ended: &'a Ended,
-    pub printed: &'a Told,
+    pub printed: &'a Claims,
 }
 
 /// The slot contents with which a history may end.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::campaign::check::{self, Around, Goals, Verb};
 use crate::campaign::feature::Done;
 use crate::campaign::history::{Config, Defects, History, Job, Output, Start, Trouble};
-use crate::campaign::printed::Told;
+use crate::campaign::printed::Claims;
 use crate::campaign::process::{self, End, Ended, Place, quoted};
 use crate::campaign::watchdog::Watchdog;
 use crate::campaign::world::{self, COMPANION, DOCUMENTED_SERIAL, EARLIER, SERIAL, SLOT, World};
@@ -230,7 +230,7 @@ impl Player<'_> {
     }
 
     /// Runs a command with its faults, and checks its claims against the unit.
-    fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Told), String> {
+    fn run(&mut self, next: &Next, trouble: &Trouble) -> Result<(Ended, Claims), String> {
         let before = self.flash()?;
         self.seen.insert(world::backup_digest(&before));
         let scenario = self.scenario(trouble, self.world.is_open(&before));
@@ -249,7 +249,7 @@ impl Player<'_> {
         if let Ok(document) = serde_json::from_str(&ended.out) {
             schemas::check(&next.line.to_string_lossy().split(' ').skip(1).collect::<Vec<_>>(), &document)?;
         }
-        let printed = Told::by(&ended, &format!("virtual:{}", self.history.unit_name));
+        let printed = Claims::by(&ended, &format!("virtual:{}", self.history.unit_name));
         let after = self.flash()?;
         let is_first = self.processes == 1 && next.by == By::Again;
         let is_printed = next.by == By::Printed;
@@ -271,7 +271,7 @@ impl Player<'_> {
     }
 
     /// Notes what a process did, for the counts of features.
-    fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, printed: &Told) {
+    fn note(&mut self, next: &Next, before: &[u8], after: &[u8], ended: &Ended, printed: &Claims) {
         let is_copy = next.verb == Verb::Reads && matches!(self.history.job, Job::Backup { .. } | Job::DryRun);
         let does_move = ended.end == End::Status(0) && (next.verb != Verb::Reads || is_copy);
         self.done.moved |= does_move;
@@ -422,7 +422,7 @@ impl Player<'_> {
     }
 
     /// The next command, or `None` if nothing is left to do.
-    fn next(&mut self, printed: &Told, again: usize) -> Result<Option<Next>, String> {
+    fn next(&mut self, printed: &Claims, again: usize) -> Result<Option<Next>, String> {
         if let Some(printed) = printed.commands.iter().find(|command| command.starts_with("asmpatch list")) {
             let row = self.list(format!("{printed} --json").into(), By::Printed)?;
             return if runs_firmware(&row) { Ok(None) } else { self.documented().map(Some) };

@@ -9,7 +9,7 @@ use crate::campaign::world::COMPANION;
 
 /// The claims in a command's output, as far as it could be read.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct Claims {
     /// Whether the command reported success; `None` if it reported neither success nor failure.
     pub ok: Option<bool>,
     /// Whether it reported a change.
@@ -48,7 +48,7 @@ const STATES: [StoppedState; 9] = [
 /// Every judgement of what a unit runs.
 const RUNS: [Runs; 3] = [Runs::Written, Runs::Before, Runs::Unknown];
 
-impl Told {
+impl Claims {
     /// Parses the output, as far as it is about this unit.
     pub fn by(ended: &Ended, device: &str) -> Self {
         let mut printed = match serde_json::from_str::<Value>(&ended.out) {

@@ -31,7 +31,7 @@ pub fn run(
         let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
         measured(unit::again(devices, unit, capture)?, &plan, None, devices, &bar)
     };
-    let reads = [Path::E4Stock, Path::E4Extended, Path::Read16];
+    let reads: Vec<Path> = Path::SCSI.into_iter().filter(|path| !path.writes()).collect();
     let report = match unit.state {
         BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
         _ if !writes => measure(&reads),

@@ -350,6 +350,19 @@ mod tests {
     }
 
     #[test]
+    fn earlier_backups_are_offered_only_to_a_run_that_has_no_blocks_of_the_unit() {
+        let offer = Action::run("restore an earlier backup", "offered".to_owned());
+        let (left, carried) = (StoppedState::Incomplete, Carried { again: Vec::new(), back: Some(Vec::new()) });
+        for (config_from, backup, is_offered) in
+            [(None, None, true), (Some("c".into()), None, false), (None, Some("b"), false)]
+        {
+            let origin = InvokedCommand { config_from, ..flash() };
+            let steps = steps(left, &origin, &carried, "1-2", backup, std::slice::from_ref(&offer), None);
+            assert_eq!(steps.contains(&offer), is_offered, "{steps:?}");
+        }
+    }
+
+    #[test]
     fn a_certain_backup_is_a_whole_command_and_a_doubtful_one_a_question() {
         let folder = tempfile::tempdir().unwrap();
         let library = crate::embedded::patches().unwrap();

@@ -50,7 +50,7 @@ pub(super) struct Budget<'a> {
     pub(super) expand: u64,
     /// How many bytes may still be searched.
     pub(super) search: u64,
-    /// Whether something failed for want of the rest: what follows would fail, too.
+    /// Whether something failed because the budget is used up: what follows would fail, too.
     pub(super) is_spent: bool,
     pub(super) interrupt: Interrupt<'a>,
 }

@@ -80,6 +80,28 @@ fn a_flipped_bit_in_any_file_is_found_before_anything_is_written_to_a_unit() {
 }
 
 #[test]
+fn a_backup_whose_part_is_longer_than_the_flash_has_is_damaged() {
+    for part in Part::ALL {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("one");
+        let mut backup = sample_backup();
+        backup.parts[usize::from(part == Part::Two)].resize(part.max_len() + 1, 0xFF);
+        save(&backup, &folder).unwrap();
+        assert!(matches!(load(&folder), Err(BackupFolderError::Unusable(why)) if why.code() == DAMAGED), "{part:?}");
+    }
+}
+
+#[test]
+fn room_for_a_backup_is_where_files_can_be_written_and_is_left_as_it_was() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("file");
+    fs::write(&file, "x").unwrap();
+    assert!(!has_room(&file) && !has_room(&file.join("folder")));
+    assert!(has_room(&home.path().join("new")));
+    assert_eq!(fs::read_dir(home.path().join("new")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_manifest_is_read_strictly() {
     let home = tempfile::tempdir().unwrap();
     let folder = home.path().join("one");

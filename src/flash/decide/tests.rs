@@ -208,6 +208,29 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
 }
 
 #[test]
+fn a_usb4_identity_that_another_unit_has_is_a_clone_unless_it_is_kept() {
+    let image = sample_image(0);
+    let seen = [
+        observed("1-1", blocks("A"), Some(&another())),
+        observed("1-2", [None, None], None),
+        observed("1-3", [Some(block_zero("C")), Some(block_one(0x30))], Some(&another())),
+    ];
+    let [first, empty, third] = &seen;
+    let given = planned(empty, [block_zero("B"), block_one(0x10)], BlockSource::Backup, &image);
+    let plans = [kept(first, &image), given, kept(third, &image)];
+    let units: Vec<_> = seen.iter().zip(&plans).map(|(seen, plan)| Candidate { seen, plan, backups: &[] }).collect();
+    let allowed = Allowed { no_backup: true, ..Allowed::default() };
+    let [first, empty, third] = decide(&units, &subject(), allowed, &ALONE).try_into().unwrap();
+    for kept in [first, third] {
+        assert_eq!(written(kept).cloned, None);
+    }
+    assert!(
+        matches!(&empty, Decision::Refused(Refusal::Clone { what: Cloned::SharedUsb4(devices), .. }) if *devices == ["1-1"]),
+        "{empty:?}"
+    );
+}
+
+#[test]
 fn a_unit_whose_neighbours_cannot_be_listed_needs_an_answer_or_consent_to_a_twin() {
     let image = sample_image(0);
     let unknown = Neighbours::Unknown("no bus".to_owned());

@@ -271,7 +271,6 @@ impl Run<'_> {
 fn is_final(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
-        FlashError::Command(CommandError::Length { .. }) => true,
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
         FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
         _ => true,

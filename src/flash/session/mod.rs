@@ -305,7 +305,7 @@ impl WritingSession {
     }
 
     fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
-        let connected = self.neighbours(units);
+        let connected = neighbours(units, unit::list(&self.devices));
         let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
         let candidates: Vec<Candidate<'_>> =
             seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
@@ -344,14 +344,14 @@ impl WritingSession {
             }
         }
     }
+}
 
-    /// The units on this machine's buses that are not among `units`.
-    fn neighbours(&self, units: &[PreparedUnit]) -> Neighbours {
-        let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
-        match unit::list(&self.devices) {
-            Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
-            Err(error) => Neighbours::Unknown(error.to_string()),
-        }
+/// The units on this machine's buses (`listed`) that are not among `units`.
+fn neighbours<E: ToString>(units: &[PreparedUnit], listed: Result<Vec<UnitInfo>, E>) -> Neighbours {
+    let is_other = |other: &UnitInfo| units.iter().all(|unit| unit.device != other.location.to_string());
+    match listed {
+        Ok(found) => Neighbours::Listed(found.into_iter().filter(is_other).collect()),
+        Err(error) => Neighbours::Unknown(error.to_string()),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use asm2464::firmware::FlashAddress;
+use asm2464::firmware::{BridgeState, FlashAddress};
 use asm2464::flash::BUDGET;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
@@ -11,9 +11,16 @@ use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit}
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
 use super::super::decide::samples::{block_one, block_zero};
+use super::super::error::FlashError;
 use super::super::firmware_kind::{Firmware, Rewritable};
+use super::super::progress::{FlashStep, StoppedState};
+use super::super::proof::Runs;
+use super::super::recovery::Standing;
 use super::super::slot::SLOT_LEN;
 use super::*;
+
+/// The place of every unit here.
+const PLACE: &str = "1-1";
 
 /// Answers the first `yes` questions with yes, and the next one with no.
 struct Answers {
@@ -27,12 +34,15 @@ impl FrontEnd for Answers {
         asked.push(match question {
             Question::Write(_) => "write",
             Question::KnownIdentity { .. } => "known identity",
-            Question::UnknownNeighbours { .. } | Question::OtherLine { .. } => "another",
+            Question::UnknownNeighbours { .. } => "unknown neighbours",
+            Question::OtherLine { .. } => "other line",
         });
         if asked.len() > self.yes { Err(Refusal::Declined.into()) } else { Ok(()) }
     }
 
-    fn works_on(&self, _: Option<&str>) {}
+    fn works_on(&self, name: Option<&str>) {
+        assert_eq!(name, None, "there is only one unit");
+    }
 
     fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>> {
         units.into_iter().map(|_| Box::new(()) as Box<FlashProgress<'static>>).collect()
@@ -41,36 +51,39 @@ impl FrontEnd for Answers {
     fn ended(&self, _: usize, _: &UnitOutcome) {}
 }
 
-/// A front end that has no commands to print.
-struct NoCommands;
+/// A front end whose commands are words.
+struct Words {
+    writes: Writes,
+    names_blocks: bool,
+}
 
-impl Commands for NoCommands {
+impl Commands for Words {
     fn writes(&self) -> Writes {
-        Writes::Image
+        self.writes
     }
 
     fn names_blocks(&self) -> bool {
-        false
+        self.names_blocks
     }
 
-    fn again(&self, _: &Location, _: &[Permission], _: Option<&Path>, _: &BackupFirst) -> String {
-        String::new()
+    fn again(&self, _: &Location, permissions: &[Permission], _: Option<&Path>, first: &BackupFirst) -> String {
+        format!("again {permissions:?} {first:?}")
     }
 
     fn restore(&self, _: &Location, _: &Path, _: &[Permission], _: bool) -> String {
-        String::new()
+        "restore".to_owned()
     }
 
     fn list(&self, _: &Location) -> String {
-        String::new()
+        "list".to_owned()
     }
 
     fn bench(&self, _: &Location) -> String {
-        String::new()
+        "bench".to_owned()
     }
 
     fn fields(&self, _: &Location) -> String {
-        String::new()
+        "fields".to_owned()
     }
 
     fn replug(&self, _: &Location) -> &'static str {
@@ -82,6 +95,57 @@ impl Commands for NoCommands {
     }
 }
 
+fn job(writes: Writes, names_blocks: bool) -> WritingJob {
+    let (image, library) = (practice::image(), crate::embedded::patches().unwrap());
+    WritingJob {
+        subject: NewFirmware {
+            firmware: Firmware::of(&image, &library),
+            rewritable: Rewritable::Yes,
+            is_unknown: false,
+            from_virtual: false,
+            serial_given: false,
+        },
+        library,
+        source: String::new(),
+        commands: Arc::new(Words { writes, names_blocks }),
+    }
+}
+
+fn session(ports: Vec<NamedPort>, allowed: Allowed) -> WritingSession {
+    WritingSession {
+        ports,
+        devices: Arc::new(Devices::shipped().unwrap()),
+        allowed,
+        all_or_none: false,
+        earlier_backups: None,
+        options: FlashOptions {
+            backup_into: None,
+            backup_elsewhere: Vec::new(),
+            return_deadline: Duration::ZERO,
+            replug_deadline: Duration::ZERO,
+            rewrite: false,
+            budget: BUDGET,
+        },
+        interrupt: Interrupt::never(),
+    }
+}
+
+fn unit_in_its_boot_loader() -> VirtualPort {
+    let scenario = Scenario::parse("factory = 'no-image'\nserial = 'DOCK7'\n").unwrap();
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
+}
+
+fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
+    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &practice::image(), |_| Ok(()))?)
+}
+
+/// A unit in its boot loader that was examined.
+fn examined() -> PreparedUnit {
+    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(unit_in_its_boot_loader())));
+    let answers = Answers { yes: 0, asked: Mutex::default() };
+    session(vec![port], Allowed::default()).examine(&answers, plan).remove(0)
+}
+
 fn cells(unit: &SharedUnit) -> Vec<u8> {
     unit.lock().flash().get(FlashAddress(0), SLOT_LEN).unwrap().to_vec()
 }
@@ -91,49 +155,111 @@ fn nothing_is_written_before_every_question_has_its_yes() {
     let home = tempfile::tempdir().unwrap();
     let backup = Backup { blocks: [block_zero("DOCK7"), block_one(7)], ..sample_backup() };
     backup_folder::save(&backup, &home.path().join("own")).unwrap();
-    let (image, library) = (practice::image(), crate::embedded::patches().unwrap());
+    let job = job(Writes::Image, false);
     for yes in 0..=2 {
-        let scenario = Scenario::parse("factory = 'no-image'\nserial = 'DOCK7'\n").unwrap();
-        let port = VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap());
+        let port = unit_in_its_boot_loader();
         let unit = port.unit().clone();
         let before = cells(&unit);
-        let mut session = WritingSession {
-            ports: vec![("virtual:unit".to_owned(), Ok(Box::new(port)))],
-            devices: Arc::new(Devices::shipped().unwrap()),
-            allowed: Allowed { no_backup: true, ..Allowed::default() },
-            all_or_none: false,
-            earlier_backups: Some(home.path().to_owned()),
-            options: FlashOptions {
-                backup_into: None,
-                backup_elsewhere: Vec::new(),
-                return_deadline: Duration::ZERO,
-                replug_deadline: Duration::ZERO,
-                rewrite: false,
-                budget: BUDGET,
-            },
-            interrupt: Interrupt::never(),
-        };
-        let job = WritingJob {
-            subject: NewFirmware {
-                firmware: Firmware::of(&image, &library),
-                rewritable: Rewritable::Yes,
-                is_unknown: false,
-                from_virtual: false,
-                serial_given: false,
-            },
-            library: library.clone(),
-            source: String::new(),
-            commands: Arc::new(NoCommands),
-        };
+        let allowed = Allowed { no_backup: true, ..Allowed::default() };
+        let mut session = session(vec![("virtual:unit".to_owned(), Ok(Box::new(port)))], allowed);
+        session.earlier_backups = Some(home.path().to_owned());
         let answers = Answers { yes, asked: Mutex::default() };
-        let units = session.examine(&answers, |seen| {
-            Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, |_| Ok(()))?)
-        });
+        let units = session.examine(&answers, plan);
         let mut decided = session.decide(units, &job).unwrap();
+        assert!(!decided.units[0].instead.is_empty(), "the backup that may be its own is a way out");
         let answer = decided.write(&answers);
         assert_eq!(answer.is_ok(), yes == 2, "{yes}");
         assert_eq!(*answers.asked.lock().unwrap(), ["write", "known identity"][..(yes + 1).min(2)], "{yes}");
         assert_eq!(decided.units[0].written().is_some(), yes == 2, "{yes}");
         assert_eq!(cells(&unit) != before, yes == 2, "{yes}");
     }
+}
+
+#[test]
+fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
+    let line = FirmwareVersion([1, 2, 3, 4, 5, 6]);
+    for (clone_identity, other_line, expected) in [
+        (false, false, &["write", "unknown neighbours", "other line"][..]),
+        (true, false, &["write", "other line"]),
+        (false, true, &["write", "unknown neighbours"]),
+        (true, true, &["write"]),
+    ] {
+        let session = session(Vec::new(), Allowed { clone_identity, other_line, ..Allowed::default() });
+        let mut unit = PreparedUnit::new(PLACE.to_owned());
+        unit.outcome = UnitOutcome::Write;
+        unit.terms.unknown_neighbours = Some("no bus".to_owned());
+        unit.terms.other_line = Some((line, line));
+        let answers = Answers { yes: 9, asked: Mutex::default() };
+        let job = job(Writes::Image, false);
+        Decided { session: &session, job: &job, units: vec![unit] }.ask(&answers).unwrap();
+        assert_eq!(*answers.asked.lock().unwrap(), expected);
+    }
+}
+
+#[test]
+fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_keeps_what_was_agreed_to() {
+    let mut unit = examined();
+    unit.carried.again = vec![Permission::Unproven, Permission::OtherLine];
+    let instead = |writes, names_blocks, is_at_stake, other_line| {
+        let session = session(Vec::new(), Allowed { other_line, ..Allowed::default() });
+        let actions = session.instead(&unit, &job(writes, names_blocks), is_at_stake);
+        actions.into_iter().filter_map(|action| action.command).collect::<Vec<_>>()
+    };
+    for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
+        assert_eq!(instead(writes, names_blocks, false, false), ["again [Unproven] No"]);
+        assert_eq!(instead(writes, names_blocks, false, true), ["again [Unproven, OtherLine] No"]);
+        assert!(!instead(writes, names_blocks, true, false).contains(&"again [Unproven] No".to_owned()));
+    }
+    assert!(!instead(Writes::Image, false, false, false).contains(&"again [Unproven] No".to_owned()));
+}
+
+#[test]
+fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
+    let mut unit = examined();
+    let (seen, _) = unit.seen.as_ref().unwrap();
+    let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
+    let job = job(Writes::Image, false);
+    for (after, expected) in [(None, Some("again [] AsGiven")), (Some(there), None)] {
+        unit.outcome = UnitOutcome::Written(FlashReport {
+            location: PLACE.parse().unwrap(),
+            after,
+            version: None,
+            runs: Some(Runs::Written),
+            needs_power: false,
+            backup: None,
+            steps: Vec::new(),
+        });
+        assert_eq!(unit.next_command(&job).as_deref(), expected);
+    }
+}
+
+#[test]
+fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
+    let location: Location = PLACE.parse().unwrap();
+    let report = FlashReport {
+        location: location.clone(),
+        after: None,
+        version: None,
+        runs: None,
+        needs_power: false,
+        backup: None,
+        steps: Vec::new(),
+    };
+    let asked = Action { question: Some("is it yours?".to_owned()), ..Action::run("ask", "asked".to_owned()) };
+    let failure = FlashFailure {
+        error: FlashError::NotBack(Duration::ZERO),
+        standing: Standing { location, during: FlashStep::Return, left: StoppedState::Restarted, backup: None },
+        actions: vec![Action::by_hand("replug"), asked, Action::run("go on", "go on".to_owned())],
+    };
+    let mut unit = PreparedUnit::new(PLACE.to_owned());
+    unit.outcome = UnitOutcome::Stopped(report, Arc::new(failure));
+    assert_eq!(unit.next_command(&job(Writes::Image, false)).as_deref(), Some("go on"));
+}
+
+#[test]
+fn the_neighbours_are_the_listed_units_that_are_not_written() {
+    let units = [PreparedUnit::new(PLACE.to_owned())];
+    let listed = vec![crate::tests::unit(PLACE, "A"), crate::tests::unit("1-2", "B")];
+    assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Neighbours::Listed(vec![crate::tests::unit("1-2", "B")]));
+    assert_eq!(neighbours(&units, Err("no bus")), Neighbours::Unknown("no bus".to_owned()));
 }

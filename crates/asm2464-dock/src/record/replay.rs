@@ -264,7 +264,7 @@ impl ReplayPipes {
     }
 }
 
-/// Whether no command that began before goes on with this event.
+/// Whether this event belongs to no command that began before it.
 const fn is_end(event: &Event) -> bool {
     matches!(event, Event::Bulk { endpoint: Endpoint::DataOut, .. } | Event::Control { .. } | Event::Done { .. })
 }

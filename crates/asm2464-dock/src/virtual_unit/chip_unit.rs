@@ -48,7 +48,7 @@ pub(super) enum Course {
 pub struct Counts {
     /// Commands and vendor control requests that the firmware has taken.
     pub commands: u64,
-    /// Instructions that the firmware has executed, without idling.
+    /// Instructions that the firmware has executed, without those skipped in idle loops.
     pub instructions: u64,
 }
 
@@ -76,8 +76,8 @@ impl std::fmt::Debug for ChipUnit {
 }
 
 impl ChipUnit {
-    /// Powers on a chip on this board with this image loaded and these devices behind it, and enumerates it. A command's status
-    /// reaches the host no sooner than `command_time` after the command.
+    /// Powers on a chip on this board with this image loaded and these devices behind it, and enumerates it. A
+    /// command's status reaches the host no sooner than `command_time` after the command.
     pub(super) fn power_on(
         image: &Image,
         board: Board,
@@ -143,7 +143,7 @@ impl ChipUnit {
         if self.wire.has_vanished {
             return Course::Vanished;
         }
-        // Pending work comes first: a reset follows its status after a while.
+        // Pending work comes first: firmware sends a reset's status some time before it resets the chip.
         for _ in 0..NEWS_AT_MOST {
             if !self.run() {
                 break;
@@ -180,7 +180,7 @@ impl ChipUnit {
         reply
     }
 
-    /// Records what the host's side has to know of a successful request.
+    /// Follows a successful request on the host's side of the wire.
     fn note(&mut self, setup: [u8; 8]) {
         const SET_CONFIGURATION: [u8; 2] = [0x00, 9];
         const SET_INTERFACE: [u8; 2] = [0x01, 11];
@@ -207,7 +207,7 @@ impl ChipUnit {
         self.endpoints = setting.iter().flat_map(|setting| &setting.pipes).map(|pipe| pipe.address).collect();
     }
 
-    /// Sends SET_ADDRESS, which only host controllers do: no program sees it.
+    /// Sends SET_ADDRESS, as a host controller does without a request from a program.
     fn set_address(&mut self) {
         self.control(setup::set_address(1), &[]);
     }
@@ -216,7 +216,7 @@ impl ChipUnit {
         matches!(self.control(setup, &[]), Some(ControlReply::Done(_)))
     }
 
-    /// The answer of an endpoint that can't move data now.
+    /// The answer of an endpoint that can't move data now; `None` if it can.
     fn obstacle(&mut self, endpoint: Endpoint) -> Option<Reply> {
         if !self.endpoints.contains(&endpoint.address()) {
             return Some(Reply::Stall);

@@ -241,7 +241,7 @@ mod tests {
         found
     }
 
-    /// The descriptors of the practice image, which firmware on the chip has answered with.
+    /// The practice image's descriptors, as its firmware answers them on the chip.
     fn of_firmware(speed: Speed) -> Descriptors {
         let scenario = Scenario { speed, ..Scenario::default() };
         VirtualUnit::in_memory(scenario, b"descriptors", None).unwrap().descriptors().clone()

@@ -25,7 +25,7 @@ impl Medium for Cursor<Box<[u8]>> {
     }
 }
 
-/// Blocks of 512 bytes. Its clones are the same blocks: the drive behind the chip has one while the chip runs.
+/// Blocks of 512 bytes. Clones share the blocks: while the chip runs, the drive behind it has a clone.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     medium: Arc<Mutex<dyn Medium>>,
@@ -33,7 +33,7 @@ pub(super) struct Disk {
 }
 
 impl Disk {
-    /// The medium from this block on.
+    /// Locks the medium, positioned at this block.
     fn at(&self, block: u64) -> io::Result<MutexGuard<'_, dyn Medium + 'static>> {
         let mut medium = self.medium.lock().unwrap_or_else(PoisonError::into_inner);
         medium.seek(SeekFrom::Start(block * BLOCK_LEN as u64))?;
@@ -46,8 +46,8 @@ impl Disk {
         Self { medium: Arc::new(Mutex::new(Cursor::new(blocks))), bytes }
     }
 
-    /// The blocks of a file, made longer where it is shorter (a hole where the system has such). What a longer one has
-    /// behind the last block stays.
+    /// Blocks in a file. Extends a shorter file to `bytes` (with a hole if the system supports it). The rest of a
+    /// longer file stays as it is.
     pub(super) fn in_file(file: File, bytes: u64) -> io::Result<Self> {
         if file.metadata()?.len() < bytes {
             file.set_len(bytes)?;

@@ -89,7 +89,7 @@ impl VirtualPipes {
         Ok(self)
     }
 
-    /// Puts a transfer in flight. `len_in` finds the length of its data, if all of it is in the buffer.
+    /// Puts a transfer in flight. `len_in` returns the length of its data; `None` if the buffer is too short.
     fn start(
         &mut self,
         transfer: TransferId,
@@ -192,7 +192,7 @@ impl Pipes for VirtualPipes {
             if self.offer() {
                 continue;
             }
-            // Work that became due in between may have made the unit busy again, as with page after page of its flash.
+            // Work that became due in between may have made the unit busy again, as the next page of its flash does.
             let busy = busy.or_else(|| self.unit.lock().wake_in());
             let rest = until.saturating_duration_since(Instant::now());
             match busy {
@@ -224,7 +224,7 @@ impl Pipes for VirtualPipes {
         const GET_STATUS: [u8; SETUP_LEN] = [0x80, 0, 0, 0, 0, 0, 2, 0];
         let mut unit = attached(&self.unit, self.attachment)?;
         let is_done = unit.mass_storage_reset();
-        // Firmware that rejects one request still answers others.
+        // Firmware that stalls this request still answers GET_STATUS.
         let is_silent = !is_done && unit.control(GET_STATUS, &[]) == Some(ControlAnswer::Silent);
         drop(unit);
         if is_silent {
@@ -292,10 +292,10 @@ fn control(unit: &mut VirtualUnit, buffer: &mut [u8], flight: &mut Submission) -
         unit.control(*setup, if is_in(setup[0]) { &[] } else { data })
     };
     match answer {
-        Some(ControlAnswer::Done(came)) if is_in(setup[0]) => {
-            let fits = came.len() <= data.len();
-            flight.moved = came.len().min(data.len());
-            data[..flight.moved].copy_from_slice(&came[..flight.moved]);
+        Some(ControlAnswer::Done(received)) if is_in(setup[0]) => {
+            let fits = received.len() <= data.len();
+            flight.moved = received.len().min(data.len());
+            data[..flight.moved].copy_from_slice(&received[..flight.moved]);
             Some(if fits { TransferEnd::Completed } else { TransferEnd::Failed(PipeError::Overflow) })
         }
         Some(ControlAnswer::Done(_)) => {

@@ -28,7 +28,7 @@ pub enum Unopened {
         /// The unit.
         location: Location,
     },
-    /// The firmware in the unit's flash answers no host.
+    /// The firmware in the unit's flash does not enumerate.
     #[error("the virtual unit {location} is not on the bus: the firmware in its flash (flash.bin) does not enumerate")]
     Mute {
         /// The unit.
@@ -98,7 +98,7 @@ impl VirtualPort {
         let pipes = self.claim()?;
         match BulkOnly::new(self.watched(pipes)) {
             Ok(engine) => Ok(Box::new(engine)),
-            // Its transfers are this process's memory, so only a unit that has left fails.
+            // Transfers only use this process's memory, so this fails only if the unit has left.
             Err(_) => Err(self.absent()),
         }
     }
@@ -147,7 +147,7 @@ impl VirtualPort {
         }
     }
 
-    /// Puts the unit's monitors on its pipes.
+    /// Attaches the port's watch to the pipes.
     fn watched(&self, pipes: VirtualPipes) -> Watched<VirtualPipes> {
         let alternate = pipes.alternate();
         self.watch.over(pipes, &self.info(), alternate, || self.raw_descriptors())
@@ -164,7 +164,7 @@ impl VirtualPort {
         let mut unit = self.unit.lock();
         unit.poll();
         if unit.is_attached() {
-            // The first alternate always exists.
+            // Alternate 0 always exists.
             let _ = unit.reset_by_host(0);
         }
         self.opened = unit.attachments();

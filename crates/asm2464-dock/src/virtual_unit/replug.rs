@@ -15,7 +15,7 @@ use super::open::VirtualOpenError;
 use super::replug_requests::{REQUEST_FILE, TICK};
 use super::unit::VirtualUnit;
 
-/// Time that the server may take. It polls between two waits of at most a tenth of a second.
+/// Time that the server may take to answer. It waits at most a tenth of a second between two polls.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Reasons a unit was not replugged.
@@ -76,7 +76,7 @@ pub fn replug(dir: &Path, interrupt: Interrupt<'_>) -> Result<(), ReplugError> {
     };
     match OpenOptions::new().write(true).create_new(true).open(&path) {
         Ok(_) => {}
-        // Another process asks too. One replug serves both.
+        // Another process has asked, too. One replug serves both.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(failed("write")(source)),
     }

@@ -1,4 +1,4 @@
-//! The requests for a power cycle that a unit's folder holds, as its server takes them.
+//! Requests for a power cycle in a unit's folder: how the unit's server finds them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -23,13 +23,14 @@ pub trait Responder: Debug + Send {
     /// Handles SET_INTERFACE, which drops transfers in progress. Returns whether there is such an alternate.
     fn set_alternate(&mut self, alternate: u8) -> bool;
 
-    /// Handles SET_FEATURE(ENDPOINT_HALT). Firmware that owns endpoint 0 never gets this call.
+    /// Handles SET_FEATURE(ENDPOINT_HALT). Never called for firmware, which answers endpoint 0 itself.
     fn halt(&mut self, _endpoint: Endpoint) {}
 
     /// Handles CLEAR_FEATURE(ENDPOINT_HALT).
     fn clear_halt(&mut self, endpoint: Endpoint);
 
-    /// Whether an endpoint of the selected alternate is halted. Firmware that owns endpoint 0 never gets this call.
+    /// Whether an endpoint of the selected alternate is halted. Always `false` for firmware, which answers GET_STATUS
+    /// itself.
     fn is_halted(&self, _endpoint: Endpoint) -> bool {
         false
     }
@@ -78,12 +79,12 @@ pub enum Reply {
 }
 
 impl Reply {
-    /// Takes `count` bytes of `len` from the host.
+    /// The reply if `count` bytes of `len` were taken from the host.
     pub const fn taken(count: usize, len: usize) -> Self {
         if count == len { Self::Done(count) } else { Self::Part(count) }
     }
 
-    /// Answers with one packet that ends the transfer.
+    /// Copies one packet, which ends the transfer, into the buffer and returns the reply.
     pub fn packet(buffer: &mut [u8], packet: &[u8]) -> Self {
         let count = buffer.len().min(packet.len());
         buffer[..count].copy_from_slice(&packet[..count]);
@@ -102,7 +103,7 @@ impl Halts {
         }
     }
 
-    /// Returns whether the endpoint was halted.
+    /// Clears a halt. Returns whether the endpoint was halted.
     pub(super) fn clear(&mut self, endpoint: Endpoint) -> bool {
         let was_halted = self.holds(endpoint);
         self.0.retain(|halted| *halted != endpoint);

@@ -12,8 +12,8 @@ pub(super) const fn ends_dma_strobe(setup: [u8; 8]) -> bool {
     matches!(setup, [0x40, 0xE5, 0x2A, 0xC4, value, 0, _, _] if value & 1 == 0)
 }
 
-/// Bytes of the stream that a request of the open firmware begins: F0 with a mode other than 0, whose data ends with the
-/// number of dwords.
+/// Length in bytes of the stream that a request of the open firmware begins: F0 with a mode other than 0, whose data
+/// ends with the number of dwords.
 pub(super) fn stream_len(setup: [u8; 8], data: &[u8]) -> Option<u64> {
     match (setup, data.last_chunk()) {
         ([0x40, 0xF0, _, _, mode, ..], Some(dwords)) if mode & 3 != 0 => {

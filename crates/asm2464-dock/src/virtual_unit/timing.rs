@@ -10,8 +10,8 @@ pub struct Timing {
     pub erase_sector_ms: u64,
     /// Microseconds for each 256-byte page programmed.
     pub program_page_us: u64,
-    /// Microseconds from a command to its status.
+    /// Minimum time from a command to its status, in microseconds.
     pub command_us: u64,
-    /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug, until the unit is back.
+    /// Milliseconds from a CPU reset (E8 with mode 0x50), or from a replug (at least 500), until the unit is back.
     pub reenumerate_ms: u64,
 }

@@ -15,6 +15,8 @@ use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge, Port as _};
 const SECTOR: FlashAddress = FlashAddress(0x1_F000);
 /// Buffer of the flash controller.
 const BUFFER: XdataAddress = XdataAddress::main(0x7000);
+/// Starts a transaction; bit 0 is set until it has ended.
+const START: XdataAddress = XdataAddress::main(0xC8A9);
 const LEN: usize = PAGE_LEN;
 
 fn port(scenario: &str) -> VirtualPort {
@@ -128,6 +130,8 @@ struct Watched {
     slow: Option<(Duration, Rc<Cell<Duration>>)>,
     pipe_hangs: bool,
     has_flash: bool,
+    /// How often a transaction is still busy when it is looked at.
+    busy: Rc<Cell<usize>>,
     requests: usize,
     /// The bytes of each transfer on the bulk pipe.
     sent: Vec<usize>,
@@ -136,7 +140,15 @@ struct Watched {
 impl Watched {
     fn open(port: &mut VirtualPort) -> Self {
         let unit = port.open_control().unwrap();
-        Self { unit, slow: None, pipe_hangs: false, has_flash: true, requests: 0, sent: Vec::new() }
+        Self {
+            unit,
+            slow: None,
+            pipe_hangs: false,
+            has_flash: true,
+            busy: Rc::default(),
+            requests: 0,
+            sent: Vec::new(),
+        }
     }
 
     fn slow(port: &mut VirtualPort, a_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
@@ -164,6 +176,10 @@ impl RegisterAccess for Watched {
         self.unit.exchange(writes, from, into)?;
         if !self.has_flash && from == BUFFER {
             into.fill(0xFF);
+        }
+        if from == START && self.busy.get() > 0 {
+            self.busy.set(self.busy.get() - 1);
+            into[0] |= 1;
         }
         Ok(())
     }
@@ -201,6 +217,30 @@ impl RegisterAccess for Watched {
             None => self.unit.pause(time),
         }
     }
+}
+
+#[test]
+fn a_transaction_that_takes_its_time_is_awaited_and_one_that_does_not_end_is_an_error() {
+    let mut port = port("");
+    let watched = Watched::slow(&mut port, Duration::from_millis(10), &Rc::default());
+    let busy = Rc::clone(&watched.busy);
+    let mut flash = RegisterFlash::new(watched).unwrap();
+    busy.set(20);
+    assert_eq!(flash.protection(), Ok(0));
+    busy.set(usize::MAX);
+    assert!(matches!(flash.protection(), Err(RegisterError::Controller { deadline, .. }) if deadline.as_secs() == 1));
+}
+
+#[test]
+fn a_page_over_what_is_not_erased_differs_in_the_bytes_that_lack_their_bits() {
+    let mut port = port("");
+    let mut flash = flash(&mut port);
+    let at = FlashAddress(SECTOR.0 + 0x100);
+    flash.erase(SECTOR).unwrap();
+    flash.program(at, &[0; LEN]).unwrap();
+    let mut page = [0; LEN];
+    page[..3].fill(1);
+    assert!(matches!(flash.program(at, &page), Err(RegisterError::Differs { count: 3, .. })));
 }
 
 #[test]

@@ -80,7 +80,7 @@ struct Deadline {
     /// By [`RegisterAccess::now`].
     at: Duration,
     budget: Duration,
-    /// Whether each sector that is read or written starts the time anew.
+    /// Whether each sector that is read or written restarts the time limit.
     is_renewed: bool,
 }
 

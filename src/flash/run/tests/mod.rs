@@ -20,6 +20,8 @@ use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
 use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
+use super::super::observe::Observation;
+use super::super::proof::Behaviour;
 use super::*;
 use crate::tests::unit;
 
@@ -67,6 +69,8 @@ enum Returns {
     /// Until its power is cycled.
     UntilPower,
     AsBefore,
+    /// As it was, and as configured once it is looked at again.
+    AsBeforeForAMoment,
     /// Only after a replug.
     AfterReplug,
     /// With the old code, until a replug.
@@ -80,8 +84,19 @@ struct FakePort {
     before: UnitInfo,
     /// Whether its hub switches its power.
     has_switch: bool,
-    /// Number of times that it did.
+    /// Number of times that it did, and whether the unit was held each time.
     cycles: usize,
+    was_held: bool,
+    /// How often the unit is still seen after it was told to halt.
+    lingers: usize,
+    /// One more reference for each open connection.
+    connections: Arc<()>,
+}
+
+impl FakePort {
+    fn is_held(&self) -> bool {
+        Arc::strong_count(&self.connections) > 1
+    }
 }
 
 fn own_block(id: UsbId) -> ConfigBlock {
@@ -130,7 +145,7 @@ impl Unit {
     }
 }
 
-struct Wire(Arc<Mutex<Unit>>);
+struct Wire(Arc<Mutex<Unit>>, #[expect(dead_code, reason = "counted")] Arc<()>);
 
 impl Transport for Wire {
     fn kind(&self) -> TransportKind {
@@ -195,7 +210,8 @@ impl Transport for Wire {
             // Without the extension.
             (0xE4, DataPhase::In(buffer)) if buffer.len() > 255 => 0,
             (0xE4, DataPhase::In(buffer)) => {
-                buffer.copy_from_slice(&unit.running.as_ref().unwrap().version().0);
+                let version = unit.running.as_ref().unwrap().version().0;
+                buffer.copy_from_slice(&version[..buffer.len()]);
                 buffer.len()
             }
             (0xE8, _) => {
@@ -207,6 +223,8 @@ impl Transport for Wire {
                 }
                 0
             }
+            // What is behind the bridge.
+            (0x12 | 0x25 | 0xE6, _) => return Ok(refused(Sense::INVALID_OPCODE)),
             other => panic!("{other:?}"),
         };
         Ok(CommandEnd { transferred: moved, status: ScsiStatus::Good, sense: None })
@@ -228,11 +246,19 @@ impl Port for FakePort {
 
     fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let unit = self.unit.lock().unwrap();
-        if unit.halted { Err(PortError::new(FlashError::NotBack(Duration::ZERO))) } else { Ok(unit.identity()) }
+        if unit.halted && self.lingers == 0 {
+            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+        }
+        self.lingers -= usize::from(unit.halted);
+        Ok(unit.identity())
     }
 
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-        Ok(Bridge::new(Box::new(Wire(self.unit.clone()))))
+        // As on a real bus, one connection at a time.
+        if self.is_held() {
+            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+        }
+        Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone()))))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, PortError> {
@@ -240,6 +266,7 @@ impl Port for FakePort {
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
+        self.was_held = self.is_held();
         let mut unit = self.unit.lock().unwrap();
         match unit.returns {
             Some(Returns::UntilPower) => unit.halted = true,
@@ -260,8 +287,13 @@ impl Port for FakePort {
         if unit.returns == Some(Returns::WithOldCode) && self.waits > 1 {
             unit.boot();
         }
+        if unit.returns == Some(Returns::AsBeforeForAMoment) && self.waits == 1 {
+            return Ok(Some(self.before.clone()));
+        }
         Ok(match unit.returns {
-            Some(Returns::AsConfigured | Returns::UntilPower | Returns::WithOldCode) if !unit.halted => {
+            Some(Returns::AsConfigured | Returns::AsBeforeForAMoment | Returns::UntilPower | Returns::WithOldCode)
+                if !unit.halted =>
+            {
                 Some(unit.identity())
             }
             Some(Returns::AsBefore) => Some(self.before.clone()),
@@ -312,7 +344,16 @@ fn rig(running: Option<Image>) -> Rig {
         budget: BUDGET,
     };
     Rig {
-        port: FakePort { unit: Arc::new(Mutex::new(unit)), waits: 0, before, has_switch: false, cycles: 0 },
+        port: FakePort {
+            unit: Arc::new(Mutex::new(unit)),
+            waits: 0,
+            before,
+            has_switch: false,
+            cycles: 0,
+            was_held: false,
+            lingers: 0,
+            connections: Arc::default(),
+        },
         plan,
         options,
         interrupt,
@@ -400,6 +441,39 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let stopped = rig.stopped();
     assert!(matches!(stopped.error, FlashError::Changed("configuration")));
     assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
+}
+
+#[test]
+fn a_block_that_the_unit_refuses_is_left_out_and_one_that_gets_no_answer_is_an_error() {
+    let blocks = |quirk| {
+        let mut rig = rig(Some(sample_image(1))).with(&[(0xE0, 1, quirk)]);
+        Access::open(&mut rig.port).unwrap().blocks(BridgeState::Vendor)
+    };
+    assert!(matches!(blocks(Quirk::Illegal), Ok([None, Some(_)])));
+    assert!(matches!(blocks(Quirk::Silent), Err(FlashError::Command(CommandError::Transport(_)))));
+}
+
+#[test]
+fn what_a_unit_does_not_answer_is_unknown_and_a_unit_that_goes_is_an_error() {
+    let port = |nth, quirk| rig(Some(sample_image(1))).with(&[(0xE4, nth, quirk)]).port;
+    for (quirk, is_there) in [(Quirk::Illegal, true), (Quirk::Silent, true), (Quirk::Vanish, false)] {
+        // The first two E4 are for what is behind the bridge, then come those for the version and the extension.
+        for nth in [3, 4] {
+            let seen = Observation::of(&mut port(nth, quirk), Interrupt::never());
+            assert_eq!(seen.is_ok(), is_there, "{nth} {quirk:?}: {seen:?}");
+            if let Ok(Observation { running, .. }) = seen {
+                let is_known = (running.version.is_some(), running.e4_extension.is_some());
+                assert_eq!(is_known, (nth != 3, nth != 4), "{quirk:?}");
+            }
+        }
+        // What runs is judged by its version, and by the extension if that is known.
+        for (nth, is_judged) in [(1, false), (2, is_there)] {
+            let mut port = port(nth, quirk);
+            let attached = port.attached().unwrap();
+            let behaves = Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached);
+            assert_eq!(behaves.is_ok(), is_judged, "{nth} {quirk:?}: {behaves:?}");
+        }
+    }
 }
 
 #[test]

@@ -106,13 +106,32 @@ fn a_flash_that_may_hold_no_firmware_stays_without_its_protection() {
 }
 
 #[test]
+fn a_flash_that_is_written_gets_its_protection_back_and_counts_as_written_when_ctrl_c_follows() {
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
+    let unit = port.unit().clone();
+    let protection = unit.lock().flash().status();
+    let plan = plan(&mut port, &practice::image());
+    let pressed = AtomicBool::new(false);
+    let mut press = |event: FlashEvent<'_>| {
+        if matches!(event, FlashEvent::Begin(FlashStep::Protect)) {
+            pressed.store(true, Ordering::Relaxed);
+        }
+    };
+    let stopped = run(&mut port, &plan, &options(), &mut press, Interrupt::watching(&pressed)).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{stopped:?}");
+    assert_eq!((stopped.left, unit.lock().flash().status()), (StoppedState::Verified, protection));
+}
+
+#[test]
 fn a_flash_that_has_everything_already_is_read_and_not_written() {
-    let mut port = open_unit("");
+    let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
     let before = cells(port.unit());
     let plan = plan(&mut port, &practice::open_image());
     let report = run(&mut port, &plan, &options(), &mut (), Interrupt::never()).unwrap();
     let compared = report.steps.iter().find(|step| step.step == FlashStep::Compare.to_string()).unwrap();
     assert_eq!(compared.result, "0 of 32 sectors differ");
+    let unprotect = FlashStep::Unprotect.to_string();
+    assert!(report.steps.iter().all(|step| step.step != unprotect), "its protection stays, too");
     assert!(cells(port.unit()) == before);
 }
 
@@ -145,4 +164,20 @@ fn what_reads_back_differently_is_written_again_and_given_up_the_third_time() {
             }
         }
     }
+}
+
+#[test]
+fn a_unit_that_goes_while_it_is_read_back_is_not_compared_again() {
+    let mut port = open_unit("");
+    let unit = port.unit().clone();
+    let plan = plan(&mut port, &practice::image());
+    let mut unplugging = |event: FlashEvent<'_>| {
+        if matches!(event, FlashEvent::Begin(FlashStep::ReadBack(Part::Two))) {
+            unit.lock().unplug();
+        }
+    };
+    let stopped = run(&mut port, &plan, &options(), &mut unplugging, Interrupt::never()).unwrap_err();
+    assert!(matches!(stopped.error, FlashError::Registers(_)), "{stopped:?}");
+    assert_eq!((stopped.left, stopped.during), (StoppedState::Complete, FlashStep::ReadBack(Part::Two)));
+    assert!(stopped.report.steps.iter().all(|step| step.done), "{stopped:?}");
 }

@@ -36,6 +36,31 @@ fn a_unit_that_stays_away_although_its_hub_gave_it_its_power_back_is_no_success(
 }
 
 #[test]
+fn a_unit_that_was_told_to_halt_is_awaited_until_it_has_left_or_the_time_is_over() {
+    for (lingers, deadline, left) in [(3, 600, 0_usize), (1_000_000, 0, 1_000_000)] {
+        let mut rig = rig(None).returning(None);
+        rig.options.return_deadline = Duration::from_secs(deadline);
+        rig.port.lingers = lingers;
+        let report = rig.run().unwrap();
+        assert_eq!((report.after, report.needs_power), (None, true));
+        // Whether it is there is also asked without a wait.
+        assert!((left.saturating_sub(5)..=left).contains(&rig.port.lingers), "{}", rig.port.lingers);
+    }
+}
+
+#[test]
+fn a_unit_is_held_by_one_connection_while_its_hub_switches_its_power() {
+    // One that has not left after the halt, and one that is back with its old identity.
+    let mut staying = rig(None);
+    staying.port.lingers = 100;
+    for mut rig in [staying, rig(Some(sample_image(1))).returning(Some(Returns::AsBefore))] {
+        rig.port.has_switch = true;
+        let _ = rig.run();
+        assert_eq!((rig.port.cycles, rig.port.was_held), (1, true));
+    }
+}
+
+#[test]
 fn a_unit_that_came_back_with_its_old_code_and_then_stays_away_after_its_power_is_no_success() {
     let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::UntilPower));
     rig.port.unit.lock().unwrap().loads_code = false;
@@ -46,10 +71,11 @@ fn a_unit_that_came_back_with_its_old_code_and_then_stays_away_after_its_power_i
 }
 
 #[test]
-fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
-    let same = |rig: &mut Rig| {
-        let image = Image::parse(&rig.plan.file).unwrap();
-        rig.port.unit.lock().unwrap().running = Some(image);
+fn what_runs_is_judged_by_what_differs_and_not_by_a_version_that_is_the_same() {
+    let rig_of_same = || {
+        let rig = rig(Some(sample_image(1)));
+        rig.port.unit.lock().unwrap().running = Some(Image::parse(&rig.plan.file).unwrap());
+        rig
     };
     // Another version before shows whether the new or the old code runs.
     for (loads_code, runs) in [(true, Runs::Written), (false, Runs::Before)] {
@@ -59,10 +85,13 @@ fn what_runs_is_told_by_what_differs_and_not_by_a_version_that_is_the_same() {
         assert_eq!((report.runs, report.needs_power), (Some(runs), runs == Runs::Before));
     }
     // The same version before and after.
-    let mut rig = rig(Some(sample_image(1)));
-    same(&mut rig);
-    let report = rig.run().unwrap();
+    let report = rig_of_same().run().unwrap();
     assert_eq!((report.runs, report.needs_power), (Some(Runs::Unknown), true));
+    // After its power, the chip has loaded what was written.
+    let mut rig = rig_of_same().returning(Some(Returns::AfterReplug));
+    rig.options.replug_deadline = Duration::from_secs(1);
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, report.needs_power), (Some(Runs::Written), false));
 }
 
 #[test]
@@ -82,9 +111,18 @@ fn other_code_than_written_after_the_units_power_is_an_error() {
 #[test]
 fn a_unit_that_does_not_come_back_is_named_with_what_to_do() {
     let mut rig = rig(Some(sample_image(1))).returning(None);
+    (rig.options.return_deadline, rig.options.replug_deadline) = (Duration::from_secs(3), Duration::from_secs(1));
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::NotBack { .. }));
+    assert!(matches!(stopped.error, FlashError::NotBack(waited) if waited == Duration::from_secs(4)), "{stopped:?}");
     assert_eq!(stopped.left, StoppedState::Restarted);
+}
+
+#[test]
+fn a_unit_that_has_not_left_yet_is_awaited_and_one_that_is_back_is_not() {
+    let mut rig = rig(Some(sample_image(1))).returning(Some(Returns::AsBeforeForAMoment));
+    rig.options.return_deadline = Duration::from_secs(3600);
+    let report = rig.run().unwrap();
+    assert_eq!((report.runs, rig.port.waits), (Some(Runs::Written), 2));
 }
 
 #[test]

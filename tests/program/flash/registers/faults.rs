@@ -28,7 +28,7 @@ fn a_unit_that_loses_its_power_anywhere_starts_something_and_is_brought_back() {
         if found == BridgeState::OpenFirmware {
             assert!(rig.cells() == before, "{after}: the old image, whole");
         }
-        flash_told(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
+        flash_with(&rig, &wanted, Some(&backup), &mut (), &AtomicBool::new(false)).unwrap();
         assert!(rig.cells()[..SLOT_LEN] == goal, "{after}");
     });
 }

@@ -72,7 +72,7 @@ impl Wanted {
 }
 
 /// Flashes with the configuration blocks of the backup in `config_from`, if any.
-fn flash_told(
+fn flash_with(
     rig: &Rig,
     wanted: &Wanted,
     config_from: Option<&Path>,
@@ -93,7 +93,7 @@ fn flash_told(
 }
 
 fn flash(rig: &Rig, wanted: &Wanted) -> Result<FlashReport, Box<Stopped>> {
-    flash_told(rig, wanted, None, &mut (), &AtomicBool::new(false))
+    flash_with(rig, wanted, None, &mut (), &AtomicBool::new(false))
 }
 
 fn state(rig: &Rig) -> BridgeState {
@@ -267,7 +267,7 @@ fn a_signal_stops_before_the_first_change_or_after_the_readback_and_nowhere_betw
                 stop.store(true, Ordering::Relaxed);
             }
         };
-        let stopped = flash_told(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
+        let stopped = flash_with(&rig, &stock(), None, &mut progress, &stop).unwrap_err();
         assert!(matches!(stopped.error, FlashError::Interrupted(_)), "{step}: {stopped:?}");
         assert_eq!(stopped.left, left, "{step}");
         let cells = rig.cells();

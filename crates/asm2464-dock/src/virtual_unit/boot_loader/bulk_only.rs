@@ -34,18 +34,18 @@ pub(super) struct BulkOnlyTarget {
     host_len: u32,
     exchange: CommandExchange,
     phase_error: bool,
-    /// After an invalid CBW both pipes stay halted until the class's reset (section 6.6.1).
+    /// After an invalid CBW both pipes stay halted until a Mass Storage Reset (section 6.6.1).
     needs_reset: bool,
-    /// The data pipe halts when the data that there is has moved.
+    /// The data pipe halts after the device's data, because the host expects more.
     halt_after_data: bool,
     /// The status pipe halts once before the status.
     halt_status: bool,
-    /// It does so before the next command's status.
+    /// The value that `halt_status` takes with the next command.
     pub(super) halts_next_status: bool,
 }
 
 impl BulkOnlyTarget {
-    /// Handles the class's reset: ready for a command. Halts stay until they are cleared (section 3.1).
+    /// Handles a Mass Storage Reset: waits for a command again. Halts stay until the host clears them (section 3.1).
     pub(super) fn reset(&mut self) {
         self.phase = Phase::Command;
         self.needs_reset = false;
@@ -71,7 +71,7 @@ impl BulkOnlyTarget {
         match self.phase {
             Phase::Command => self.command(target, packet),
             Phase::Data if self.exchange.direction == Some(Direction::Out) => {
-                // A pipe takes a packet whole. If it was the host's last one, there is nothing to halt for.
+                // A packet is taken as a whole. After the host's last packet, no halt is necessary.
                 let sent = self.exchange.moved + packet.len();
                 self.halt_after_data &= sent < self.host_len as usize;
                 self.exchange.take(target, packet);
@@ -177,7 +177,7 @@ impl BulkOnlyTarget {
             CommandEnding::Reset(ResetMode::Halt) if !self.phase_error => Course::Off,
             _ => Course::On,
         };
-        // What has moved is bounded by what the host expects.
+        // `moved` is at most `host_len`, so that the cast is exact.
         let residue = self.host_len.saturating_sub(self.exchange.moved as u32);
         self.phase = Phase::Command;
         PacketIn::Packet(CommandStatusWrapper { tag: self.tag, residue, status }.to_bytes().to_vec())

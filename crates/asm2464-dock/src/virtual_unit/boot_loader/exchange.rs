@@ -8,7 +8,7 @@ use asm2464::scsi::{ResetMode, Sense};
 /// How a command ends.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CommandEnding {
-    /// Not known before the host's data is there.
+    /// Known only when all of the host's data has arrived.
     AfterData,
     #[default]
     Good,

@@ -1,4 +1,4 @@
-//! The boot loader in native code, because the chip's is in ROM, which nobody has read.
+//! The boot loader in native code: the chip's own is in its ROM, whose contents are not known.
 
 mod bulk_only;
 mod exchange;
@@ -25,8 +25,8 @@ const BULK_ONLY: [u8; 3] = [0x08, 0x06, 0x50];
 /// How far a host has opened the bulk pipes.
 ///
 /// Before bulk transfers work, the boot loader needs a port reset and SET_CONFIGURATION 1, and then either
-/// CLEAR_FEATURE(HALT) on both pipes or SET_INTERFACE. Sources: openpilot's flasher, in use on devices, which sends both;
-/// tinygrad's, which sends only SET_INTERFACE.
+/// CLEAR_FEATURE(HALT) on both pipes or SET_INTERFACE. Sources: openpilot's flasher, in use on devices, sends both;
+/// tinygrad's sends only SET_INTERFACE.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum Gate {
     /// Silent until the port is reset, as after power-on.
@@ -38,14 +38,14 @@ enum Gate {
     Open,
 }
 
-/// The boot loader. It keeps the flash while no chip has it.
+/// The boot loader. It holds the flash while no chip runs.
 #[derive(Debug)]
 pub(super) struct BootLoader {
     target: Target,
     bulk_only: BulkOnlyTarget,
     wire: AttachmentWire,
     gate: Gate,
-    /// Pipes that are halted since the gate opened.
+    /// Pipes that have been halted since the gate opened.
     to_clear: Halts,
     /// Pipes that have not had CLEAR_FEATURE(HALT) since the gate opened.
     uncleared: Halts,
@@ -80,7 +80,7 @@ impl BootLoader {
         self.set_configuration(1);
     }
 
-    /// The flash, if no chip has it.
+    /// The flash; empty while a chip holds it.
     pub(super) fn flash_mut(&mut self) -> &mut NorFlash {
         &mut self.target.flash
     }
@@ -102,7 +102,7 @@ impl BootLoader {
         self.uncleared = Halts::default();
     }
 
-    /// The answer of a pipe that can't move data now. `used` is the one pipe of its direction.
+    /// The answer of a pipe that can't move data now; `None` if it can. `used` is the only pipe of its direction.
     fn obstacle(&self, endpoint: Endpoint, used: Endpoint) -> Option<Reply> {
         if self.is_suspended || self.gate != Gate::Open {
             return Some(Reply::Silent);
@@ -175,7 +175,7 @@ impl Responder for BootLoader {
     fn set_alternate(&mut self, alternate: u8) -> bool {
         let exists = alternate == 0;
         if exists {
-            // It clears every halt of the interface, though the setting is the same (USB 3.2, 9.4.5 and 9.4.10).
+            // This clears every halt of the interface, even if the setting stays the same (USB 3.2, 9.4.5 and 9.4.10).
             self.to_clear = Halts::default();
             self.forget();
         }

@@ -11,7 +11,7 @@ use crate::virtual_unit::nor::{FlashFault, NorFlash, SECTOR_LEN};
 
 const WRITE_FAULT: Sense = Sense::new(SenseKey::MEDIUM_ERROR, 0x03, 0x00);
 const LUN_NOT_SUPPORTED: Sense = Sense::new(SenseKey::ILLEGAL_REQUEST, 0x25, 0x00);
-/// Distance from the first slot to the second.
+/// Distance from the first slot to the second, in bytes.
 const SECOND_SLOT: u32 = 0x02_0000;
 
 /// The SCSI target.
@@ -24,7 +24,7 @@ pub(super) struct Target {
 }
 
 impl CommandExchange {
-    /// Takes as much of the host's data as the command has, and ends the command when it is complete.
+    /// Takes as much of the host's data as the command expects, and ends the command when it is complete.
     pub(super) fn take(&mut self, target: &mut Target, data: &[u8]) {
         let count = data.len().min(self.limit - self.moved);
         self.data.extend_from_slice(&data[..count]);
@@ -34,7 +34,7 @@ impl CommandExchange {
         }
     }
 
-    /// Ends a command that has its data.
+    /// Ends a command whose data is complete.
     pub(super) fn finish(&mut self, target: &mut Target) {
         if self.ending == CommandEnding::AfterData {
             self.ending = target.finish(&self.cdb, &self.data);
@@ -99,7 +99,7 @@ impl Target {
         }
     }
 
-    /// Ends a command that has its data from the host. The boot loader erases what it writes.
+    /// Executes a command whose data from the host is complete. The boot loader erases the sectors that it writes.
     pub(super) fn finish(&mut self, cdb: &[u8; 16], data: &[u8]) -> CommandEnding {
         let written = match cdb[0] {
             opcode::CONFIG_WRITE => config_block(cdb).map(|at| rewrite_sector(&mut self.flash, at, data)),
@@ -115,7 +115,7 @@ impl Target {
 
 /// Standard INQUIRY data. Source: SPC-4, 6.4.2.
 fn inquiry(identity: &Identity, lun: u8) -> Vec<u8> {
-    // Peripheral qualifier 3, type 0x1F: no such unit.
+    // Peripheral qualifier 3, type 0x1F: no such LUN.
     let peripheral = if lun == 0 { 0x00 } else { 0x7F };
     let release = format!("{:04X}", identity.release);
     let mut data = vec![peripheral, 0x00, 0x06, 0x02, 31, 0x00, 0x00, 0x02];

@@ -30,9 +30,9 @@ pub struct FlashFaults {
     pub unstable_reads: Option<u64>,
     /// At high speed, only this many bytes of a packet on 0x02 reach the chip's flash buffer.
     pub bulk_out_lands: Option<u16>,
-    /// Every so many flash commands, the CPU still sees the flash buffer's old first byte.
+    /// After each n-th flash command, the CPU still sees the flash buffer's old first byte.
     pub stale_first_byte: Option<u64>,
-    /// The flash's status and ID pass through the bytes that a program takes.
+    /// The flash's status and ID overwrite the bytes that a program takes.
     pub status_in_buffer: bool,
 }
 
@@ -266,8 +266,8 @@ impl SpiFlash for NorFlash {
         Ok(())
     }
 
-    /// The busy bit covers only changes that `take_busy` was asked about. Firmware that waits for its own erase is
-    /// delayed as a whole instead.
+    /// The busy bit covers only changes from before the last call of `take_busy`. Firmware that waits for its own erase
+    /// is delayed as a whole instead.
     fn status(&self) -> u8 {
         let is_busy = self.unfinished.last().is_some_and(|(ends, _)| *ends > Instant::now());
         self.status | if is_busy { BUSY } else { 0 }

@@ -58,15 +58,15 @@ pub enum CpuReset {
     KeepsCode,
 }
 
-/// Bulk pipes that hang while control requests work, from when the unit is opened, and what makes them work again. What
-/// is stronger helps, too.
+/// Whether the bulk pipes hang from the unit's opening on, while control requests work, and what makes them work again.
+/// A stronger reset than the named one helps, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(from = "BulkHangsToml")]
 pub enum BulkHangs {
     /// They work.
     #[default]
     Never,
-    /// They hang until the strobe of the DMA engine at 0xC42A.0, or a CPU reset.
+    /// They hang until a strobe of the DMA engine (0xC42A.0), or a CPU reset.
     UntilStrobes,
     /// They hang until a CPU reset.
     UntilCpuReset,
@@ -108,7 +108,7 @@ pub enum Factory {
     /// The practice image, and configuration blocks as a maker would write them.
     #[default]
     Stock,
-    /// The practice image's open sibling, and the same configuration blocks.
+    /// The practice image that stands in for open firmware, and the same configuration blocks.
     Open,
     /// Only the configuration blocks.
     NoImage,
@@ -172,7 +172,7 @@ pub struct Scenario {
     pub cpu_reset: CpuReset,
     /// The chip's revision, as its firmware reads it.
     pub part_revision: PartRevision,
-    /// What the PCIe link does whose lanes are on before its training begins.
+    /// What the PCIe link does if its lanes are on before its training begins.
     pub pcie_early_lanes: EarlyLanes,
     /// What the supply's sensor measures; by default the board has none.
     pub supply: Option<SupplySensor>,
@@ -190,8 +190,8 @@ pub struct Scenario {
     pub pcie_link_lost_after: Option<u64>,
     /// Whether the bulk pipes hang while control requests work, and what helps. Source: owners' reports.
     pub bulk_hangs: BulkHangs,
-    /// The longest F0 stream in bytes that the open firmware survives. After a longer one the unit answers nothing until
-    /// its power goes. Source: tinygrad's issue 18136.
+    /// The longest F0 stream in bytes that the open firmware survives. After a longer one the unit answers nothing
+    /// until a power cycle. Source: tinygrad's issue 18136.
     pub stream_limit: Option<u64>,
     /// Whether the unit's hub can switch its port's power.
     pub port_power: bool,
@@ -289,7 +289,7 @@ const PORT_AT: &str = "0";
 const SSD_AT: &str = "0/0";
 const SSD_CLASS: u32 = 0x01_08_02;
 
-/// The function inside a device, as a scenario names it.
+/// The engine inside a device, as a scenario names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ScenarioEngine {

@@ -155,6 +155,6 @@ fn hanging_pipes_are_named_by_what_helps() {
     ] {
         assert_eq!(Scenario::parse(&format!("bulk-hangs = {written}")).unwrap().bulk_hangs, hangs, "{written}");
     }
-    let refused = Scenario::parse("bulk-hangs = \"prayer\"").unwrap_err().to_string();
+    let refused = Scenario::parse("bulk-hangs = \"replug\"").unwrap_err().to_string();
     assert!(refused.contains("\"strobes\", \"cpu-reset\" or \"power\""), "{refused}");
 }

@@ -86,7 +86,7 @@ fn the_thirteen_cases_end_as_the_specification_says_in_the_boot_loader() {
         (8, &e1, 128, In, 0, true, PhaseError, 128),
         (9, &ready, 64, Out, 0, true, Failed, 64),
         (10, &inquiry, 128, Out, 0, true, PhaseError, 128),
-        // A pipe takes whole packets: one holds all, of two the second finds the pipe halted.
+        // Packets are taken as a whole: 200 bytes are one packet; of 2000 bytes, the second packet meets the halt.
         (11, &e1, 200, Out, 200, false, Passed, 72),
         (11, &e1, 2000, Out, 1024, true, Passed, 1872),
         (12, &e1, 128, Out, 128, false, Passed, 0),
@@ -103,7 +103,7 @@ fn an_invalid_command_wrapper_halts_both_pipes_until_reset_recovery() {
     for behind in UNITS {
         let mut unit = ready_unit(behind);
         for bad in [&[0; 31][..], &[1, 2, 3], &wrapper(&[0; 6], 0, Direction::In)[..30]] {
-            // A device has taken a packet before its firmware can reject it.
+            // The chip takes a packet before its firmware can reject it.
             let taken = if behind.is_empty() { Reply::Done(bad.len()) } else { Reply::Stall };
             assert_eq!(unit.bulk_out(OUT, 0, bad), taken);
             assert_eq!(unit.bulk_out(OUT, 0, &[0; 31]), Reply::Stall);

@@ -48,7 +48,7 @@ fn patched_image() -> Image {
     image
 }
 
-/// Creates a unit whose Bulk-Only pipes move data. The boot loader has stalled its first status.
+/// Creates a unit whose Bulk-Only pipes move data. The boot loader's stall of its first status is already over.
 fn ready_unit(scenario: &str) -> VirtualUnit {
     let mut unit = unit(scenario);
     unit.reset_by_host(0).unwrap();

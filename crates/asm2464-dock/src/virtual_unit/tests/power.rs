@@ -63,7 +63,7 @@ fn the_boot_loader_shows_the_identity_of_a_configuration_block_that_is_whole_els
     assert_eq!(unit.descriptors().state, BridgeState::BootLoader);
 }
 
-/// A bulk pipe's answer to TEST UNIT READY's wrapper, and to the host's request for its status.
+/// The unit's replies to the CBW of TEST UNIT READY, and to the host's request for its status.
 fn replies(unit: &mut VirtualUnit) -> (Reply, Reply) {
     let wrapper = CommandBlockWrapper {
         tag: 1,
@@ -214,7 +214,7 @@ fn power_lost_while_part_2_is_written_ends_in_the_boot_loader_and_flashing_again
     let mut port = port(unit("power-loss-after = 80000\nback-after-ms = 1"));
     let mut bridge = port.open().unwrap();
     let blocks = BlockIndex::ALL.map(|index| bridge.read_config(index).unwrap());
-    // Block 0 goes first: its write makes the firmware erase its slot.
+    // Block 0 goes first: writing it makes the firmware erase the slot.
     for index in BlockIndex::ALL {
         bridge.write_config(index, &blocks[usize::from(index.number())]).unwrap();
     }
@@ -356,7 +356,7 @@ fn a_unit_that_keeps_its_code_survives_a_cpu_reset_with_its_flash_erased() {
     assert_eq!(returned(&mut port).state, BridgeState::BootLoader);
 }
 
-/// A byte of XDATA that the practice images never touch. A boot stub hands over there what it wants to do next.
+/// A byte of XDATA that the practice images never touch. A boot stub stores there what to do after the reset.
 const KEPT: XdataAddress = XdataAddress::main(0x5FF8);
 
 /// Restarts a unit with open firmware through 0xCC31. It does not answer the request.

@@ -69,7 +69,7 @@ fn selecting_bulk_only_forgets_what_uas_had_under_way() {
 }
 
 #[test]
-fn data_beyond_what_the_host_asked_for_babbles_and_the_command_ends() {
+fn more_data_than_the_host_asked_for_babbles_and_the_command_ends() {
     for (speed, packet) in [("super", 1024), ("high", 512)] {
         let mut unit = unit(&format!("{SSD}speed = \"{speed}\""));
         unit.set_alternate(1).unwrap();

@@ -1,4 +1,4 @@
-//! Control requests that no firmware answers: what the unit answers on endpoint 0 for native code.
+//! Control requests that native code answers on endpoint 0, because no firmware runs.
 //!
 //! Sources: USB 3.2, section 9.4; USB Mass Storage Class, Bulk-Only Transport 1.0, section 3.
 
@@ -33,7 +33,7 @@ mod request {
 
 /// Number of the unit's only interface.
 const INTERFACE: u16 = 0;
-/// wValue of GET_STATUS; 1 would be the status of precision time measurement.
+/// wValue of GET_STATUS for the standard status; 1 is the status of precision time measurement.
 const STANDARD_STATUS: u16 = 0;
 
 /// Feature selectors.
@@ -95,7 +95,8 @@ impl VirtualUnit {
         })
     }
 
-    /// Whether the selected alternate has this endpoint. A unit that has left the bus answers nothing, on any endpoint.
+    /// Whether the selected alternate has this endpoint. Also `true` off the bus: no transfer is invalid there, only
+    /// unanswered.
     pub(in crate::virtual_unit) fn has(&mut self, endpoint: Endpoint) -> bool {
         !self.is_attached() || self.alternate() == 1 || matches!(endpoint, Endpoint::DataIn | Endpoint::DataOut)
     }
@@ -133,7 +134,7 @@ mod tests {
     use super::*;
     use crate::virtual_unit::{ControlAnswer, Scenario};
 
-    /// A boot loader whose pipe to the host is halted and the other is not.
+    /// A boot loader with only its pipe to the host halted.
     fn unit() -> VirtualUnit {
         let scenario = Scenario::parse("factory = \"erased\"").unwrap();
         let mut unit = VirtualUnit::in_memory(scenario, b"control", None).unwrap();
@@ -142,7 +143,7 @@ mod tests {
         unit
     }
 
-    /// The data of an accepted request.
+    /// The data of an accepted request; `None` if it stalls.
     fn ask(unit: &mut VirtualUnit, kind: u8, request: u8, [value, index, length]: [u16; 3]) -> Option<Vec<u8>> {
         let fields = [value, index, length].map(u16::to_le_bytes);
         let setup = [&[kind, request], fields.as_flattened()].concat();

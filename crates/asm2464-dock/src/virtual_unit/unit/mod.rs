@@ -51,19 +51,19 @@ pub struct VirtualUnit {
     boot_loader: BootLoader,
     /// The blocks of the SSD behind the bridge.
     disk: Option<Disk>,
-    /// The chip that runs the image. It holds the flash then.
+    /// The chip that runs the image. It then holds the flash.
     chip: Option<Box<ChipUnit>>,
     descriptors: Descriptors,
     /// U1, U2 and LTM as in bits 2 to 4 of the device's status, if native code answers.
     power_features: u8,
-    /// Whether the bulk pipes hang now.
+    /// Whether the bulk pipes hang now, and what makes them work again.
     hangs: BulkHangs,
     stream: StreamLimit,
     faults: FaultPlan,
     presence: Presence,
     /// Time at which the scenario unplugs the unit.
     unplugged_at: Option<Instant>,
-    /// The image boots, but its firmware answers no host.
+    /// The image has booted, but its firmware does not enumerate.
     is_mute: bool,
     attachments: u64,
     pub(super) requests: Option<Requests>,
@@ -173,7 +173,8 @@ impl VirtualUnit {
         self.responder().clear_halt(endpoint);
     }
 
-    /// Whether an endpoint of the selected alternate is halted, as GET_STATUS reports.
+    /// Whether native code has halted an endpoint of the selected alternate. Always `false` while firmware runs: it
+    /// reports its halts through GET_STATUS.
     pub fn is_halted(&mut self, endpoint: Endpoint) -> bool {
         self.responder().is_halted(endpoint)
     }
@@ -201,8 +202,8 @@ impl VirtualUnit {
         self.responder().set_suspended(false);
     }
 
-    /// Resets the unit as a host does when it takes or recovers one: port reset, SET_CONFIGURATION 1, SET_INTERFACE,
-    /// both halts cleared. Leaves the pipes ready in every state.
+    /// Resets the unit as a host does when it takes it over or recovers it: port reset, SET_CONFIGURATION 1,
+    /// SET_INTERFACE, both halts cleared. Leaves the pipes ready in every state.
     ///
     /// # Errors
     /// [`NoSuchAlternate`].
@@ -257,7 +258,7 @@ impl VirtualUnit {
         }
         let limit = self.scenario.stream_limit.filter(|_| is_open);
         if limit.is_some_and(|limit| setup::stream_len(setup, data).is_some_and(|len| len > limit)) {
-            self.stream = StreamLimit::Passed;
+            self.stream = StreamLimit::Exceeded;
         }
         let fault = if is_open && setup::is_vendors(setup) { self.faults.strike(setup[1]) } else { None };
         match fault {
@@ -270,8 +271,8 @@ impl VirtualUnit {
             // A control request has no tag and no phases.
             Some(FaultKind::ShortData | FaultKind::BadTag | FaultKind::PhaseError) | None => {
                 let mut answer = self.control_by(setup, |chip, setup| chip.control(setup, data));
-                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(came))) = (fault, &mut answer) {
-                    came.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
+                if let (Some(FaultKind::ShortData), Some(ControlAnswer::Done(read))) = (fault, &mut answer) {
+                    read.truncate(usize::from(u16::from_le_bytes([setup[6], setup[7]])) / 2);
                 }
                 answer
             }
@@ -334,13 +335,13 @@ impl VirtualUnit {
     }
 }
 
-/// What the scenario's limit of an F0 stream has done to the unit.
+/// State of the unit with regard to the scenario's limit on F0 streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamLimit {
-    /// No stream was longer.
+    /// No stream was longer than the limit.
     Kept,
-    /// One was. Its data moves; the next request finds the unit dead.
-    Passed,
+    /// A stream was longer. Its data still moves; the next request finds the unit dead.
+    Exceeded,
     /// The unit answers nothing.
     Dead,
 }
@@ -357,7 +358,7 @@ impl SharedUnit {
 
     /// Locks the unit.
     pub fn lock(&self) -> MutexGuard<'_, VirtualUnit> {
-        // A panic can't break an invariant that the next command relies on: the unit answers, or it does not.
+        // The unit stays usable after a panic, because a panic breaks no invariant that the next command relies on.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

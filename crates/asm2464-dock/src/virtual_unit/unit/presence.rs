@@ -26,7 +26,7 @@ pub(super) struct Back {
 }
 
 impl Back {
-    /// A return `ms` milliseconds after `from`; `None` if the clock can't tell that time.
+    /// A return `ms` milliseconds after `from`; `None` if the clock can't represent that time.
     fn after(from: Instant, ms: u64, start: fn(&mut VirtualUnit)) -> Option<Self> {
         Some(Self { at: from.checked_add(Duration::from_millis(ms))?, start })
     }
@@ -51,14 +51,14 @@ impl VirtualUnit {
 
     /// Time until a silent or absent unit can change by itself; `None` if nothing will.
     ///
-    /// Call it *before* you offer transfers again: a moment that passes in between then costs only another round, not
-    /// an answer.
+    /// Call it *before* you offer transfers again. If the time passes in between, you only offer them once more; in the
+    /// other order you would miss it.
     pub fn wake_in(&mut self) -> Option<Duration> {
         let ready_at = match self.presence {
             Presence::Away { back } => return back.map(|back| back.at.saturating_duration_since(Instant::now())),
             Presence::Attached => self.responder().ready_at(),
         };
-        // A unit that is unplugged before it is ready never answers.
+        // The scenario may unplug the unit before it is ready.
         let ready_at = ready_at.map(|at| self.unplugged_at.map_or(at, |unplugged_at| at.min(unplugged_at)));
         ready_at.map(|at| at.saturating_duration_since(Instant::now())).filter(|wait| !wait.is_zero())
     }
@@ -119,7 +119,7 @@ impl VirtualUnit {
         }
     }
 
-    /// The image that starts; `None` for the boot loader. No chip has the flash.
+    /// The image that starts; `None` for the boot loader. Call it only while no chip holds the flash.
     pub(super) fn image_to_boot(&mut self) -> Option<Image> {
         match self.scenario.state {
             PowerOnState::Auto | PowerOnState::Absent => bootable_image(self.boot_loader.flash_mut()),
@@ -229,8 +229,8 @@ impl VirtualUnit {
     }
 }
 
-/// The image in the first slot, if its container is valid. Reads the cells themselves: the ROM meets none of the faults
-/// that firmware's reads meet.
+/// The image in the first slot, if its container is valid. Reads the cells directly, because the scenario's read faults
+/// strike only reads by firmware.
 fn bootable_image(flash: &NorFlash) -> Option<Image> {
     let header = flash.get(Part::One.flash_address(), 4)?;
     let body_len = u32::from_le_bytes(header.try_into().ok()?);
@@ -245,8 +245,8 @@ fn bootable_image(flash: &NorFlash) -> Option<Image> {
     Image::parse(&file).ok()
 }
 
-/// The boot loader's identity: its product's own, if configuration block 0 is valid. Source: openpilot's flasher, which
-/// finds it under that.
+/// The boot loader's identity: that of configuration block 0 if the block is valid, else the ROM's own. Source:
+/// openpilot's flasher, which finds the boot loader under the block's identity.
 fn boot_loader_identity(flash: &NorFlash) -> Identity {
     let block = flash.get(FlashAddress(0), CONFIG_BLOCK_LEN);
     let block = block.and_then(|bytes| ConfigBlock::parse(BlockIndex::Zero, bytes).ok());

@@ -10,7 +10,7 @@ pub(super) const HELLO_VERSION_LEN: usize = 64;
 /// Number of endpoint slots in `interface_info` and `ep_info`: 16 OUT, then 16 IN.
 pub const ENDPOINT_SLOTS: usize = 32;
 
-/// Features that both sides announce in their hello, as its word has them. A feature is used if both announce it.
+/// Bit mask of the features that a side announces in its hello. A feature is used if both sides announce it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Capabilities(pub u32);
 

@@ -17,15 +17,15 @@ pub(super) const OUTBOX_LIMIT: usize = 32 << 20;
 /// read directly into its place in the buffer.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// Only grows, to twice the limit and one answer. Bytes behind `end` are stale.
+    /// Never shrinks. Holds at most twice the limit and one answer. Bytes from `end` on are stale.
     bytes: Vec<u8>,
     end: usize,
     sent: usize,
     /// Packets are laid out for these capabilities.
     pub(super) agreed: Capabilities,
-    /// How long an answer may wait for others to go with it; without a value, as long as it takes to make them.
+    /// How long an answer may wait for others to be sent with it; `None` for no limit.
     pub(super) patience: Option<Duration>,
-    /// Time of the first answer that nobody has tried to send.
+    /// Time of the first answer since the last attempt to send.
     waits_since: Option<Instant>,
 }
 
@@ -64,7 +64,7 @@ impl Outbox {
             self.end = 0;
             self.sent = 0;
         } else if self.sent >= OUTBOX_LIMIT {
-            // The buffer must not grow because a guest always leaves some bytes.
+            // Otherwise the buffer would grow without end if a guest always leaves some bytes unread.
             self.bytes.copy_within(self.sent..self.end, 0);
             self.end -= self.sent;
             self.sent = 0;
@@ -128,17 +128,17 @@ impl Outbox {
         self.packet(kind::EP_INFO, 0, &[&types, &[0; 2 * ENDPOINT_SLOTS], max_packets, max_streams]);
     }
 
-    /// Answers [`SetConfiguration`](super::request::Request::SetConfiguration) and its getter.
+    /// Answers [`SetConfiguration`](super::request::Request::SetConfiguration) and `GetConfiguration`.
     pub fn configuration_status(&mut self, id: u64, status: RedirStatus, configuration: u8) {
         self.packet(kind::CONFIGURATION_STATUS, id, &[&[status as u8, configuration]]);
     }
 
-    /// Answers [`SetAlternate`](super::request::Request::SetAlternate) and its getter.
+    /// Answers [`SetAlternate`](super::request::Request::SetAlternate) and `GetAlternate`.
     pub fn alternate_status(&mut self, id: u64, status: RedirStatus, interface: u8, alternate: u8) {
         self.packet(kind::ALT_SETTING_STATUS, id, &[&[status as u8, interface, alternate]]);
     }
 
-    /// Answers [`AllocStreams`](super::request::Request::AllocStreams) and its counterpart.
+    /// Answers [`AllocStreams`](super::request::Request::AllocStreams) and `FreeStreams`.
     pub fn streams_status(&mut self, id: u64, endpoints: u32, count: u32, status: RedirStatus) {
         let body: [&[u8]; 3] = [&endpoints.to_le_bytes(), &count.to_le_bytes(), &[status as u8]];
         self.packet(kind::BULK_STREAMS_STATUS, id, &body);

@@ -114,7 +114,7 @@ pub enum Request<'a> {
         /// Data to the device.
         data: &'a [u8],
     },
-    /// A packet for endpoints that no unit has (isochronous, interrupt), or that was not announced (filters).
+    /// A packet for endpoints that no unit has (isochronous, interrupt), or of an unannounced feature (filters).
     Other {
         /// The packet's type.
         kind: u32,
@@ -171,7 +171,7 @@ impl Parser {
     /// Parses the next packet in `bytes` and returns it with its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// [`PacketError`]. There is no way to find the next packet after one.
+    /// [`PacketError`]. The packets after the invalid one can't be found.
     pub fn next<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<(Request<'a>, usize)>, PacketError> {
         let wide = self.agreed.is_some_and(|agreed| agreed.has(Capabilities::IDS_64_BITS));
         let header_len = if wide { 16 } else { 12 };
@@ -245,8 +245,8 @@ fn control(id: u64, body: &[u8]) -> Option<Result<Request<'_>, PacketError>> {
     Some(carried.map(|()| Request::Control { id, setup, data }))
 }
 
-/// Checks that a packet to the device carries its data, that one from the device carries none, and that the transfer is
-/// not too long.
+/// Checks that a guest's packet carries its data if the transfer goes to the device, and none if it goes to the host,
+/// and that the transfer is not too long.
 fn carries(kind: u32, endpoint: u8, announced: usize, data: &[u8]) -> Result<(), PacketError> {
     let expected = if endpoint & 0x80 != 0 { 0 } else { announced };
     if data.len() == expected && announced <= MAX_DATA {

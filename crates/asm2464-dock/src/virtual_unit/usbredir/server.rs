@@ -17,7 +17,7 @@ use super::socket::{Address, Listener};
 use crate::virtual_unit::scenario::PowerOnState;
 use crate::virtual_unit::unit::VirtualUnit;
 
-/// Time after which a peer is given up that owes the rest of a packet or does not read its answers.
+/// Time after which the server gives up a peer that owes the rest of a packet or does not read its answers.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Interval between checks for Ctrl-C.
 const LOOK_UP: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ pub enum ServerEvent {
     Unit(GuestEvent),
     /// The guest left between two packets.
     Left,
-    /// The connection was given up, which pulls the unit's cable. The server waits for the next guest.
+    /// The server gave up the connection and unplugged the unit. It waits for the next guest.
     GivenUp(ConnectionError),
 }
 
@@ -54,7 +54,7 @@ pub enum ConnectionError {
         missing_from: usize,
     },
     /// The peer makes no progress.
-    #[error("the peer {what} for {PATIENCE:?}")]
+    #[error("no progress for {PATIENCE:?}: the peer {what}")]
     Stuck {
         /// What the peer fails to do.
         what: &'static str,
@@ -83,8 +83,8 @@ asm2464::coded!(ServeError => Device "asm2464::serve::wait");
 
 /// Serves `unit` to one guest after another, until Ctrl-C. With `once`, serves only the first guest.
 ///
-/// The first guest finds the unit as it was opened, and each later one as after plugging it
-/// in. When the connection ends for any reason, the cable is pulled.
+/// The first guest finds the unit as it was opened; each later guest finds it just plugged in. When a connection ends,
+/// for any reason, the unit is unplugged.
 ///
 /// # Errors
 /// [`ServeError`]. An error of a connection only ends that connection.
@@ -99,7 +99,7 @@ pub fn serve(
     let mut was_served = false;
     while !interrupt.is_requested() {
         wait(&listener.socket, PollFlags::IN, LOOK_UP).map_err(failed)?;
-        // Without a guest the unit has no power to lose.
+        // Drop replug requests: without a guest the unit has no power to lose.
         let _ = unit.takes_replug_request();
         let Some(peer) = listener.accept().map_err(failed)? else { continue };
         progress.event(ServerEvent::Connected);
@@ -148,11 +148,11 @@ impl<'u> Connection<'u> {
             self.write()?;
             let received = if self.outbox.is_full() { Received::Nothing } else { self.read()? };
             match received {
-                Received::Bytes => self.work_off(&mut tell)?,
+                Received::Bytes => self.process_inbox(&mut tell)?,
                 Received::Nothing => {
                     self.session.replug_where_asked();
                     // Requests that remained because the outbox was full.
-                    self.work_off(&mut tell)?;
+                    self.process_inbox(&mut tell)?;
                     let until = self.settle(&mut tell)?;
                     self.refuse_silent_guest()?;
                     self.wait(until)?;
@@ -164,7 +164,7 @@ impl<'u> Connection<'u> {
         Ok(())
     }
 
-    fn work_off(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), ConnectionError> {
+    fn process_inbox(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<(), ConnectionError> {
         loop {
             let used = self.session.receive(self.inbox.bytes(), &mut self.outbox, tell)?;
             self.inbox.consume(used);
@@ -197,7 +197,7 @@ impl<'u> Connection<'u> {
                     self.moved_at = Instant::now();
                 }
                 Err(error) if is_not_yet(&error) => break,
-                // Reading tells whether it left between two packets.
+                // The next read shows whether the peer left between two packets.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
                     let unsent = self.outbox.unsent().len();
                     self.outbox.advance(unsent);
@@ -224,7 +224,7 @@ impl<'u> Connection<'u> {
         if self.moved_at.elapsed() < PATIENCE { Ok(()) } else { Err(ConnectionError::Stuck { what }) }
     }
 
-    /// Does and sends what is due by itself. Returns the time until the next due event.
+    /// Does what is due without a packet from the guest, and sends it. Returns the time until the next due event.
     fn settle(&mut self, tell: &mut dyn FnMut(GuestEvent)) -> Result<Duration, ConnectionError> {
         loop {
             let _ = self.session.settle(&mut self.outbox, tell);

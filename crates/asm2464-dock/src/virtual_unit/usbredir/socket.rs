@@ -46,7 +46,7 @@ pub enum ListenError {
         /// The address.
         address: Address,
     },
-    /// Another file is in the way, and it is not ours to remove.
+    /// A file that is not a socket has this name. The server does not remove it.
     #[error("{address} exists and is not a socket")]
     NotASocket {
         /// The address.

@@ -18,11 +18,11 @@ struct FollowedCommand {
     tag: u32,
     host_len: u32,
     effect: WireEffect,
-    /// The command was kept from the firmware.
+    /// The command was not passed to the firmware.
     is_kept: bool,
-    /// The command is REQUEST SENSE, and the command before it was kept from the firmware.
-    tells_abort: bool,
-    /// Bytes still to come from the host: for the firmware, or to be dropped if the command is kept from it.
+    /// The command is REQUEST SENSE, and the command before it was not passed to the firmware.
+    reports_abort: bool,
+    /// Bytes still to come from the host: for the firmware, or to be dropped if it did not get the command.
     out_left: u32,
     /// Data to the host, of which half will pass.
     collected: Vec<u8>,
@@ -34,7 +34,7 @@ struct FollowedCommand {
 #[derive(Debug, Default)]
 pub(super) struct BulkOnlyWire {
     command: Option<FollowedCommand>,
-    /// The last command was kept from the firmware. REQUEST SENSE reports that it was aborted.
+    /// The last command was not passed to the firmware. REQUEST SENSE reports that it was aborted.
     was_aborted: bool,
 }
 
@@ -69,7 +69,7 @@ impl BulkOnlyWire {
             tag: cbw.tag,
             host_len: cbw.transfer_length,
             effect,
-            tells_abort: self.was_aborted && cbw.cdb.opcode() == opcode::REQUEST_SENSE,
+            reports_abort: self.was_aborted && cbw.cdb.opcode() == opcode::REQUEST_SENSE,
             out_left: if is_out { cbw.transfer_length } else { 0 },
             ..FollowedCommand::default()
         };
@@ -124,12 +124,12 @@ impl BulkOnlyWire {
                     command.collected.extend(packet);
                 }
                 PacketIn::Packet(mut packet) => {
-                    if std::mem::take(&mut command.tells_abort) {
+                    if std::mem::take(&mut command.reports_abort) {
                         packet.iter_mut().zip(ABORTED.to_fixed()).for_each(|(byte, aborted)| *byte = aborted);
                     }
                     return PacketIn::Packet(packet);
                 }
-                // The firmware halts after its data. The data that passes goes first.
+                // The firmware halts the pipe after its data. The half that passes goes first.
                 PacketIn::Stall if !command.collected.is_empty() => {
                     command.cut(most);
                     if command.due.is_empty() {
@@ -165,7 +165,7 @@ impl FollowedCommand {
         if taken { PacketOut::Accepted } else { PacketOut::Stall }
     }
 
-    /// Keeps the command from the firmware: it ends aborted, with its data pipe halted.
+    /// Does not pass the command to the firmware: it ends aborted, with its data pipe halted.
     fn keep(&mut self, is_out: bool, halts: &mut Halts) {
         self.is_kept = true;
         if !is_out {

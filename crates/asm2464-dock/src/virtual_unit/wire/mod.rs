@@ -1,8 +1,9 @@
-//! The wire between a host and what answers on the unit's side, with the scenario's faults.
+//! The wire between a host and the unit's side, with the scenario's faults.
 //!
-//! That side, firmware on the chip model or the boot loader, knows nothing of a fault. The wire passes a packet, changes it, or keeps it from one of the two sides.
-//! It answers packets that it keeps from that side itself, as docs/virtual-unit.md says. Faults strike only
-//! commands of Bulk-Only and UAS; on an interface of another class every packet passes.
+//! The unit's side is firmware on the chip model, or the boot loader. It does not see the faults: the wire passes a
+//! packet, changes it, or does not pass it. The wire itself answers packets that do not reach the unit's side, as
+//! docs/virtual-unit.md says. Faults strike only commands of Bulk-Only and UAS; on an interface of another class every
+//! packet passes.
 
 mod bulk_only;
 mod uas;
@@ -46,10 +47,10 @@ impl PacketTarget for Chip<NorFlash> {
 
 /// A unit on a wire, which moves a host's transfers packet by packet.
 pub(super) trait Wired {
-    /// The most bytes of a packet on the bulk pipes.
+    /// Maximum length in bytes of a packet on the bulk pipes.
     fn packet_len(&self) -> usize;
 
-    /// Handles a packet from the host; `is_first` of its transfer.
+    /// Handles a packet from the host. `is_first`: it is the first packet of its transfer.
     fn packet_out(
         &mut self,
         endpoint: Endpoint,
@@ -68,7 +69,7 @@ pub(super) trait Wired {
     }
 }
 
-/// Number of times that firmware may have news for the host before the host has to fetch it.
+/// Maximum number of runs in a row that bring news for the host. Then the host has to fetch the news.
 pub(super) const NEWS_AT_MOST: usize = 64;
 
 /// Moves data from the host.
@@ -94,7 +95,7 @@ pub(super) fn transfer_out(
             PacketOut::Stall if moved == 0 => return Reply::Stall,
             // The caller offers the rest again, and meets the halt then.
             PacketOut::Stall => return Reply::Part(moved),
-            // If firmware keeps having news and does not take this data, the host has to see it.
+            // If the unit keeps having news and does not take this data, the host has to fetch the news first.
             PacketOut::Nak if news.next().is_some() && unit.run() => {}
             PacketOut::Nak if moved == 0 => return Reply::Silent,
             PacketOut::Nak => return Reply::Part(moved),
@@ -134,7 +135,7 @@ pub(super) fn transfer_in(unit: &mut impl Wired, endpoint: Endpoint, stream: u16
 enum Protocol {
     BulkOnly(BulkOnlyWire),
     Uas(UasWire),
-    /// A protocol without commands.
+    /// Another protocol, which no fault strikes.
     #[default]
     Other,
 }
@@ -168,7 +169,7 @@ struct WireEffect {
     ready_at: Option<Instant>,
 }
 
-/// Judges each command once, even if the unit takes it only when it is offered again.
+/// Decides the effect on each command, and counts the command once, even if the host has to offer it several times.
 #[derive(Debug, Default)]
 struct Judge {
     command_time: Duration,
@@ -198,7 +199,7 @@ impl Judge {
 #[derive(Debug, Default)]
 pub(super) struct AttachmentWire {
     protocol: Protocol,
-    /// Those of a fault: the firmware keeps its own.
+    /// Halts that a fault has set. The unit's side keeps its own.
     pub(super) halts: Halts,
     judge: Judge,
     /// A fault has taken the unit off the bus.
@@ -278,12 +279,12 @@ impl AttachmentWire {
     }
 }
 
-/// The part that passes of data to the host that a fault cuts short: the first half, packet by packet.
+/// The packets that pass if a fault cuts data to the host short: its first half.
 fn first_half(data: &[u8], most: usize) -> impl Iterator<Item = Vec<u8>> {
     data[..data.len() / 2].chunks(most).map(<[u8]>::to_vec)
 }
 
-/// The part that passes of data from the host that a fault cuts short: as many whole packets as fit into half of it.
+/// Number of bytes that pass if a fault cuts data from the host short: as many whole packets as fit into half of it.
 fn packets_in_half(len: u32, most: usize) -> u32 {
     let most = most as u32;
     len / 2 / most * most

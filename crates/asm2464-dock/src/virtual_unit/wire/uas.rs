@@ -1,4 +1,4 @@
-//! Faults of UAS: many tags at once, each struck separately.
+//! Faults of UAS: many tags at once, each struck separately. An IU is an information unit.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -16,15 +16,16 @@ use super::{Due, PacketTarget, WireEffect, first_half, is_ready, packets_in_half
 use crate::virtual_unit::responder::{ABORTED, Halts};
 use crate::virtual_unit::scenario::FaultKind;
 
-/// Maximum number of commands that are followed at once. If a host has more in progress, the oldest passes.
+/// Maximum number of commands that are followed at once. If a host has more in progress, the oldest is
+/// no longer followed.
 const FOLLOWED: usize = 64;
 
-/// State of a command that the wire does something to.
+/// State of a command that a fault or a delay affects.
 #[derive(Debug, Default)]
 struct FollowedTask {
     tag: Tag,
     effect: WireEffect,
-    /// The command was kept from the firmware.
+    /// The command was not passed to the firmware.
     is_kept: bool,
     /// The command's data pipe halts on the host's next request.
     halts_data: Option<Direction>,
@@ -41,9 +42,9 @@ struct FollowedTask {
 #[derive(Debug, Default)]
 pub(super) struct UasWire {
     tasks: Vec<FollowedTask>,
-    /// Units for the host that arrived while another was being fetched.
+    /// IUs for the host that arrived while another was being fetched.
     passing: VecDeque<Vec<u8>>,
-    /// At high speed: the command whose data moves, as READ READY and WRITE READY have told the host.
+    /// At high speed: the command whose data moves, as READ READY and WRITE READY have announced to the host.
     reading: Option<Tag>,
     writing: Option<Tag>,
 }
@@ -54,7 +55,7 @@ impl UasWire {
         held.filter_map(|task| task.effect.ready_at).min()
     }
 
-    /// Handles a unit on 0x04.
+    /// Handles an IU on 0x04.
     pub(super) fn command(
         &mut self,
         target: &mut impl PacketTarget,
@@ -77,7 +78,7 @@ impl UasWire {
         };
         let effect = effect(command.cdb.opcode());
         let most = target.speed().bulk_packet();
-        // A command unit does not say what data it moves. An unknown command counts as a read.
+        // A Command IU does not say what data it moves. An unknown command counts as a read.
         let data = DataLength::of(&command.cdb).unwrap_or(DataLength::In(u32::MAX));
         let mut task = FollowedTask { tag: command.tag, effect, ..FollowedTask::default() };
         match (effect.fault, data) {
@@ -181,64 +182,64 @@ impl UasWire {
                         halts.set(Endpoint::Status);
                         return PacketIn::Stall;
                     }
-                    Some(Due::Packet(unit)) => return self.pass(unit),
-                    Some(Due::Status(unit)) => {
+                    Some(Due::Packet(iu)) => return self.pass(iu),
+                    Some(Due::Status(iu)) => {
                         self.tasks.remove(at);
-                        return PacketIn::Packet(unit);
+                        return PacketIn::Packet(iu);
                     }
                     None => {}
                 }
             }
-            if let Some(at) = self.passing.iter().position(|unit| stream == 0 || tag_of(unit) == Some(Tag(stream)))
-                && let Some(unit) = self.passing.remove(at)
+            if let Some(at) = self.passing.iter().position(|iu| stream == 0 || tag_of(iu) == Some(Tag(stream)))
+                && let Some(iu) = self.passing.remove(at)
             {
-                return self.pass(unit);
+                return self.pass(iu);
             }
             match target.bulk_in(STATUS_IN, stream) {
-                PacketIn::Packet(unit) => self.file(unit, target.speed().bulk_packet()),
+                PacketIn::Packet(iu) => self.queue(iu, target.speed().bulk_packet()),
                 reply => return reply,
             }
         }
     }
 
-    /// Fetches a unit for the host from the firmware, if there is one.
+    /// Fetches an IU for the host from the firmware. Returns whether there was one.
     fn fetch(&mut self, target: &mut impl PacketTarget, stream: u16) -> bool {
         match target.bulk_in(STATUS_IN, stream) {
-            PacketIn::Packet(unit) => {
-                self.file(unit, target.speed().bulk_packet());
+            PacketIn::Packet(iu) => {
+                self.queue(iu, target.speed().bulk_packet());
                 true
             }
             PacketIn::Stall | PacketIn::Nak => false,
         }
     }
 
-    /// Stores a unit where the host will find it.
-    fn file(&mut self, unit: Vec<u8>, most: usize) {
-        let ends = matches!(unit.first(), Some(&ID_SENSE | &ID_RESPONSE));
-        let known = self.tasks.iter_mut().find(|task| !task.is_kept && Some(task.tag) == tag_of(&unit));
+    /// Queues an IU until the host asks for it. `most` is the packet length in bytes.
+    fn queue(&mut self, iu: Vec<u8>, most: usize) {
+        let ends = matches!(iu.first(), Some(&ID_SENSE | &ID_RESPONSE));
+        let known = self.tasks.iter_mut().find(|task| !task.is_kept && Some(task.tag) == tag_of(&iu));
         match known {
-            Some(task) if ends => task.end(unit, most),
-            _ => self.passing.push_back(unit),
+            Some(task) if ends => task.end(iu, most),
+            _ => self.passing.push_back(iu),
         }
     }
 
-    /// Passes a unit to the host, which then knows whose data moves.
-    fn pass(&mut self, unit: Vec<u8>) -> PacketIn {
-        match unit.first() {
-            Some(&ID_READ_READY) => self.reading = tag_of(&unit),
-            Some(&ID_WRITE_READY) => self.writing = tag_of(&unit),
+    /// Passes an IU to the host, and notes which command's data moves next.
+    fn pass(&mut self, iu: Vec<u8>) -> PacketIn {
+        match iu.first() {
+            Some(&ID_READ_READY) => self.reading = tag_of(&iu),
+            Some(&ID_WRITE_READY) => self.writing = tag_of(&iu),
             _ => {}
         }
-        PacketIn::Packet(unit)
+        PacketIn::Packet(iu)
     }
 }
 
 impl FollowedTask {
-    /// Keeps the command from the firmware, and queues what the status pipe returns instead.
-    fn keep(&mut self, first: Vec<Due>, unit: Vec<u8>) {
+    /// Does not pass the command to the firmware, and queues what the status pipe returns instead.
+    fn keep(&mut self, first: Vec<Due>, iu: Vec<u8>) {
         self.is_kept = true;
         self.status.extend(first);
-        self.status.push_back(Due::Status(unit));
+        self.status.push_back(Due::Status(iu));
     }
 
     /// Whether only half of the command's data to the host will pass.
@@ -260,11 +261,11 @@ impl FollowedTask {
         is_here && is_due
     }
 
-    /// Ends the command: its final unit has left the firmware.
-    fn end(&mut self, mut unit: Vec<u8>, most: usize) {
+    /// Ends the command: its final IU has left the firmware.
+    fn end(&mut self, mut iu: Vec<u8>, most: usize) {
         match self.effect.fault {
             Some(FaultKind::BadTag) => {
-                if let Some(high) = unit.get_mut(2) {
+                if let Some(high) = iu.get_mut(2) {
                     *high ^= 0x40;
                 }
             }
@@ -279,27 +280,27 @@ impl FollowedTask {
             }
             _ => {}
         }
-        self.status.push_back(Due::Status(unit));
+        self.status.push_back(Due::Status(iu));
     }
 }
 
-/// The units that announce data at high speed, where there are no streams.
+/// The IUs that announce data at high speed, where there are no streams.
 fn ready(tag: Tag, direction: Direction, most: usize) -> Vec<Due> {
     const HIGH_SPEED: usize = 512;
     if most > HIGH_SPEED {
         return Vec::new();
     }
-    let unit = match direction {
+    let iu = match direction {
         Direction::In => StatusIu::ReadReady(tag),
         Direction::Out => StatusIu::WriteReady(tag),
     };
-    vec![Due::Packet(unit.to_bytes())]
+    vec![Due::Packet(iu.to_bytes())]
 }
 
 fn aborted(tag: Tag) -> Vec<u8> {
     StatusIu::Sense { tag, status: ScsiStatus::CheckCondition, sense: ABORTED.to_fixed().to_vec() }.to_bytes()
 }
 
-fn tag_of(unit: &[u8]) -> Option<Tag> {
-    unit.get(2..4).map(|tag| Tag(u16::from_be_bytes([tag[0], tag[1]])))
+fn tag_of(iu: &[u8]) -> Option<Tag> {
+    iu.get(2..4).map(|tag| Tag(u16::from_be_bytes([tag[0], tag[1]])))
 }

@@ -106,7 +106,7 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
 }
 
 #[test]
-fn capabilities_that_loop_are_told_and_the_rest_is_found() {
+fn capabilities_that_loop_are_reported_and_the_rest_is_found() {
     let looping = DeviceSpec { capabilities_loop: true, ..device("0", 1) };
     let survey = usual(&[looping]);
     let found: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();

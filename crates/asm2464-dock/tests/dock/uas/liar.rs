@@ -14,6 +14,19 @@ pub(super) struct Lies {
     pub further: VecDeque<Vec<u8>>,
     /// Whether cancelling a transfer cancels everything on its endpoint.
     pub cancels_endpoints: bool,
+    /// Whether transfers return only to a host that waits for them.
+    pub is_late: bool,
+    /// Whether the host knows of transfers that are back without asking for them.
+    pub is_known: bool,
+    /// Whether cancelled transfers stay out.
+    pub keeps_cancelled: bool,
+    /// Whether the device takes no command.
+    pub takes_nothing: bool,
+    /// Whether the data pipes stall.
+    pub stalls: bool,
+    /// What a submission and a port reset fail with.
+    pub submitting: Option<PipeError>,
+    pub resetting: Option<PipeError>,
     pub streams: u16,
     /// Number of streams after a port reset.
     pub streams_after_reset: u16,
@@ -26,6 +39,13 @@ impl Default for Lies {
             status: None,
             further: VecDeque::new(),
             cancels_endpoints: false,
+            is_late: false,
+            is_known: false,
+            keeps_cancelled: false,
+            takes_nothing: false,
+            stalls: false,
+            submitting: None,
+            resetting: None,
             streams: 32,
             streams_after_reset: 32,
         }
@@ -76,9 +96,17 @@ impl Pipes for Liar {
 
     fn submit(&mut self, id: TransferId, endpoint: Endpoint, stream: u16, len: usize) -> Result<(), PipeError> {
         assert!(stream <= self.plan.streams, "stream {stream} does not exist");
+        if let Some(error) = &self.plan.submitting {
+            return Err(error.clone());
+        }
         let answer = match endpoint {
-            Endpoint::Command => {
+            Endpoint::Command if !self.plan.takes_nothing => {
                 self.back.push_back(Reaped { transfer: id, moved: len, end: TransferEnd::Completed });
+                return Ok(());
+            }
+            Endpoint::Command => None,
+            Endpoint::DataIn | Endpoint::DataOut if self.plan.stalls => {
+                self.back.push_back(Reaped { transfer: id, moved: 0, end: TransferEnd::Failed(PipeError::Stall) });
                 return Ok(());
             }
             Endpoint::Status => self.plan.status.take().or_else(|| self.plan.further.pop_front()),
@@ -97,11 +125,27 @@ impl Pipes for Liar {
         Ok(())
     }
 
-    fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        self.back.pop_front().map(Some).ok_or(PipeError::Timeout)
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        let is_there = !self.plan.is_late || !timeout.is_zero();
+        self.back.pop_front_if(|_| is_there).map(Some).ok_or(PipeError::Timeout)
+    }
+
+    fn reap_known(&mut self) -> Option<Reaped> {
+        self.back.pop_front_if(|_| self.plan.is_known)
+    }
+
+    fn answers_control(&mut self) -> bool {
+        !self.plan.takes_nothing
     }
 
     fn cancel(&mut self, transfer: TransferId) {
+        if self.plan.keeps_cancelled {
+            return;
+        }
+        // Nobody has waited for it, so it has not moved.
+        if let Some(reaped) = self.back.iter_mut().find(|reaped| self.plan.is_late && reaped.transfer == transfer) {
+            (reaped.moved, reaped.end) = (0, TransferEnd::Cancelled);
+        }
         let Some(&(_, endpoint, _)) = self.flying.iter().find(|(id, ..)| *id == transfer) else { return };
         let whole = self.plan.cancels_endpoints;
         for (transfer, ..) in self.flying.extract_if(.., |(id, on, _)| *id == transfer || whole && *on == endpoint) {
@@ -118,8 +162,11 @@ impl Pipes for Liar {
     }
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
-        assert_eq!(self.in_flight(), 0, "the port was reset with transfers in flight");
+        assert!(self.plan.keeps_cancelled || self.in_flight() == 0, "the port was reset with transfers in flight");
         self.resets += 1;
+        if let Some(error) = &self.plan.resetting {
+            return Err(error.clone());
+        }
         self.plan.streams = self.plan.streams_after_reset;
         Ok(())
     }

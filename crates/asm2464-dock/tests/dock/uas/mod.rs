@@ -8,8 +8,8 @@ use asm2464::scsi::uas::{StatusIu, Tag};
 use asm2464::scsi::{Command, ScsiStatus, Sense, XdataAddress};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::{
-    Bridge, CommandEnd, DataPhase, Job, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Uas,
-    Workload,
+    Bridge, CommandEnd, CommandError, DataPhase, Job, JobData, PipeError, Transport, TransportError,
+    TransportErrorKind, TransportKind, Uas, Workload,
 };
 use liar::{Liar, Lies};
 
@@ -97,12 +97,28 @@ fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
 
 #[test]
 fn each_fault_of_the_wire_ends_in_an_error_or_a_status_and_the_next_command_works() {
+    type IsExpected = fn(&CommandError) -> bool;
+    fn is_of(error: &CommandError, is_expected: fn(&TransportErrorKind) -> bool) -> bool {
+        matches!(error, CommandError::Transport(TransportError { kind, .. }) if is_expected(kind))
+    }
+    let faults: [(&str, IsExpected); 6] = [
+        ("stall", |error| matches!(error, CommandError::CheckCondition { .. })),
+        ("short-data", |error| matches!(error, CommandError::Short { .. })),
+        ("bad-tag", |error| {
+            is_of(error, |kind| {
+                matches!(kind, TransportErrorKind::TagMismatch { .. } | TransportErrorKind::Protocol(_))
+            })
+        }),
+        ("phase-error", |error| is_of(error, |kind| matches!(kind, TransportErrorKind::Protocol(_)))),
+        ("stall-status", |error| is_of(error, |kind| matches!(kind, TransportErrorKind::Stalled))),
+        ("timeout", |error| is_of(error, |kind| matches!(kind, TransportErrorKind::Timeout { .. }))),
+    ];
     for speed in ["super", "high"] {
-        for kind in ["stall", "short-data", "bad-tag", "phase-error", "stall-status", "timeout"] {
+        for (kind, is_expected) in faults {
             let scenario = format!("speed = \"{speed}\"\n[[fault]]\nkind = \"{kind}\"\nopcode = 0xE0\n");
             let mut bridge = Bridge::new(engine(&unit(&scenario)));
             let error = bridge.read_config(asm2464::firmware::BlockIndex::Zero).unwrap_err();
-            assert!(kind != "timeout" || error.to_string().contains("no answer to"), "{error}");
+            assert!(is_expected(&error), "{speed} {kind}: {error:?}");
             bridge.inquiry().unwrap();
         }
     }
@@ -138,11 +154,20 @@ fn the_boot_loader_has_no_uas() {
 
 /// Sends one INQUIRY of 36 bytes to a device that answers as planned.
 fn inquire(plan: Lies) -> (Result<CommandEnd, TransportError>, Uas<Liar>) {
+    let keeps = plan.keeps_cancelled;
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
     let outcome = engine.execute(&Command::Inquiry { len: 36 }.cdb(), DataPhase::In(&mut data), SHORT);
-    assert_eq!(engine.pipes().in_flight(), 0, "transfers left behind");
+    assert!(keeps || engine.pipes().in_flight() == 0, "transfers left behind");
     (outcome, engine)
+}
+
+fn is_timeout(outcome: &Result<CommandEnd, TransportError>) -> bool {
+    matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SHORT }, .. }))
+}
+
+fn ready(tag: u16) -> Vec<u8> {
+    StatusIu::ReadReady(Tag(tag)).to_bytes()
 }
 
 fn good(tag: u16) -> Vec<u8> {
@@ -181,9 +206,90 @@ fn a_write_ready_iu_for_a_command_without_data_out_is_an_error() {
 
 #[test]
 fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
-    let response = StatusIu::Response { tag: Tag(1), code: 0x0A }.to_bytes();
-    let (outcome, _) = inquire(Lies { status: Some(response), ..Lies::default() });
-    assert!(outcome.unwrap_err().to_string().contains("overlapped tag"));
+    let message = |code| {
+        let response = StatusIu::Response { tag: Tag(1), code }.to_bytes();
+        inquire(Lies { status: Some(response), ..Lies::default() }).0.unwrap_err().to_string()
+    };
+    assert!(message(0x0A).contains("overlapped tag"));
+    for code in [0x00, 0x02, 0x04, 0x05, 0x08, 0x09] {
+        assert!(!message(code).contains("does not know"), "{code:#04x} is a code of the standard");
+    }
+}
+
+#[test]
+fn a_status_transfer_is_out_only_while_a_command_waits_for_one() {
+    let answers =
+        || Lies { status: Some(ready(1)), data: Some(vec![7; 36]), further: [good(1)].into(), ..Lies::default() };
+    let (outcome, engine) = inquire(Lies { streams: 0, ..answers() });
+    assert_eq!((outcome.unwrap().transferred, engine.pipes().resets()), (36, 0));
+}
+
+#[test]
+fn what_arrives_or_is_cancelled_within_its_time_is_waited_for() {
+    let late = |data| Lies { is_late: true, status: Some(good(1)), data, ..Lies::default() };
+    for (data, moved) in [(Some(vec![7; 36]), 36), (None, 0)] {
+        let (outcome, engine) = inquire(late(data));
+        assert_eq!((outcome.unwrap().transferred, engine.pipes().resets()), (moved, 0));
+    }
+    let (outcome, engine) = inquire(Lies { is_late: true, ..Lies::default() });
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    assert_eq!(engine.pipes().resets(), 1);
+}
+
+#[test]
+fn a_stalled_data_pipe_of_a_single_command_is_cleared_and_its_status_says_why() {
+    let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
+    let (outcome, engine) =
+        inquire(Lies { stalls: true, is_late: true, status: Some(refused.to_bytes()), ..Lies::default() });
+    assert_eq!((outcome.unwrap().status, engine.pipes().resets()), (ScsiStatus::CheckCondition, 0));
+}
+
+#[test]
+fn a_status_for_a_command_that_the_device_did_not_take_is_no_success() {
+    let (outcome, mut engine) = inquire(Lies { takes_nothing: true, status: Some(good(1)), ..Lies::default() });
+    assert!(is_timeout(&outcome), "{outcome:?}");
+    assert_eq!((engine.pipes().resets(), engine.answers_control()), (1, false));
+}
+
+#[test]
+fn transfers_that_never_return_end_the_command_and_no_other_begins() {
+    for status in [None, Some(good(1))] {
+        let (outcome, mut engine) = inquire(Lies { keeps_cancelled: true, status, ..Lies::default() });
+        assert!(is_timeout(&outcome), "{outcome:?}");
+        let out = engine.pipes().in_flight();
+        let error = engine.execute(&Command::TestUnitReady.cdb(), DataPhase::None, SHORT).unwrap_err();
+        assert!(error.to_string().contains("still in flight"), "{error}");
+        assert_eq!(engine.pipes().in_flight(), out);
+    }
+}
+
+#[test]
+fn a_unit_that_goes_while_its_port_is_reset_is_reported_as_gone_and_any_other_failure_as_what_it_was() {
+    for (resetting, is_gone) in [(PipeError::Disconnected, true), (PipeError::Other("no".to_owned()), false)] {
+        let (outcome, _) = inquire(Lies { resetting: Some(resetting), ..Lies::default() });
+        assert_eq!((outcome.as_ref().unwrap_err().is_gone(), is_timeout(&outcome)), (is_gone, !is_gone), "{outcome:?}");
+    }
+}
+
+#[test]
+fn a_recovery_resets_the_port_of_a_unit_that_is_there_and_tries_again() {
+    for (submitting, resets) in [(None, 3), (Some(PipeError::Disconnected), 0)] {
+        let mut engine = Uas::new(Liar::new(Lies { submitting, ..Lies::default() })).unwrap();
+        assert_eq!(engine.recover().unwrap_err().is_gone(), resets == 0);
+        // Each command without an answer costs a reset, too.
+        assert_eq!(engine.pipes().resets(), resets);
+    }
+}
+
+#[test]
+fn a_workload_that_wants_no_more_gets_no_more_however_its_answer_arrives() {
+    for (is_known, timeout) in [(false, SECOND), (false, Duration::ZERO), (true, SECOND)] {
+        let plan = Lies { data: Some(vec![7; 36]), status: Some(good(1)), is_known, ..Lies::default() };
+        let mut engine = Uas::new(Liar::new(plan)).unwrap();
+        let mut inquiries = Inquiries { wants: 1, ..Inquiries::of(2) };
+        engine.run(&mut inquiries, 1, timeout).unwrap();
+        assert_eq!((inquiries.left, inquiries.ended.len()), (1, 1), "{is_known} {timeout:?}");
+    }
 }
 
 #[test]
@@ -192,8 +298,18 @@ fn data_that_never_come_after_a_good_status_count_as_short() {
     assert_eq!(outcome, Ok(CommandEnd { transferred: 0, status: ScsiStatus::Good, sense: None }));
 }
 
-/// A number of INQUIRYs, and their results.
-struct Inquiries(usize, Vec<CommandEnd>);
+/// A number of INQUIRYs, and their results. Wants no more after `wants` of them.
+struct Inquiries {
+    left: usize,
+    wants: usize,
+    ended: Vec<CommandEnd>,
+}
+
+impl Inquiries {
+    const fn of(count: usize) -> Self {
+        Self { left: count, wants: count, ended: Vec::new() }
+    }
+}
 
 impl Workload for Inquiries {
     fn buffer_len(&self) -> usize {
@@ -201,20 +317,19 @@ impl Workload for Inquiries {
     }
 
     fn next(&mut self, _buffer: &mut [u8]) -> Option<Job> {
-        self.0 = self.0.checked_sub(1)?;
+        self.left = self.left.checked_sub(1)?;
         Some(Job { cdb: Command::Inquiry { len: 36 }.cdb(), data: JobData::In(36), id: 0 })
     }
 
     fn complete(&mut self, _job: &Job, completion: &CommandEnd, _data: &[u8], _elapsed: Duration) -> bool {
-        self.1.push(*completion);
-        true
+        self.ended.push(*completion);
+        self.ended.len() < self.wants
     }
 }
 
 #[test]
 fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_its_data() {
     let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
-    let ready = |tag| StatusIu::ReadReady(Tag(tag)).to_bytes();
     let plan = Lies {
         status: Some(ready(1)),
         further: [ready(2), refused.to_bytes(), good(2)].into(),
@@ -223,10 +338,10 @@ fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_
         ..Lies::default()
     };
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
-    let mut inquiries = Inquiries(2, Vec::new());
+    let mut inquiries = Inquiries::of(2);
     let error = engine.run(&mut inquiries, 2, SECOND).unwrap_err();
     assert!(error.to_string().contains("together with another command"), "{error}");
-    assert_eq!(inquiries.1.iter().map(|ended| ended.status).collect::<Vec<_>>(), [ScsiStatus::CheckCondition]);
+    assert_eq!(inquiries.ended.iter().map(|ended| ended.status).collect::<Vec<_>>(), [ScsiStatus::CheckCondition]);
     assert_eq!((engine.pipes().in_flight(), engine.pipes().resets()), (0, 1));
 }
 
@@ -254,10 +369,7 @@ fn an_inquiry_of_one_byte_is_a_short_answer() {
 #[test]
 fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
     let (outcome, engine) = inquire(Lies::default());
-    assert!(
-        matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { deadline: SHORT }, .. })),
-        "{outcome:?}"
-    );
+    assert!(is_timeout(&outcome), "{outcome:?}");
     assert_eq!(engine.pipes().resets(), 1);
 }
 

@@ -132,7 +132,7 @@ impl OpenCommand {
     }
 
     /// Bytes of data that the request moves in either direction: wLength.
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         let setup = self.setup();
         u16::from_le_bytes([setup[6], setup[7]]) as usize
     }
@@ -140,11 +140,6 @@ impl OpenCommand {
     /// Whether the request's data goes to the host.
     pub const fn is_read(&self) -> bool {
         self.setup()[0] == VENDOR_IN
-    }
-
-    /// Whether the request moves no data.
-    pub const fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 

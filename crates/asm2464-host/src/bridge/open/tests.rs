@@ -31,6 +31,8 @@ struct Log {
     most_in_flight: usize,
     /// Transfers return from the newest on.
     is_reversed: bool,
+    /// Transfers return only to a host that waits for them.
+    is_late: bool,
 }
 
 /// A unit that moves the oldest transfer each time one is reaped.
@@ -83,7 +85,10 @@ impl Pipes for Script {
         Ok(())
     }
 
-    fn reap(&mut self, _: Duration) -> Result<Option<Reaped>, PipeError> {
+    fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        if self.log().is_late && timeout.is_zero() {
+            return Ok(None);
+        }
         if let Some(transfer) = self.cancelled.pop_front() {
             return Ok(Some(Reaped { transfer, moved: 0, end: TransferEnd::Cancelled }));
         }
@@ -304,6 +309,41 @@ fn a_stream_of_writes_is_armed_before_its_data_are_sent() {
     assert_eq!(log.lock().unwrap().most_in_flight, 2, "the data, without the request");
 }
 
+/// Two transfers, with a pause after the submission of the first.
+struct Paused {
+    is_timed: bool,
+    left: usize,
+    elapsed: Vec<Duration>,
+}
+
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl OpenWorkload for Paused {
+    fn is_timed(&self) -> bool {
+        self.is_timed
+    }
+
+    fn next(&mut self) -> Option<OpenJob> {
+        std::thread::sleep(PAUSE);
+        self.left = self.left.checked_sub(1)?;
+        Some(OpenJob::Bulk(Endpoint::DataOut, 4))
+    }
+
+    fn complete(&mut self, _: OpenJob, _: &[u8], elapsed: Duration) -> Result<(), ControlError> {
+        self.elapsed.push(elapsed);
+        Ok(())
+    }
+}
+
+#[test]
+fn a_workload_that_wants_times_gets_them_from_submission_to_end() {
+    for is_timed in [false, true] {
+        let mut work = Paused { is_timed, left: 2, elapsed: Vec::new() };
+        unit(vec![]).0.run(&mut work).unwrap();
+        assert_eq!(work.elapsed.iter().filter(|elapsed| **elapsed >= PAUSE).count(), if is_timed { 2 } else { 0 });
+    }
+}
+
 /// Bulk data to the unit, and as much from it.
 struct OutThenIn(VecDeque<OpenJob>);
 
@@ -375,8 +415,13 @@ fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
 #[test]
 fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
     type Between = fn(&mut OpenBridge);
-    let without_effect: [Between; 7] = [
+    let without_effect: [Between; 8] = [
         |_| {},
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+            unit.bulk_in(&mut [0; 512]).unwrap();
+            unit.bulk_in(&mut [0; 512]).unwrap();
+        },
         |unit| unit.xdata_read(XdataAddress::main(0), &mut [0; 300]).unwrap(),
         |unit| unit.supply().map(drop).unwrap(),
         |unit| unit.stream_write(0x1000, &[0; 512]).unwrap(),
@@ -384,7 +429,12 @@ fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
         |unit| unit.tlps(&[Tlp::memory_write(0x1000, 1)]).map(drop).unwrap(),
         |unit| unit.tlps(&[Tlp::memory_read(0x1000)]).map(drop).unwrap(),
     ];
-    let others: [Between; 8] = [
+    let others: [Between; 9] = [
+        |unit| {
+            unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 2 }).unwrap();
+            unit.bulk_out(&[0; 512]).unwrap();
+            unit.bulk_in(&mut [0; 512]).unwrap();
+        },
         |unit| unit.reset_port().unwrap(),
         |unit| unit.xdata_write(XdataAddress::main(0xC412), 3).unwrap(),
         |unit| unit.pcie_power(true).unwrap(),
@@ -406,7 +456,8 @@ fn f2_asks_whether_the_dma_is_idle_unless_its_own_last_data_have_all_moved() {
             unit.bulk_out(&[0; 1024]).unwrap();
         },
     ];
-    let cases = without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
+    let cases =
+        without_effect.iter().map(|between| (between, false)).chain(others.iter().map(|between| (between, true)));
     for (nth, (between, expected)) in cases.enumerate() {
         let (mut unit, log) = unit(vec![]);
         assert!(asks(&mut unit, &log), "the first F2");
@@ -444,6 +495,31 @@ fn what_does_not_fit_the_sram_is_not_armed() {
         assert!(matches!(error, ControlError::Length { .. }), "{first_slot} {len}: {error}");
     }
     assert_eq!(sent(&log), []);
+    for (first_slot, sectors) in [(0, 1024), (31, 32)] {
+        unit.arm_sram(SramTransfer { to_host: false, first_slot, sectors }).unwrap();
+    }
+}
+
+#[test]
+fn a_window_is_taken_when_the_device_has_written_its_sentinel_to_the_fence() {
+    let sentinel = std::num::NonZeroU32::new(0x0403_0201).unwrap();
+    let answers = |fences: &[[u8; 4]]| {
+        // The fence is cleared; F2 asks whether the DMA is idle, and arms it; the data and the sentinel move.
+        let before = [&vec![Ok(vec![]); 4][..], &[Ok(vec![IDLE])], &vec![Ok(vec![]); 3]].concat();
+        before.into_iter().chain(fences.iter().map(|fence| Ok(fence.to_vec()))).collect()
+    };
+    let (mut unit, log) = unit(answers(&[[0; 4], [1, 2, 3, 4]]));
+    unit.sram_write_taken(2, &[7; 512], sentinel).unwrap();
+    let arm = control([0x40, 0xF2, 2, 0, 2, 1, 0, 0], &[]);
+    let ask = || control([0xC0, 0xE4, 0x00, 0xA8, 0, 0, 4, 0], &[]);
+    let expected = [arm, Sent::Out(vec![7; 512]), Sent::Out([1, 2, 3, 4].repeat(128)), ask(), ask()];
+    assert_eq!(sent(&log)[5..], expected);
+
+    let (mut unit, _) = self::unit(answers(&[[1, 2, 3, 0]]));
+    unit.set_timeout(Duration::ZERO);
+    let error = unit.sram_write_taken(2, &[7; 512], sentinel).unwrap_err();
+    let sentinel = sentinel.get();
+    assert_eq!(error, ControlError::NotTaken { deadline: Duration::ZERO, sentinel, found: 0x0003_0201 });
 }
 
 #[test]
@@ -525,6 +601,10 @@ fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_betw
     unit.memory_write(0x20, &[1, 2, 3, 4]).unwrap();
     unit.memory_write(0x23, &[]).unwrap();
     assert_eq!(sent(&log), [f0(0x60, 6, 0, 0x10, 0x0002_0100), f0(0x60, 15, 0, 0x20, 0x0403_0201)]);
+    unit.memory_write(0x11, &[1, 2, 3, 4, 5, 6, 7, 8, 9]).unwrap();
+    let expected =
+        [f0(0x60, 14, 0, 0x10, 0x0302_0100), f0(0x60, 15, 0, 0x14, 0x0706_0504), f0(0x60, 3, 0, 0x18, 0x0908)];
+    assert_eq!(sent(&log), expected);
 
     let done = |dword: [u8; 4]| [Ok(vec![]), Ok([&dword[..], &[0; 4]].concat())];
     let answers = [&done([9, 9, 9, 1])[..], &[Ok(vec![]), Ok(vec![2, 3, 4, 5, 6, 7, 8, 9])], &done([10, 9, 9, 9])];
@@ -533,6 +613,13 @@ fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_betw
     unit.memory_read(0x13, &mut found).unwrap();
     assert_eq!(found, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
     assert!(unit.memory_read(u64::MAX, &mut [0; 2]).is_err());
+
+    let (mut unit, log) = self::unit([done([9, 1, 2, 9]), done([3, 4, 5, 6])].concat());
+    let (mut within, mut dword) = ([0; 2], [0; 4]);
+    unit.memory_read(0x11, &mut within).unwrap();
+    unit.memory_read(0x20, &mut dword).unwrap();
+    assert_eq!((within, dword), ([1, 2], [3, 4, 5, 6]));
+    assert!(sent(&log).iter().all(|sent| matches!(sent, Sent::Control(..))), "no stream");
 }
 
 #[test]
@@ -646,6 +733,21 @@ fn a_transfer_that_fails_before_the_system_has_noticed_that_the_unit_is_gone_say
         assert!(log.lock().unwrap().answers.is_empty());
         unit.xdata_write(XdataAddress::main(0), 0).unwrap();
     }
+}
+
+#[test]
+fn a_unit_whose_requests_all_fail_is_asked_for_a_second_and_is_not_gone() {
+    let (mut unit, log) = unit(vec![Err(PipeError::Other("the wire".to_owned())); 100]);
+    assert_eq!(unit.bulk_out(&[0; 512]).unwrap_err().code(), "asm2464::control::io");
+    assert!(!log.lock().unwrap().answers.is_empty());
+}
+
+#[test]
+fn cancelled_transfers_are_waited_for_and_the_next_request_works() {
+    let (mut unit, log) = unit(vec![Err(PipeError::Stall)]);
+    log.lock().unwrap().is_late = true;
+    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap_err();
+    unit.xdata_read(XdataAddress::main(0), &mut [0; 2000]).unwrap();
 }
 
 #[test]

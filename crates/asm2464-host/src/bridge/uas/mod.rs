@@ -181,7 +181,6 @@ impl<P: Pipes> Uas<P> {
             }
             TransferEnd::Completed => return Ok(ended),
             TransferEnd::Cancelled if part == Part::Data && busy.is_cancelled => return Ok(ended),
-            TransferEnd::Cancelled if part == Part::Status || busy.is_cancelled => return Ok(None),
             // Nobody cancelled it. macOS cancels all transfers of an endpoint, or of its stream, together; without
             // streams these are every command's. Source: libusb 1.0.27, `darwin_abort_transfers`.
             TransferEnd::Cancelled => {
@@ -227,9 +226,7 @@ impl<P: Pipes> Uas<P> {
             return Err(TransportErrorKind::Protocol(what).during(WAITING));
         }
         let ended = self.take_unit(at, unit)?;
-        let others = self.in_flight > usize::from(ended.is_some());
-        let this_one_waits = ended.is_none() && self.slots[at].busy.as_ref().is_some_and(|busy| busy.end.is_none());
-        if others || this_one_waits {
+        if self.in_flight > usize::from(ended.is_some()) {
             self.ask_for_status()?;
         }
         Ok(ended)

@@ -106,21 +106,21 @@ impl<P: Pipes> Uas<P> {
         busy.map(|busy| *busy.deadline.get_or_insert(now + busy.timeout)).min()
     }
 
-    /// Handles expired commands: one that has its status loses its missing data; one without a status has timed out.
+    /// Handles expired commands: one that has its status loses its missing data; one without a status, or which the
+    /// unit did not take, has timed out.
     fn expire(&mut self, now: Instant) -> Result<(), TransportError> {
         for at in 0..self.slots.len() {
-            let [command, data, _] = self.slots[at].transfers;
+            let data = self.slots[at].transfers[Part::Data as usize];
             let Some(busy) = self.slots[at].busy.as_mut().filter(|busy| busy.deadline.is_some_and(|at| at <= now))
             else {
                 continue;
             };
-            if busy.end.is_none() || busy.is_cancelled {
+            if busy.end.is_none() || busy.is_cancelled || busy.is_out[Part::Command as usize] {
                 let deadline = busy.timeout;
                 return Err(TransportErrorKind::Timeout { deadline }.during(busy.job.cdb));
             }
             busy.cancel(now);
             self.pipes.cancel(data);
-            self.pipes.cancel(command);
         }
         Ok(())
     }

@@ -88,7 +88,7 @@ impl<'u> Session<'u> {
     /// Processes the complete packets in `bytes` while `out` takes more. Returns the number of bytes processed.
     ///
     /// # Errors
-    /// [`PacketError`]: the connection is of no more use.
+    /// [`PacketError`]: the connection can't continue.
     pub fn receive(
         &mut self,
         bytes: &[u8],
@@ -133,7 +133,7 @@ impl<'u> Session<'u> {
             }
             Request::DisconnectAck if self.plug == Plug::OutUnacknowledged => self.plug = Plug::Out,
             Request::FilterReject => tell(GuestEvent::Refused),
-            // The guest has dropped what was on its way when the unit left, too.
+            // Sent before the guest saw the unit leave. The guest has dropped these requests, too.
             _ if !matches!(self.plug, Plug::In { .. }) => {}
             Request::Reset => {
                 self.cancel_all(out);

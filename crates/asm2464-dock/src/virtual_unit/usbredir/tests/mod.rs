@@ -40,7 +40,7 @@ fn cbw(tag: u32, command: &Command) -> Vec<u8> {
 }
 
 #[test]
-fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
+fn a_guest_that_says_hello_gets_the_endpoints_before_the_device() {
     let mut unit = unit(Behind::Nothing);
     let (guest, answers) = Guest::connect(&mut unit);
     let kinds: Vec<u32> = answers.iter().map(|(kind, ..)| *kind).collect();
@@ -50,7 +50,7 @@ fn a_guest_that_says_hello_is_told_the_endpoints_before_the_device() {
 }
 
 #[test]
-fn endpoints_are_told_again_before_an_alternate_setting_is_confirmed() {
+fn endpoints_are_described_again_before_an_alternate_setting_is_confirmed() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.configure();
@@ -295,7 +295,7 @@ fn answers_that_nobody_fetches_hold_the_requests_back() {
     let mut session = Session::new(&mut unit);
     let mut out = Outbox::default();
     let _ = session.receive(&hello(), &mut out, &mut |_| {}).unwrap();
-    // Almost full: each answer of the unit runs a chip.
+    // Fill the outbox almost completely by hand, because each answer of the unit runs the chip.
     let large = Bulk { endpoint: 0x81, stream: 0, length: 64 << 10 };
     while out.unsent().len() < OUTBOX_LIMIT - (128 << 10) {
         out.bulk_in(0, &large, |data| Some((RedirStatus::Success, data.len())));
@@ -341,7 +341,7 @@ fn an_endpoint_of_the_other_alternate_has_no_status() {
 }
 
 #[test]
-fn a_guest_that_asks_for_less_than_a_packet_is_told_of_the_babble() {
+fn a_guest_that_asks_for_less_than_a_packet_gets_the_status_babble() {
     let mut unit = unit(Behind::Nothing);
     let (mut guest, _) = Guest::connect(&mut unit);
     guest.use_uas();

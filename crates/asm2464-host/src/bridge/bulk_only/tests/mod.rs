@@ -91,6 +91,40 @@ fn data_that_end_like_another_commands_status_stay_data() {
 }
 
 #[test]
+fn data_that_fill_their_transfer_are_data_though_they_end_like_the_commands_status() {
+    let own = CommandStatusWrapper { tag: 1, residue: 0, status: CswStatus::Passed }.to_bytes();
+    let mut engine = over(Script::new([Data(own.to_vec()), passed(0)]));
+    let mut bytes = [0; CSW_LEN];
+    assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut bytes), SECOND), good(CSW_LEN));
+    assert_eq!(bytes, own);
+    device_of(engine);
+}
+
+#[test]
+fn a_transfer_is_waited_for_until_its_time_is_over() {
+    for (timeout, is_over) in [(SECOND, false), (Duration::ZERO, true)] {
+        let mut engine = over(Script { empty_reaps: 1, ..Script::new([Data(vec![7; 8]), passed(0)]) });
+        let outcome = engine.execute(&cdb(), DataPhase::In(&mut [0; 8]), timeout);
+        assert_eq!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })), is_over);
+        device_of(engine);
+    }
+}
+
+#[test]
+fn cancelled_transfers_are_waited_for() {
+    let (outcome, _, script) = read8(Script { cancels_late: true, ..Script::new([Fail(PipeError::Timeout)]) });
+    assert!(matches!(outcome, Err(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })));
+    assert_eq!(script.log, RECOVERY, "they are back, so the port needs no reset");
+}
+
+#[test]
+fn whether_the_unit_answers_is_asked_on_its_pipes() {
+    for (reset_fails, answers) in [(None, true), (Some(PipeError::Timeout), false)] {
+        assert_eq!(over(Script { reset_fails, ..Script::default() }).answers_control(), answers);
+    }
+}
+
+#[test]
 fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
     let mut script = Script::new([Fail(PipeError::Stall)]);
     script.late_status = Some((CswStatus::Passed, 8));
@@ -272,4 +306,8 @@ fn recovering_proves_itself_with_a_command_and_else_resets_the_port() {
     let mut engine = over(Script::new([Fail(PipeError::Timeout), passed(0)]));
     engine.recover().unwrap();
     assert_eq!(device_of(engine).log.last(), Some(&"port reset"));
+
+    let mut engine = over(Script::new([Fail(PipeError::Disconnected)]));
+    assert!(engine.recover().unwrap_err().is_gone());
+    assert_eq!(device_of(engine).log, RECOVERY, "a unit that is gone has no port to reset");
 }

@@ -40,6 +40,10 @@ pub(super) struct Script {
     pub(super) late_status: Option<(CswStatus, u32)>,
     /// The system returns no transfer that is cancelled.
     pub(super) keeps_cancelled: bool,
+    /// The system returns cancelled transfers only after a while.
+    pub(super) cancels_late: bool,
+    /// How often nothing is back yet.
+    pub(super) empty_reaps: usize,
 }
 
 impl Script {
@@ -139,6 +143,10 @@ impl Pipes for Script {
     }
 
     fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
+        if self.empty_reaps > 0 {
+            self.empty_reaps -= 1;
+            return Ok(None);
+        }
         let reaped = self.back.pop_front().or_else(|| self.advance());
         reaped.map(Some).ok_or(PipeError::Timeout)
     }
@@ -148,6 +156,7 @@ impl Pipes for Script {
         if self.keeps_cancelled {
             return;
         }
+        self.empty_reaps = usize::from(self.cancels_late);
         let Some(at) = self.in_flight.iter().position(|(id, ..)| *id == transfer) else { return };
         let (_, endpoint, len) = self.in_flight.remove(at);
         if let Some((status, residue)) = self.late_status.take_if(|_| endpoint == Endpoint::DataIn && len == CSW_LEN) {

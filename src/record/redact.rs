@@ -1,8 +1,8 @@
 //! Takes out of a record what is private, before it goes into a report.
 //!
-//! Only what is known to identify nobody stays: short answers to known requests. Data from the flash becomes a reference
-//! to it. The report holds the flash without serial number and USB4 identity, and the image by its digest. Everything
-//! else is withheld: memory, a drive's identity, data of unknown requests.
+//! Only what is known to identify nobody stays: short answers to known requests. Data from the flash becomes a
+//! reference to it. The report holds the flash without serial number and USB4 identity, and the image by its digest.
+//! Everything else is withheld: memory, a drive's identity, data of unknown requests.
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part};

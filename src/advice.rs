@@ -1,22 +1,22 @@
-//! What helps, as data. The program words it, for a dock or for a virtual unit.
+//! Advice as data. The program puts it into words, for a dock or for a virtual unit.
 
 use asm2464_host::pcie::Note;
 
 use crate::gpus::PciId;
 
-/// What you do with your hands about a unit.
+/// Steps that the user carries out by hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hands {
     /// Unplug the unit and plug it in again.
     Replug,
-    /// The same, where the sentence has named the unit.
+    /// The same, in a sentence that has already named the unit.
     ReplugIt,
     /// Plug the unit in again.
     PlugIn,
-    /// Take the power of cable and supply. The chip runs from the cable, so the supply alone restarts nothing. Source:
+    /// Unplug cable and supply. The cable powers the chip, so unplugging only the supply does not restart it. Source:
     /// jacobrosenthal/tinygrad, `extra/usbgpu`, August 2026, for the order and the times.
     ReplugWithSupply,
-    /// What helps a slow link, a step a line, in the order in which to try. Source: the same; jagoff2/sunnypilot,
+    /// Steps against a slow link, one a line, in the order in which to try them. Source: the same; jagoff2/sunnypilot,
     /// September 2026.
     SlowLink,
     /// Look at the cable and the power.
@@ -51,9 +51,9 @@ pub enum Advice {
     OtherGovernor,
     /// End the process that holds a runtime's lock.
     EndLockHolder,
-    /// Flash a newer build of the open firmware: what this one lacks.
+    /// Flash a newer build of the open firmware. The text says what this build lacks.
     NewerBuild(&'static str),
-    /// Flash open firmware with a product string that the runtime takes.
+    /// Flash open firmware with a product string that the runtime accepts.
     FlashCustom,
     /// Flash open firmware, or a version that the runtime initialises.
     FlashInitialised,
@@ -63,9 +63,9 @@ pub enum Advice {
     PatchIdentity,
     /// Flash firmware that a runtime drives.
     FlashForRuntime,
-    /// Have the unit start what is in its flash.
+    /// Make the unit start the firmware in its flash.
     StartFlashed,
-    /// None needed: a flash clears the protection of blocks.
+    /// Nothing to do: flashing clears the block protection.
     FlashClearsProtection,
     /// Allow a write, to ask the flash for its ID.
     AskFlash,
@@ -77,7 +77,7 @@ pub enum Advice {
     EndRuntimeOrRestart,
     /// End the runtime that initialised the unit, then restart the unit.
     EndRuntimeAndRestart,
-    /// Take the unit's power; nothing else helps.
+    /// Cut the unit's power; nothing else helps.
     Power,
     /// Check the card and its 12 V.
     CheckCard {
@@ -88,7 +88,7 @@ pub enum Advice {
     CheckSupplyUnderLoad,
     /// Connect the supply, without which no dock works.
     ConnectSupply,
-    /// Take the power of a supply that reports a fault, then try another.
+    /// Disconnect a supply that reports a fault, then try another one.
     ReplaceSupply,
     /// Check the supply if the card is not found.
     CheckSupplyWithoutCard,
@@ -96,11 +96,11 @@ pub enum Advice {
     ReplaceSsd,
     /// Check the card's seat, and look at the PCIe tree.
     CheckSeat,
-    /// Say that a runtime of the user's own drives this device.
+    /// Pass `--expect` if a runtime of the user's own drives this device.
     Expect {
         /// The device.
         id: PciId,
-        /// Where it is said that no known runtime drives it.
+        /// Source of the statement that no known runtime drives it.
         source: Option<String>,
     },
     /// Try another cable, then compare the flash.

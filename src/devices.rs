@@ -1,5 +1,5 @@
 //! The known USB IDs of ASM2464PD units: embedded ones, those in the user's folders, and those of one run. Also the
-//! disks behind them that the user vouches for.
+//! disks behind them that the user says are unused (`--unchecked-disk`).
 //!
 //! A device whose ID is not here is never opened, so it gets no vendor commands. The ID tells who made a unit, but not
 //! what runs on it.
@@ -83,7 +83,7 @@ impl Devices {
     /// Adds the entries of one device file. `origin` names it in errors.
     ///
     /// # Errors
-    /// If it is not a device file, an ID is known already, or a text is empty or too long for its line.
+    /// If it is not a device file, an ID is known already, or a text is empty or too long.
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         let DeviceFile { device } = toml_file::parse(origin, text)?;
         for device in device {
@@ -143,7 +143,8 @@ impl Devices {
         self.known.values().map(|(_, device)| device)
     }
 
-    /// Returns a udev rules file that lets the user at the machine open every known unit, and forbids its runtime suspend.
+    /// Returns a udev rules file that lets the user at the machine open every known unit, and forbids its runtime
+    /// suspend.
     ///
     /// The kernel suspends no hub above a unit that is awake.
     ///

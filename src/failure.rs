@@ -1,4 +1,4 @@
-//! The errors of the program: one type for those that callers handle alike, the box of any of them, and panics as errors.
+//! The errors of the program: one type for those that callers handle alike, a box for any error, and one for panics.
 //! Every error is [`Coded`].
 
 use std::error::Error;
@@ -37,7 +37,7 @@ enum Cause {
     Uncoded(Box<dyn Error + Send + Sync>),
     /// An error that is passed on, and shown as the cause.
     Shown(AnyFailure),
-    /// An error that is passed on, whose message is part of the failure's.
+    /// An error that is passed on, and whose message is already part of the failure's message.
     Included(AnyFailure),
 }
 
@@ -150,21 +150,21 @@ impl AnyFailure {
         self.0.code()
     }
 
-    /// Says first what it stopped. Kind, code and help stay.
+    /// Makes it the cause of an error that says what it stopped. Kind, code and help stay.
     #[must_use]
     pub fn stopping(self, what: impl Into<String>) -> Self {
         let failure = Failure::new(self.0.label(), what);
         Failure { cause: Cause::Shown(self), ..failure }.into()
     }
 
-    /// Names what it is about, such as a file, before its message.
+    /// Puts the name of what it is about, such as a file, before its message.
     #[must_use]
     pub fn about(self, name: impl fmt::Display) -> Self {
         let failure = Failure::new(self.0.label(), format!("{name}: {self}"));
         Failure { cause: Cause::Included(self), ..failure }.into()
     }
 
-    /// Replaces what to do about it.
+    /// Replaces the help: what to do about it.
     #[must_use]
     pub fn helped(self, help: String) -> Self {
         let failure = Failure::new(self.0.label(), self.to_string()).helped(help);

@@ -88,14 +88,14 @@ pub enum GpuSupport<'a> {
         /// The runtime's name of the chip's instruction set, such as `gfx1100`.
         target: &'a str,
     },
-    /// It drives others of this vendor, or none.
+    /// The runtime drives only other GPUs of this vendor, or none.
     NotListed {
         /// What the vendor's file says of such GPUs.
         says: &'a str,
-        /// Where that comes from, and of when it is.
+        /// Source of that statement, and its date.
         source: &'a str,
     },
-    /// Nothing is known of this vendor's.
+    /// No file covers this vendor.
     NoVendor,
 }
 

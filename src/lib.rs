@@ -1,8 +1,8 @@
 //! Turns an ASM2464PD enclosure into a USB-to-PCIe bridge for GPUs.
 //!
-//! The modules follow an image on its way: it comes in ([`fetch`]), is changed ([`mod@patch`]), written ([`mod@flash`]) to a
-//! [`mod@unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). The data files, with known docks ([`devices`]), GPUs
-//! ([`gpus`]), patches and manifests, are [`embedded`] in the library.
+//! The modules follow an image on its way: it comes in ([`fetch`]), is changed ([`mod@patch`]), written ([`mod@flash`])
+//! to a [`mod@unit`], measured ([`mod@bench`]) and diagnosed ([`doctor`]). The data files, with known docks
+//! ([`devices`]), GPUs ([`gpus`]), patches and manifests, are [`embedded`] in the library.
 //!
 //! The feature `cli`, which is on by default, adds the program itself. Updaters and other front ends leave it out.
 //!

@@ -1,8 +1,8 @@
-//! Restarts a unit, mostly without its cable: from strobes of its transfer engines to its power, the mildest level that
-//! helps.
+//! Restarts a unit, in most cases without unplugging it. Tries the levels from strobes of its transfer engines to its
+//! power, and stops at the mildest that helps.
 //!
-//! Sources: owners' notes on units with open firmware (2026), and the open firmware's own recovery. None of it ran on
-//! silicon here.
+//! Sources: owners' notes on units with open firmware (2026), and the open firmware's own recovery. This project has
+//! tried none of it on silicon.
 
 use std::thread;
 use std::time::Duration;
@@ -30,7 +30,8 @@ pub enum Level {
     /// Strobes of the transfer engines, on open firmware. PCIe and the firmware go on.
     #[display("engines")]
     Engines,
-    /// Everything behind the bridge, on open firmware: PCIe's power off and on (F3), or a hot reset on builds without F3.
+    /// Everything behind the bridge, on open firmware: PCIe's power off and on (F3), or a hot reset on builds without
+    /// F3.
     #[display("pcie-power")]
     PciePower,
     /// The CPU: E8 on the vendor's firmware, 0xCC31 on open firmware.
@@ -48,7 +49,7 @@ impl Level {
     /// All levels, mildest first.
     pub const ALL: [Self; 5] = [Self::Engines, Self::PciePower, Self::Cpu, Self::PortPower, Self::Cable];
 
-    /// Whether a unit in this state knows the level; `None` is a unit that is off the bus.
+    /// Whether a unit in this state supports the level; `None` is a unit that is off the bus.
     pub fn fits(self, state: Option<BridgeState>) -> bool {
         match self {
             Self::Engines | Self::PciePower => state == Some(BridgeState::OpenFirmware),
@@ -85,14 +86,14 @@ impl FaultKind {
             Self::Away => [Level::PortPower, Level::Cable],
             Self::Silent => [Level::Cpu, Level::Cable],
             Self::Bulk => [Level::Engines, Level::Cable],
-            // No power brings back a card that isn't there.
+            // A power cycle does not bring back a card that isn't there.
             Self::PcieLink | Self::PcieSilent => [Level::PciePower, Level::Cpu],
             // A port or a cable without SuperSpeed stays slow.
             Self::Slow => [Level::Cpu, Level::Cpu],
         }
     }
 
-    /// What helps against a fault with which the unit can be used, but which no restart has ended.
+    /// What helps if no restart has ended the fault, but the unit can be used with it.
     pub const fn advice(self) -> Option<Advice> {
         match self {
             Self::Slow => Some(Advice::RetrainLink { restarts: false }),
@@ -120,12 +121,12 @@ pub struct Fault {
     pub found: String,
 }
 
-/// What a unit shows of itself.
+/// The state of a unit and its faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(transform = crate::schema_types::whole_unit_or_none))]
 pub struct Condition {
-    /// The unit; `None` off the bus.
+    /// The unit; `None` if it is off the bus.
     #[serde(flatten)]
     pub attached: Option<UnitInfo>,
     /// Devices behind the bridge, as VENDOR:DEVICE and place; `None` if they were not looked for.
@@ -144,7 +145,7 @@ impl Condition {
         self.faults.iter().any(|fault| fault.kind == kind)
     }
 
-    /// Whether a level can help. If the complaint was another one, a slow link alone gives no reason to go on.
+    /// Whether a level can help against one of the faults. `ignores_speed` leaves out a slow link.
     fn calls_for(&self, level: Level, ignores_speed: bool) -> bool {
         self.faults.iter().filter(|fault| !(ignores_speed && fault.kind == FaultKind::Slow)).any(|fault| {
             let [first, last] = fault.kind.levels();
@@ -186,7 +187,7 @@ impl RestartReport {
         self.tried.iter().rev().find(|tried| tried.helped).map(|tried| tried.level)
     }
 
-    /// Whether a level was carried out and leaves a unit that can be used.
+    /// Whether a level was carried out, and the unit can be used after it.
     pub fn is_success(&self) -> bool {
         self.tried.iter().any(|tried| tried.done) && !self.after.faults.iter().any(|fault| fault.kind.is_grave())
     }
@@ -212,12 +213,12 @@ pub enum RestartEvent {
     Replug,
 }
 
-/// How often to look for the PCIe link. Source: PCIe allows a device one second.
+/// Number of times to look for the PCIe link, and the time between. Source: PCIe allows a device one second.
 const LINK_STEPS: u32 = 20;
 const LINK_STEP_MS: u64 = 100;
 /// Time that PCIe stays without power.
 const PCIE_OFF: Duration = Duration::from_millis(100);
-/// Bus numbers only, which are lost anyway.
+/// Assigns bus numbers only, which the restart has cleared anyway.
 const WHO_ANSWERS: Scope = Scope { buses: true, windows: false, sizes: false, extended: false };
 
 /// Restarts the unit at a port. Starts at the mildest level that can help against what is wrong with it, or resets its
@@ -254,7 +255,7 @@ pub fn restart(
         let mut step = Step { port: &mut *port, options, on_event: &mut *on_event, interrupt, met: None };
         let outcome = step.apply(level, &report.after)?;
         if let Some(met) = step.met.filter(|met| !report.after.has(met.kind)) {
-            // Nothing has helped yet: it was there before.
+            // No level has helped yet, so the fault was there before.
             report.before.faults.push(met.clone());
             report.after.faults.push(met);
         }
@@ -272,7 +273,7 @@ pub fn restart(
                 now.faults.push(Fault { kind: FaultKind::Silent, found: NOT_BACK.to_owned() });
             }
             let helped = report.after.faults.iter().any(|fault| !now.has(fault.kind));
-            // A unit that has left is not helped.
+            // A level that made the unit leave the bus has not helped.
             let helped = done && helped && !now.has(FaultKind::Away);
             report.tried.push(Tried { level, done, helped, result });
             report.after = now;
@@ -286,7 +287,7 @@ pub fn restart(
 
 const NOT_BACK: &str = "it has not come back in time";
 const CPU_RESET: &str = "CPU reset";
-/// Time after which a unit that is still on the bus has not taken E8. One that takes it is back after about 3 s.
+/// A unit that is still on the bus after this time has ignored E8. One that takes it is back after about 3 s.
 const LEAVES_WITHIN: Duration = Duration::from_secs(5);
 
 struct Step<'a, 'i> {
@@ -333,7 +334,7 @@ impl Step<'_, '_> {
     ) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(LevelEnd::NotDone),
+            Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
         Ok(act(&mut unit, self.interrupt).map_or_else(|error| LevelEnd::NotDone(error.to_string()), LevelEnd::Done))
     }
@@ -341,7 +342,7 @@ impl Step<'_, '_> {
     fn reset_by_register(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
         let mut unit = match self.port.open_control() {
             Ok(unit) => unit,
-            Err(error) => return usable(error).map(LevelEnd::NotDone),
+            Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
         if let Err(refused) = unit.restart_cpu() {
             return Ok(LevelEnd::NotDone(refused.to_string()));
@@ -364,7 +365,7 @@ impl Step<'_, '_> {
     fn reset_by_command(&mut self) -> Result<LevelEnd, AnyFailure> {
         let mut bridge = match self.port.open() {
             Ok(bridge) => bridge,
-            Err(error) => return usable(error).map(LevelEnd::NotDone),
+            Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
         self.met = fault_of(&mut bridge);
         if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
@@ -379,7 +380,7 @@ impl Step<'_, '_> {
         // Release the port only after the unit has left the bus: see `flash`.
         let outcome = match self.met {
             None => self.wait(self.options.come_back, CPU_RESET),
-            // It may only send nothing, and still take E8, which has no data: nobody has seen which pipes hang.
+            // It is not known which pipes hang. The unit may send no data but still take E8, which has none.
             Some(_) => self.wait_if_it_leaves(),
         };
         drop(bridge);
@@ -399,11 +400,11 @@ impl Step<'_, '_> {
     }
 
     fn cycle_port(&mut self, now: &Condition) -> Result<LevelEnd, AnyFailure> {
-        // Keeps others off the disk behind a unit whose power is cut.
+        // Keep other programs off the disk behind a unit whose power is cut.
         let mut held = match now.state().map(|state| Live::at(&mut *self.port, state)).transpose() {
             Ok(held) => held,
-            // A unit that can't be opened at all is a reason to cycle its power, not against it.
-            Err(error) => usable(error).map(|_| None)?,
+            // If the unit can't be opened at all, cycle its power nevertheless.
+            Err(error) => fault_message(error).map(|_| None)?,
         };
         if let (Some(Live::Vendor(bridge)), Some(BridgeState::Vendor)) = (&mut held, now.state()) {
             self.met = fault_of(bridge);
@@ -424,8 +425,8 @@ impl Step<'_, '_> {
     }
 }
 
-/// Passes on what forbids to touch a unit; returns the message of an error that the unit itself causes.
-fn usable(error: PortError) -> Result<String, AnyFailure> {
+/// Returns the message of an error that the unit itself causes. Passes on any other: it forbids touching the unit.
+fn fault_message(error: PortError) -> Result<String, AnyFailure> {
     match error.kind() {
         Kind::Unopened | Kind::Gone => Ok(error.to_string()),
         _ => Err(error.into()),
@@ -437,7 +438,7 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
     match unit.pcie_power(false) {
         Ok(()) => {
             thread::sleep(PCIE_OFF);
-            // Without it everything behind the bridge stays off.
+            // Try twice: otherwise everything behind the bridge stays off.
             unit.pcie_power(true).or_else(|_| unit.pcie_power(true))?;
             Ok("PCIe's power off and on".to_owned())
         }
@@ -466,8 +467,8 @@ fn fault_of(bridge: &mut Bridge<AnyTransport>) -> Option<Fault> {
 /// Bulk pipes that hang, in words.
 const STUCK: &str = "bulk data to it doesn't move, though it answers control requests";
 
-/// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists who answers there. `asks` also
-/// takes a unit with vendor firmware from its driver, to see whether it answers commands.
+/// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists the devices that answer there.
+/// `asks` also takes a unit with vendor firmware from its driver, to see whether it answers commands.
 fn examine(
     port: &mut dyn Port,
     looks_behind: bool,
@@ -485,8 +486,8 @@ fn examine(
     }
     let state = attached.state;
     found.attached = Some(attached);
-    // Others are left to the kernel's driver, which may wait for the unit for long: the levels that take it show whether it
-    // works.
+    // Leave other units to the kernel's driver, which may wait long for the unit. The levels that take it show whether
+    // it works.
     if !(state == BridgeState::OpenFirmware || (state == BridgeState::Vendor && asks)) {
         return Ok(found);
     }
@@ -495,7 +496,7 @@ fn examine(
         Ok(Live::Vendor(mut bridge)) => found.faults.extend(fault_of(&mut bridge)),
         // Something uses the unit's disk, so the unit answers.
         Err(error) if state == BridgeState::Vendor && error.kind() == Kind::DiskInUse => {}
-        Err(error) => found.faults.push(fault(FaultKind::Silent, usable(error)?)),
+        Err(error) => found.faults.push(fault(FaultKind::Silent, fault_message(error)?)),
     }
     Ok(found)
 }
@@ -551,7 +552,7 @@ mod tests {
 
     use super::*;
 
-    /// A unit that the system keeps on the bus, and that nobody sees come back after a restart.
+    /// A unit that stays listed on the bus, but is never reported back after a restart.
     struct Stuck {
         unit: VirtualPort,
         attached: UnitInfo,
@@ -686,7 +687,7 @@ mod tests {
         assert_eq!(report.helped(), Some(Level::Cpu), "{report:?}");
     }
 
-    /// A unit whose bulk pipes hang until its hub cuts its power, and that can't be opened any more then.
+    /// A unit whose bulk pipes hang until its hub cuts its power, and which can't be opened after that.
     struct Unopened {
         unit: VirtualPort,
         is_cycled: bool,

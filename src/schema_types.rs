@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::patch::ConfigEdits;
 
-/// Requires each key that a unit always has where one of them is: of a flattened `Option` schemars requires none.
+/// Requires all keys that a unit always has if one of them is present: schemars requires none for a flattened `Option`.
 pub(crate) fn whole_unit_or_none(schema: &mut Schema) {
     let unit = SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<UnitInfo>();
     let keys = unit.get("required").and_then(Value::as_array).cloned().unwrap_or_default();

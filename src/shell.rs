@@ -22,8 +22,9 @@ fn posix_word(word: &OsStr) -> String {
     }
 }
 
-/// Quotes a word for cmd and PowerShell. Both accept double quotes; only PowerShell can quote characters that have a
-/// meaning to one of them inside those. Unprintable characters are shown by their code: neither shell can write them.
+/// Quotes a word for cmd and PowerShell. Both accept double quotes. A word with a character that is special inside
+/// those to either shell is quoted for PowerShell alone. Unprintable characters are shown by their code: neither shell
+/// can write them.
 fn windows_word(word: &OsStr) -> String {
     let text = word.shown().to_string();
     if !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || r"-_./:=+\".contains(c)) {

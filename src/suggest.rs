@@ -1,4 +1,4 @@
-//! What a mistyped name may have meant. Pure.
+//! Suggestions for mistyped names. Pure.
 
 /// Returns the candidate that is nearest to a mistyped word, if one is near: at most a third of its characters differ.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -24,7 +24,7 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// Returns the question whether this was meant, to put into an error's message; empty without a suggestion.
+/// Returns the text " (did you mean ...?)" for an error's message; empty without a suggestion.
 pub fn question(suggestion: Option<&str>) -> String {
     suggestion.map(|name| format!(" (did you mean `{name}`?)")).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ pub struct Change {
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
-    /// Commands in flight now, where this run's transport has no such depth: both are the best of their path and size.
+    /// Commands in flight now, if this run has no row of that depth. Both rows are then the best of path and size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub now_depth: Option<usize>,
     /// The earlier median, in MB/s.
@@ -118,7 +118,7 @@ fn best<'a>(report: &'a BenchReport, like: &Row) -> Option<&'a Row> {
     rows.max_by(|one, other| median(one).total_cmp(&median(other)))
 }
 
-/// Compares each row that the earlier run measured. A row may be slower by this many percent.
+/// Compares each row that the earlier run measured. A row may be slower by `max_slower` percent.
 pub fn compare(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
     let change = |row: &Row| {
         let earlier = row.figures()?.mb_per_s;

@@ -85,7 +85,7 @@ fn memory(survey: &Survey) -> Option<Memory> {
     let displays = survey.functions.iter().filter(|function| function.class >> 16 == DISPLAY);
     let bars = displays.filter(|function| function.decodes_memory()).flat_map(|function| &function.bars);
     bars.filter(|bar| bar.kind != BarKind::Io && bar.prefetchable && bar.is_assigned())
-        // The program that assigned the address has sized the BAR.
+        // A read-only survey does not size BARs. Assume that one with an address is large enough.
         .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)

@@ -40,10 +40,10 @@ pub trait BenchedUnit {
     /// Finds out what the unit has, and whether it may be written. `device` names it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError>;
 
-    /// Reason to skip one of the paths of [`BenchedUnit::STATE`] on this unit.
+    /// Reason to skip one of the paths of [`BenchedUnit::STATE`] on this unit; `None` to measure it.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
 
-    /// Makes the unit ready for the SRAM's path. The requests to PCIe of the survey and the checks are over.
+    /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
     fn prepare(
         &mut self,
         _device: &str,
@@ -66,7 +66,7 @@ pub trait BenchedUnit {
     /// Reads the start of the SRAM through the window.
     fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
-    /// Reads the start of the SRAM by a path that moves much. Returns the path and the number of bytes; `None` if this
+    /// Reads the start of the SRAM by a path for bulk data. Returns the path and the number of bytes; `None` if this
     /// unit has no such path.
     fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
     -> Option<(Path, Result<usize, Halt>)>;
@@ -98,7 +98,7 @@ pub struct Known {
     pub(super) has_ssd: bool,
     /// Whether paths of the plan need PCIe.
     pub(super) looks: bool,
-    /// Whether a card that completes SRAM reads is of use.
+    /// Whether the plan can use a card that completes SRAM reads.
     pub(super) completes: bool,
     /// Whether E4 takes more than 255 bytes.
     pub(super) e4_extension: bool,
@@ -131,7 +131,7 @@ impl Known {
     }
 }
 
-/// What a row's measurement needs beside its point.
+/// What a row's measurement needs besides its point.
 pub struct Task<'a> {
     pub(super) known: &'a Known,
     pub(super) pattern: &'a Pattern,

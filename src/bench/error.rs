@@ -27,7 +27,7 @@ pub enum BenchError {
     /// The check of what is behind the unit failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The wire failed in a way that a time-out does not explain.
+    /// The transport failed for a reason other than a time-out.
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// A control request of the open firmware failed so that the row has no result.
@@ -60,7 +60,7 @@ asm2464::coded!(BenchError {
 });
 
 impl BenchError {
-    /// Whether another attempt may succeed: the unit neither refused for good, nor did you stop it.
+    /// Whether another attempt may succeed: the error is neither a final refusal nor Ctrl-C.
     pub(super) const fn is_of_the_wire(&self) -> bool {
         !matches!(self, Self::Unfit(_) | Self::Interrupted(_))
     }

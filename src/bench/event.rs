@@ -9,7 +9,7 @@ use super::plan::Point;
 pub enum BenchEvent {
     /// The survey and the integrity check.
     Checking,
-    /// The unit will be initialised as by a GPU runtime. Restart it at the end.
+    /// The unit will be initialised as by a GPU runtime. Restart it after the bench.
     Initialising,
     /// A row begins.
     Row {
@@ -20,7 +20,7 @@ pub enum BenchEvent {
         /// The point that the row measures.
         point: Point,
     },
-    /// A soak goes on.
+    /// A soak is running.
     Soaking {
         /// Time since the soak began.
         elapsed: Duration,

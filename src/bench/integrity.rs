@@ -32,7 +32,7 @@ pub(super) fn exchange<T: Transport>(
     }
 }
 
-/// Says how a command ended that was not GOOD.
+/// Describes the end of a command whose status is not GOOD.
 pub(super) fn refusal(completion: &CommandEnd) -> String {
     match completion.sense {
         Some(sense) => format!("sense {sense}"),

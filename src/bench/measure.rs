@@ -33,7 +33,7 @@ struct Stream<'a> {
     number: u64,
     /// The remaining writes that free the slots of the last WRITE(16).
     freeing: VecDeque<(u16, u8)>,
-    /// The first command that failed.
+    /// Result of the first command that failed.
     trouble: Option<Outcome>,
 }
 
@@ -97,8 +97,8 @@ impl Workload for Stream<'_> {
 
 /// Measures one path.
 ///
-/// WRITE(16) is measured as a GPU runtime uses it: the E5 that free its slots follow each one in the same queue. They
-/// count in the time. Throughput, rate and latency are those of the WRITE(16) alone.
+/// WRITE(16) is measured as a GPU runtime uses it: each is followed in the same queue by the E5 commands that free its
+/// slots. Their time counts, but not their number, bytes or latency.
 ///
 /// # Errors
 /// If the wire failed, or on Ctrl-C. No answer, a refusal and short data are outcomes.
@@ -133,7 +133,7 @@ pub(super) fn measure<T: Transport>(
     })
 }
 
-/// Measures READ(16) that a GPU completes. The time to set up the read and the GPU counts.
+/// Measures READ(16) that a GPU completes. The time includes the setup of the read and of the GPU.
 ///
 /// # Errors
 /// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
@@ -150,8 +150,8 @@ pub(super) fn measure_completed<T: Transport>(
     repeat(bridge, effort, interrupt, |bridge, tally, until| {
         while Instant::now() < until && !interrupt.is_requested() {
             let begun = Instant::now();
-            let tell = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
-            bridge.read_sram_by_read16(&mut found, effort.timeout, tell)?;
+            let on_entry = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
+            bridge.read_sram_by_read16(&mut found, effort.timeout, on_entry)?;
             tally.count(size, begun.elapsed());
             if let Some(known) = known {
                 tally.compare(Some(known), found.get(..known.len()));
@@ -163,6 +163,6 @@ pub(super) fn measure_completed<T: Transport>(
 
 /// Lets the card write a completion entry.
 pub(super) fn complete<T: Transport>(bridge: &mut Bridge<T>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
-    // A card that has its address is ready.
+    // A card that has its address is ready, so nothing needs to wait.
     card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
 }

@@ -73,8 +73,8 @@ impl BenchedUnit for OpenBridge {
 
     fn read_sram(&mut self, buffer: &mut [u8], known: &Known, _: Duration) -> Option<(Path, Result<usize, Halt>)> {
         let card = known.card()?;
-        let tell = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
-        let read = Self::sram_read(self, SLOT, buffer, tell);
+        let on_entry = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
+        let read = Self::sram_read(self, SLOT, buffer, on_entry);
         Some((Path::F2In, read.map(|()| buffer.len()).map_err(Halt::from)))
     }
 
@@ -126,7 +126,7 @@ impl BenchedUnit for OpenBridge {
         outcome
     }
 
-    /// The queue has cancelled its transfers and cleared its halts when it reported the failure.
+    /// The queue cancelled its transfers and cleared its halts before it reported the failure.
     fn recover(&mut self) -> Result<(), EngineError> {
         match self.link_state() {
             Err(ControlError::Disconnected { .. }) | Ok(_) => Ok(()),
@@ -140,7 +140,7 @@ struct WindowReads<'a> {
     size: usize,
     /// Number of the next read to send.
     number: usize,
-    /// Number of the next read to return.
+    /// Number of the read that returns next.
     at: usize,
     window: Option<&'a [u8]>,
     tally: &'a mut Tally,

@@ -16,7 +16,8 @@ use crate::suggest::{nearest, question};
 /// Bytes of the range that READ(16) cycles through.
 const READ_REACH: usize = 0x8_0000;
 
-/// What is fixed about a path. Each field stands in each row: a path whose writes are forgotten would run where an SSD is.
+/// Fixed properties of a path. Every path states all of them: one whose `writes` was forgotten would run on a unit with
+/// an SSD.
 struct Facts {
     /// The name on the command line and in JSON.
     name: &'static str,
@@ -35,10 +36,10 @@ struct Facts {
     /// The sizes of a sweep, in ascending order. The last is the most that a command moves.
     sizes: &'static [usize],
     depth: Depth,
-    /// The published figures that it is held against.
+    /// The published figures that it is compared with.
     published: &'static [Published],
-    /// Its colour in pictures, from Okabe and Ito's palette, which people with any colour vision can distinguish. Paths that
-    /// no firmware has together may share one.
+    /// Its colour in pictures, from Okabe and Ito's palette, which people with any colour vision can distinguish. Paths
+    /// that no firmware has together may share one.
     colour: [u8; 3],
 }
 
@@ -126,12 +127,13 @@ macro_rules! paths {
     };
 }
 
-// tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware sets the limits of E4. Of the published
-// figures, E4 of 255 bytes must reach the lower end of 1 to 5 MB/s. READ(16) and the longer E4 are meant to replace that slow
-// path, so they must reach its upper end. F0's streams are limited by the firmware's loop at any speed.
+// tinygrad uses 64 KiB with WRITE(16), and 512 KiB is the whole SRAM. The firmware sets the limits of E4. E4's
+// published figure is 1 to 5 MB/s. E4 of 255 bytes must reach the lower end. READ(16) and the longer E4 are meant to
+// replace that slow path, so they must reach the upper end. F0's streams are limited by the firmware's loop at any
+// speed.
 paths! {
-    /// E4 as every firmware supports it, up to 255 bytes a command. The first, because it can compare its data with the
-    /// pattern that the integrity check left.
+    /// E4 as every firmware supports it, up to 255 bytes a command. Measured first, because it can compare its data
+    /// with the pattern that the integrity check left.
     #[serde(rename = "e4-255")]
     E4Stock {
         name: "e4-255",
@@ -203,9 +205,9 @@ paths! {
         published: &[],
         colour: [0x00, 0x00, 0x00],
     }
-    /// WRITE(16): host to data buffer by hardware DMA. A GPU runtime sends data to the vendor's firmware this way, one at a
-    /// time. Firmware with the status patch answers it before it has its data; executed on 240417 with several in flight, one
-    /// ends with good status and no data moved.
+    /// WRITE(16): host to data buffer by hardware DMA. A GPU runtime sends data to the vendor's firmware this way, one
+    /// at a time. Firmware with the status patch answers it before it has its data. Executed on 240417 with several in
+    /// flight, one ended with good status although no data moved.
     Write16 {
         name: "write16",
         words: "WRITE(16)",
@@ -219,7 +221,8 @@ paths! {
         published: &[vendors(100.0)],
         colour: [0xD5, 0x5E, 0x00],
     }
-    /// READ(16): data buffer to host by hardware DMA. The last of the vendor's, because it hangs a unit without an SSD.
+    /// READ(16): data buffer to host by hardware DMA. Measured last of the vendor's paths, because it hangs a unit
+    /// without an SSD.
     Read16 {
         name: "read16",
         words: "READ(16)",
@@ -292,7 +295,7 @@ paths! {
 }
 
 impl Path {
-    /// Those that are SCSI commands, in the order of measurement. `Path::command` builds their commands.
+    /// The paths that are SCSI commands, in the order of measurement. `Path::command` builds their commands.
     pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
 
     /// The paths of a firmware, in the order of measurement.
@@ -373,8 +376,8 @@ impl Path {
         self.facts().sizes
     }
 
-    /// The depths of the plan at which commands of this size are measured. TLPs run one at a time to measure their latency,
-    /// and memory writes together.
+    /// The depths of the plan at which commands of this size are measured. TLPs run one at a time to measure their
+    /// latency, and memory writes together.
     pub(super) fn depths(self, size: usize, plan: &[usize]) -> Vec<usize> {
         match self.facts().depth {
             Depth::Planned => plan.to_vec(),
@@ -383,9 +386,9 @@ impl Path {
         }
     }
 
-    /// The `number`th SCSI command of a stream of commands of `len` bytes, with its first byte in the window or at its
-    /// LBA; `None` for a path that is no SCSI command. The stream cycles through 512 KiB or through the window.
-    /// WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
+    /// The `number`th SCSI command of a stream of commands of `len` bytes, with the byte offset at which it starts in
+    /// the window or in the LBA range; `None` for a path that is not a SCSI command. The stream cycles through 512 KiB
+    /// or through the window. WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
     pub(super) fn command(self, number: u64, len: usize) -> Option<(Command, usize)> {
         let reach = match self {
             Self::Write16 => len,

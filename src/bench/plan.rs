@@ -44,8 +44,8 @@ pub struct Point {
 /// What to measure.
 #[derive(Debug, Clone)]
 pub struct BenchPlan {
-    /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. The row of any other path that the
-    /// firmware lacks says so.
+    /// The paths. [`Path::E4Extended`] is skipped if the unit does not have it. Any other path that the firmware lacks
+    /// gets a row that says so.
     pub paths: BTreeSet<Path>,
     /// Bytes of a command. If empty: each path's largest size, or with `sweep` all its sizes. A path skips sizes that
     /// it can't move.

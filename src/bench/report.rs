@@ -20,7 +20,7 @@ pub struct BenchReport {
     pub tool: String,
     /// The unit.
     pub unit: BenchUnit,
-    /// Whether the pattern read back; absent if nothing was written.
+    /// Results of writing the pattern and reading it back; null if nothing was written.
     pub integrity: Option<Integrity>,
     /// Whether E4 takes more than 255 bytes a command.
     pub e4_extension: bool,
@@ -68,7 +68,8 @@ pub struct BenchUnit {
     pub transport: String,
     /// What is behind it: `no SSD`, the SSD's capacity or model, or a device on PCIe.
     pub behind: String,
-    /// The frequency governors of the CPUs of the dock's host, each once; absent if there are none, and for a virtual unit.
+    /// The frequency governors of the CPUs of the dock's host, each once; absent if there are none, and for a virtual
+    /// unit.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_governors: Vec<String>,
 }
@@ -87,7 +88,8 @@ impl From<&UnitInfo> for BenchUnit {
     }
 }
 
-/// Results of the pattern on each way. `None` means that it was not tried, because an earlier step failed.
+/// Results of the integrity check by path; `None` if a path was not tried, because an earlier step failed or because
+/// this bench does not use it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Integrity {
@@ -109,7 +111,7 @@ impl Integrity {
         self.outcomes().any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
     }
 
-    /// The results of the ways that were tried.
+    /// The results of the paths that were tried.
     pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         [&self.write16, &self.f2, &self.e4, &self.memory].into_iter().flatten()
     }

@@ -31,7 +31,7 @@ pub fn run<S: BenchedUnit>(
     let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
         .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
     let restored = restore(subject, saved);
-    // A failure of the rows themselves is more useful.
+    // An error of the measurement is more useful than one of the restoring.
     let report = outcome?;
     restored?;
     Ok(report)
@@ -40,7 +40,8 @@ pub fn run<S: BenchedUnit>(
 /// A GPU's memory, and what was in it.
 pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
-/// Writes back what was in the GPU's memory. The failure that ended the rows may have left the unit to be recovered.
+/// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
+/// have left it hanging.
 pub(super) fn restore<S: BenchedUnit>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
     let Some((memory, before)) = saved else { return Ok(()) };
     subject.write_memory(memory, &before).or_else(|_| {
@@ -57,8 +58,8 @@ pub(super) struct Prepared {
     pub(super) checked: Integrity,
 }
 
-/// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Puts into `saved` what
-/// was in the GPU's memory before this changes it.
+/// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Saves the GPU's memory
+/// into `saved` before it changes it.
 pub(super) fn prepare<S: BenchedUnit>(
     subject: &mut S,
     unit: &mut BenchUnit,
@@ -205,7 +206,7 @@ fn left_out<S: BenchedUnit>(subject: &mut S, path: Path, plan: &BenchPlan, known
     if path.is_of(S::STATE) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
 }
 
-/// Writes the pattern to memory behind the bridge, and reads it back. Puts into `saved` what was there before.
+/// Writes the pattern to memory behind the bridge, and reads it back. Saves what was there into `saved` first.
 fn check_memory<S: BenchedUnit>(
     subject: &mut S,
     memory: Memory,

@@ -49,7 +49,7 @@ pub(super) fn repeat<U: ?Sized>(
         commands: 0,
         mismatches: 0,
         compared: false,
-        // 1 ns to 1 hour at three digits: hdrhistogram's own bounds for `new_with_bounds`, which cannot fail with them.
+        // 1 ns to 1 hour at three significant digits: bounds that hdrhistogram accepts.
         latencies: Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("constant bounds are valid"),
     };
     let (mut throughput, mut rate) = (Vec::new(), Vec::new());

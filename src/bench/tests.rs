@@ -1,4 +1,4 @@
-//! The bench against a small unit whose every property a test can set.
+//! Tests of the bench on a small unit. A test can set every property of it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -14,10 +14,10 @@ use super::baseline::Asked;
 use super::*;
 use crate::unit::Unfit;
 
-/// A unit that is only its SRAM and XDATA. It refuses WRITE(16) before the runtime's writes. Afterwards each
-/// WRITE(16) takes the next free slot.
+/// A unit with only SRAM and XDATA. It refuses WRITE(16) before the runtime's initialisation. Afterwards each WRITE(16)
+/// takes the next free slot.
 #[derive(Debug)]
-struct Unit0 {
+struct FakeUnit {
     buffer: Vec<u8>,
     extended: bool,
     /// Maximum number of bytes that one E4 returns.
@@ -43,8 +43,8 @@ enum Identify {
     Silent,
 }
 
-fn unit() -> Unit0 {
-    Unit0 {
+fn unit() -> FakeUnit {
+    FakeUnit {
         buffer: vec![0; 512 * 1024],
         extended: false,
         e4_most: usize::MAX,
@@ -62,7 +62,7 @@ fn unit() -> Unit0 {
     }
 }
 
-impl Unit0 {
+impl FakeUnit {
     fn e4_len(&self, bytes: &[u8], wanted: usize) -> usize {
         let long = if self.extended { usize::from(bytes[5]) << 8 } else { 0 };
         (long + usize::from(bytes[1])).min(wanted).min(self.e4_most)
@@ -155,7 +155,7 @@ impl Unit0 {
     }
 }
 
-impl Transport for Unit0 {
+impl Transport for FakeUnit {
     fn kind(&self) -> TransportKind {
         self.kind
     }
@@ -197,7 +197,7 @@ fn plan(paths: &[Path]) -> BenchPlan {
     BenchPlan::new(paths.iter().copied(), effort, 42)
 }
 
-fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Unit0) {
+fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, FakeUnit) {
     let mut bridge = Bridge::new(unit);
     let who = BenchUnit {
         device: "test".to_owned(),
@@ -215,7 +215,7 @@ fn bench(unit: Unit0, plan: &BenchPlan) -> (Result<BenchReport, BenchError>, Uni
 
 #[test]
 fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
-    let (report, _) = bench(Unit0 { extended: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
     assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
     let (read, rows) = report.rows.split_last().unwrap();
@@ -240,7 +240,7 @@ fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
 
 #[test]
 fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
-    let (report, _) = bench(Unit0 { extended: true, e4_most: 1024, ..unit() }, &plan(&[Path::E4Extended]));
+    let (report, _) = bench(FakeUnit { extended: true, e4_most: 1024, ..unit() }, &plan(&[Path::E4Extended]));
     let report = report.unwrap();
     assert_eq!(report.rows[0].outcome, Outcome::Short { expected: 4096, found: 1024 });
     assert!(report.verdict.iter().all(|verdict| !verdict.meets));
@@ -248,78 +248,78 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
-    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::Unfit(Unfit::Ssd { .. }))));
-    assert_eq!(unit0.written, 0);
-    let (report, unit0) = bench(Unit0 { ssd: true, ..unit() }, &plan(&[Path::Read16]));
+    assert_eq!(after.written, 0);
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[Path::Read16]));
     assert!(report.unwrap().rows[0].figures().is_some());
-    assert_eq!(unit0.written, 0);
+    assert_eq!(after.written, 0);
 }
 
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
-    let (report, unit0) =
-        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
+    let (report, after) =
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
-    assert_eq!((unit0.written, unit0.identified), (0, 0));
-    let (report, unit0) =
-        bench(Unit0 { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
+    assert_eq!((after.written, after.identified), (0, 0));
+    let (report, after) =
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&[Path::E4Stock]));
     let report = report.unwrap();
     assert!(report.unit.behind.contains("can't tell") && report.rows[0].figures().is_some(), "{report:?}");
-    assert_eq!(unit0.identified, 0);
+    assert_eq!(after.identified, 0);
 }
 
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
-    let (report, unit0) = bench(Unit0 { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
-    assert_eq!((unit0.written, unit0.identified, unit0.recovered), (0, 1, 1));
+    assert_eq!((after.written, after.identified, after.recovered), (0, 1, 1));
     // A capacity means that there is an SSD, even if it has no name.
-    let (report, _) = bench(Unit0 { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::Unfit(Unfit::Ssd { .. }))), "{report:?}");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
-    let (report, unit0) = bench(Unit0 { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
     assert!(matches!(report, Err(BenchError::Unfit(Unfit::CannotTell { .. }))), "{report:?}");
-    assert_eq!((unit0.written, unit0.xdata.len()), (0, 0));
+    assert_eq!((after.written, after.xdata.len()), (0, 0));
 }
 
 #[test]
-fn what_needs_no_initialisation_sends_none() {
-    let (report, unit0) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
-    assert!(report.unwrap().integrity.is_none() && unit0.xdata.is_empty());
-    let (report, unit0) = bench(Unit0 { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
+fn paths_that_need_no_initialisation_send_none() {
+    let (report, after) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
+    assert!(report.unwrap().integrity.is_none() && after.xdata.is_empty());
+    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
     let rows = report.unwrap().rows;
     let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
     assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
-    assert!(unit0.xdata.is_empty() && unit0.written == 0);
+    assert!(after.xdata.is_empty() && after.written == 0);
 }
 
 #[test]
 fn after_the_last_write_every_slot_is_free() {
-    let (report, unit0) = bench(unit(), &plan(&Path::SCSI));
+    let (report, after) = bench(unit(), &plan(&Path::SCSI));
     report.unwrap();
-    assert!(unit0.written > 0 && unit0.is_initialised());
-    assert_eq!(unit0.used, 0);
+    assert!(after.written > 0 && after.is_initialised());
+    assert_eq!(after.used, 0);
 }
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
     let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
-    let (report, unit0) = bench(Unit0 { reads: false, ..unit() }, &sweep);
+    let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
     let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
     assert!(reads.len() > 1 && reads.iter().all(|row| matches!(row.outcome, Outcome::NoAnswer { .. })));
-    assert_eq!(unit0.recovered, 1);
-    assert!(unit0.is_initialised());
+    assert_eq!(after.recovered, 1);
+    assert!(after.is_initialised());
     assert!(report.rows.iter().any(|row| row.path == Path::Write16 && row.figures().is_some()));
 }
 
 #[test]
 fn an_unpatched_unit_that_never_answers_writes_says_so() {
-    let (report, _) = bench(Unit0 { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
     let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
@@ -329,7 +329,7 @@ fn an_unpatched_unit_that_never_answers_writes_says_so() {
 
 #[test]
 fn a_byte_that_comes_back_different_is_found_by_its_offset() {
-    let (report, _) = bench(Unit0 { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
     let integrity = report.unwrap().integrity.unwrap();
     assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
     assert!(integrity.is_corrupt());
@@ -353,7 +353,7 @@ fn ctrl_c_ends_the_bench() {
 }
 
 #[test]
-fn a_row_is_worse_than_its_baseline_only_beyond_the_threshold_and_the_spread_or_without_figures() {
+fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or_without_figures() {
     let (before, _) = bench(unit(), &plan(&[Path::E4Stock, Path::Write16]));
     let mut before = before.unwrap();
     let set = |row: &mut Row, [min, median, max]: [f64; 3]| match &mut row.outcome {

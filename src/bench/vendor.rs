@@ -1,5 +1,5 @@
-//! The bench's part that depends on the vendor's firmware: the check for an SSD, the initialisation as by a GPU runtime,
-//! and its SCSI commands.
+//! The bench's part that depends on the vendor's firmware: the check for an SSD, the initialisation as by a GPU
+//! runtime, and its SCSI commands.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ use crate::unit::{Purpose, Unfit, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
 const READ16_SRAM_MAX: usize = 0x8000;
-/// Bytes that one E4 reads on any firmware.
+/// Maximum number of bytes that one E4 reads on any firmware.
 const E4_STEP: usize = 255;
 
 impl<T: Transport> BenchedUnit for Bridge<T> {
@@ -98,7 +98,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
             return Ok(());
         }
-        // Refuses an unknown version before anything is reported that a restart has to undo.
+        // Refuse an unknown version before reporting an initialisation that only a restart undoes.
         self.variables()?;
         if !self.has_no_medium()? {
             let why = "READ CAPACITY and E6 do not both answer 2/3A (medium not present)".to_owned();
@@ -115,7 +115,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         if point.path == Path::Read16 {
             match known.card() {
                 _ if known.read16_sram => point.size = point.size.min(READ16_SRAM_MAX),
-                // During a READ(16) nothing can be told to complete the next.
+                // While a READ(16) runs, the card can't be set up to complete the next one.
                 Some(_) => point.depth = 1,
                 None => {}
             }
@@ -187,7 +187,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     fn after_silence(&mut self, known: &Known) -> Result<(), BenchError> {
         if known.is_initialised {
             self.initialise()?;
-            // A WRITE(16) that failed may have left some in use.
+            // A WRITE(16) that failed may have left slots in use.
             self.free_slots(PATTERN_LEN)?;
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Records of units, in doctor's reports.
 //!
-//! [`ReportedRecord`] is what a report carries: a record without what is private. [`load`] makes of it the record that a
-//! [`ReplayPort`](asm2464_dock::record::ReplayPort) answers from.
+//! [`ReportedRecord`] is what a report carries: a record without what is private. [`load`] turns it into the record
+//! from which a [`ReplayPort`](asm2464_dock::record::ReplayPort) answers.
 
 mod redact;
 #[cfg(test)]
@@ -25,9 +25,9 @@ use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA, ReportedUni
 use crate::failure::Failure;
 use crate::patch::Library;
 
-/// The longest file that is read as a record.
+/// Maximum size in bytes of a file that is read as a record.
 const MAX_FILE: usize = 256 << 20;
-/// The longest image that a record may leave out, and the most bytes in which it may differ from its base.
+/// Maximum size in bytes of an image file that a record may leave out.
 const MAX_IMAGE: usize = 0x1_FF00;
 /// Where the image begins in the flash. Source: E2's and E3's handlers in image 240417.
 const IMAGE_AT: usize = Part::One.flash_address().0 as usize;
@@ -51,13 +51,13 @@ fn no_record(path: &Path, why: impl Display) -> Failure {
 pub struct ReportedRecord {
     /// Whether the examination wrote: `doctor --write`.
     write: bool,
-    /// What the events refer to as the unit's flash.
+    /// The unit's flash, to which the events refer.
     flash: ReportedFlash,
     /// Each opening of the unit, in order.
     openings: Vec<ReportedOpening>,
 }
 
-/// What goes over the wire from one opening of a unit on.
+/// The traffic that follows one opening of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -75,8 +75,8 @@ struct ReportedOpening {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct ReportedFlash {
-    /// Configuration blocks 0 and 1 in hexadecimal, without serial number and USB4 identity; nothing if one was not read
-    /// or is not valid.
+    /// Configuration blocks 0 and 1 in hexadecimal, without serial number and USB4 identity; nothing if one was not
+    /// read or is not valid.
     blocks: [Option<String>; 2],
     /// The image; nothing if none was read.
     image: Option<ReportedImage>,
@@ -111,7 +111,7 @@ impl ReportedRecord {
     }
 }
 
-/// What the examination did that a report's record was made by.
+/// Returns the options of the examination that made a report's record.
 ///
 /// # Errors
 /// As for [`load`].
@@ -127,11 +127,11 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     })
 }
 
-/// Reads a record from a report. Looks for an image that a report leaves out beside it, as `SHA256.bin`; the
+/// Reads a record from a report. If the report leaves out the image, looks for `SHA256.bin` beside the report; the
 /// practice images need no file.
 ///
 /// # Errors
-/// If the file can't be read or is not a report, if the report has no record or a wrong one, or if the image is missing.
+/// If the file can't be read or is not a report, if its record is missing or invalid, or if the image is missing.
 pub fn load(path: &Path) -> Result<Record, Failure> {
     of_report(path, &read(path)?, &|sha256| beside(path, sha256))
 }
@@ -163,10 +163,10 @@ pub fn of_report(path: &Path, text: &[u8], image: &dyn Fn(&str) -> Option<Vec<u8
     Ok(Record::checked(unit, descriptors, openings).map_err(wrong)?.with_flash(flash).with_unopened(report.opened))
 }
 
-/// Reads what a report has for a replay.
+/// Parses the parts of a report that a replay needs.
 fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), Failure> {
-    let none = |error: serde_json::Error| not_a_record(path, error);
-    let value: serde_json::Value = serde_json::from_slice(text).map_err(none)?;
+    let invalid = |error: serde_json::Error| not_a_record(path, error);
+    let value: serde_json::Value = serde_json::from_slice(text).map_err(invalid)?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         Some(schema) if (u64::from(FIRST_WITH_RECORD)..=u64::from(REPORT_SCHEMA)).contains(&schema) => {}
         Some(schema) => {
@@ -177,7 +177,7 @@ fn parsed(path: &Path, text: &[u8]) -> Result<(ReportFile, ReportedRecord), Fail
         }
         None => return Err(not_a_record(path, "it has no key `schema`")),
     }
-    let mut report: ReportFile = serde_json::from_value(value).map_err(none)?;
+    let mut report: ReportFile = serde_json::from_value(value).map_err(invalid)?;
     let Some(record) = report.record.take() else {
         return Err(no_record(path, "the examination was longer than a record may be"));
     };
@@ -196,7 +196,7 @@ fn beside(record: &Path, sha256: &str) -> Option<Vec<u8>> {
     practice.find(is_it).or_else(|| file::read_regular(&wanted(record, sha256), MAX_IMAGE).ok().filter(is_it))
 }
 
-/// Where an image is looked for.
+/// The path at which an image is looked for.
 fn wanted(record: &Path, sha256: &str) -> PathBuf {
     record.with_file_name(format!("{sha256}.bin"))
 }
@@ -214,7 +214,7 @@ impl ReportedFlash {
             flash[at * CONFIG_BLOCK_LEN..][..CONFIG_BLOCK_LEN].copy_from_slice(&bytes);
         }
         if let Some(described) = &self.image {
-            // It becomes part of a path.
+            // The base's digest becomes part of a path.
             let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
             if !is_digest(&described.base) || !is_digest(&described.sha256) {
                 return Err(wrong("an image's digest is no SHA-256"));

@@ -1,8 +1,8 @@
 //! Takes out of a record what is private, before it goes into a report.
 //!
-//! Only what is known to identify nobody stays: short answers of known requests. What a unit's flash holds becomes a reference
-//! to it, and the report has the flash without serial number and USB4 identity, and the image by its digest. Everything
-//! else is withheld: memory, a drive's own words, data of requests that nobody here knows.
+//! Only what is known to identify nobody stays: short answers to known requests. Data from the flash becomes a
+//! reference to it. The report holds the flash without serial number and USB4 identity, and the image by its digest.
+//! Everything else is withheld: memory, a drive's identity, data of unknown requests.
 
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part};
@@ -16,17 +16,17 @@ use crate::flash::backup::container_len;
 use crate::flash::identity::is_nobodys;
 use crate::patch::{Expectations, Library, verify};
 
-/// The most bytes of memory that are shown: registers and variables. Longer reads may hold anything.
+/// Maximum number of bytes of memory that are shown: registers and variables. Longer reads may hold anything.
 const MEMORY_MAX: usize = 16;
-/// The most bytes of other answers that are shown.
+/// Maximum number of bytes of other answers that are shown.
 const ANSWER_MAX: usize = 64;
-/// The most bytes of a reading of the flash that may differ from another one and are shown.
+/// Maximum number of bytes of a flash reading that are shown because they differ from the last reading.
 const UNSTABLE_MAX: usize = 16;
-/// Bytes of a text from which on it is looked for everywhere.
+/// Minimum length in bytes of a text that is replaced wherever it occurs.
 const TEXT_MIN: usize = 4;
-/// Digits of what stands for a serial number in a block.
+/// Number of digits that replace a serial number in a block.
 const SERIAL_DIGITS: usize = 12;
-/// Length of Identify Controller and place of the model number in it. Source: NVMe base specification 1.4, figure 247.
+/// Place of the model number in Identify Controller. Source: NVMe base specification 1.4, figure 247.
 const MODEL: std::ops::Range<usize> = 24..64;
 /// The flash controller's registers and its buffer: see `asm2464::flash`.
 const FLASH_ADDRESS: [u16; 3] = [0xC8A1, 0xC8A2, 0xC8AB];
@@ -34,15 +34,16 @@ const FLASH_COMMAND: u16 = 0xC8AA;
 const FLASH_START: u16 = 0xC8A9;
 const FLASH_BUFFER: std::ops::Range<usize> = 0x7000..0x8000;
 const FLASH_READ: u8 = 0x03;
-/// bRequests of the open firmware beside E4 and E5: TLPs and their completions, the SRAM's DMA, power, supply.
+/// bRequests of the open firmware, besides E4 and E5, whose short answers are shown: TLPs and their completions, the
+/// SRAM's DMA, power, supply.
 const SHOWN_REQUESTS: [u8; 4] = [0xF0, 0xF2, 0xF3, 0xC0];
 
 /// What is known of data from the unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// They identify nobody if they are no longer than this.
+    /// They identify nobody if they have at most this many bytes.
     Short(usize),
-    /// The flash's from this address on.
+    /// The contents of the flash from this address on.
     Flash(usize),
     /// A drive's Identify Controller.
     Identify,
@@ -59,12 +60,12 @@ struct Tracker {
     command: u8,
     /// What the flash controller's buffer holds, if a read filled it.
     loaded: Option<usize>,
-    /// What each submission brings.
+    /// What each submission returns.
     kinds: Vec<Kind>,
 }
 
 impl Tracker {
-    /// Sees a submission. Returns whether the data to the unit may be shown.
+    /// Follows a submission. Returns whether the data to the unit may be shown.
     fn submitted(&mut self, event: &Event) -> bool {
         match event {
             Event::Bulk { endpoint: Endpoint::DataOut, data, .. } => {
@@ -119,7 +120,7 @@ impl Tracker {
     }
 }
 
-/// What a command of the vendor's firmware brings.
+/// What a command of the vendor's firmware returns.
 fn answer(cdb: &Cdb) -> Kind {
     let byte = cdb.padded();
     match cdb.opcode() {
@@ -136,7 +137,7 @@ fn answer(cdb: &Cdb) -> Kind {
     }
 }
 
-/// A recorder's data as bytes.
+/// Recorded data as bytes: zeros where the record only has their number.
 fn bytes(data: &Data) -> Vec<u8> {
     let of = |part: &DataPart| match part {
         DataPart::Bytes(bytes) => bytes.clone(),
@@ -146,7 +147,7 @@ fn bytes(data: &Data) -> Vec<u8> {
     data.parts().iter().flat_map(of).collect()
 }
 
-/// Data from the unit without the status wrapper at their end, and that.
+/// Splits data from the unit into the data proper and the CSW at their end, if there is one.
 fn split(data: &Data) -> (Vec<u8>, Vec<u8>) {
     let mut bytes = bytes(data);
     let status_at = bytes.len().checked_sub(CSW_LEN).filter(|at| bytes[*at..].starts_with(b"USBS"));
@@ -154,7 +155,7 @@ fn split(data: &Data) -> (Vec<u8>, Vec<u8>) {
     (bytes, status)
 }
 
-/// Whether data of a recorder are already without what is private, as those of a replayed report.
+/// Whether private data is already removed, as in the recording of a replayed report.
 fn is_redacted(data: &Data) -> bool {
     data.parts().iter().any(|part| matches!(part, DataPart::Flash(..) | DataPart::Withheld(..)))
 }
@@ -163,7 +164,7 @@ fn is_redacted(data: &Data) -> bool {
 struct SeenFlash(Vec<Option<u8>>);
 
 impl SeenFlash {
-    /// Takes the last reading for the right one: what reads differently is read until two readings are equal.
+    /// Keeps the last reading: a flash that reads differently is read until two readings are equal.
     fn see(&mut self, at: usize, bytes: &[u8]) {
         self.0.iter_mut().skip(at).zip(bytes).for_each(|(known, byte)| *known = Some(*byte));
     }
@@ -182,7 +183,7 @@ impl SeenFlash {
         Image::parse(&self.range(IMAGE_AT..IMAGE_AT + len)?).ok()
     }
 
-    /// A reading of the flash, as references to it. Bytes that read differently otherwise are shown if they are few.
+    /// A reading of the flash, as references to it. Bytes that differ from the last reading are shown if they are few.
     fn reference(&self, at: usize, bytes: &[u8]) -> Data {
         let differs = |offset: usize| self.0.get(at + offset).is_some_and(|known| *known != Some(bytes[offset]));
         let different: Vec<usize> = (0..bytes.len()).filter(|offset| differs(*offset)).collect();
@@ -200,7 +201,7 @@ impl SeenFlash {
     }
 }
 
-/// Digits that stand for a text: the first of its SHA-256.
+/// Digits that replace a text: the first `count` of its SHA-256, which repeats if it is too short.
 fn digits(text: &str, count: usize) -> String {
     to_hex(&Sha256Digest::of(text.as_bytes()).0, "").chars().cycle().take(count).collect()
 }
@@ -325,7 +326,7 @@ fn public(mut block: ConfigBlock, texts: &[String]) -> [u8; CONFIG_BLOCK_LEN] {
     let serial = block.text(ConfigField::Serial);
     let stand_in = if is_nobodys(&serial) { serial } else { digits(&serial, SERIAL_DIGITS) };
     let mut bytes = *block.anonymised(&stand_in).bytes();
-    // An owner may have given one name to several fields.
+    // The owner may have written the same text into several fields.
     without_texts(&mut bytes, texts);
     block = block.with_bytes(bytes);
     *block.bytes()

@@ -51,7 +51,7 @@ fn replayed(report: &str) -> Record {
     of_report(Path::new("unit.json"), report.as_bytes(), &|sha256| beside(Path::new("unit.json"), sha256)).unwrap()
 }
 
-/// Everything that a verdict rests on.
+/// Everything that a verdict depends on.
 fn findings(seen: &Examination) -> String {
     let Examination { opened, runs, pipes, behind, link, supply, tree, is_corrupt, bench_failure, exchanges, .. } =
         seen;
@@ -181,7 +181,7 @@ fn the_blocks_of_a_report_are_valid_and_nobodys() {
 
 #[test]
 fn firmware_that_a_report_leaves_out_is_found_beside_it_or_named() {
-    // Nobody knows this image, so that it is its own base.
+    // No original is known for this image, so it is its own base.
     let mut image = practice::image();
     let end = image.body().len() as u32;
     assert!(image.replace(asm2464::firmware::BodyOffset(end - 16), &[0xA5; 16]));
@@ -196,7 +196,7 @@ fn firmware_that_a_report_leaves_out_is_found_beside_it_or_named() {
     assert!(error.to_string().ends_with(&format!("{} is missing", wanted.display())), "{error}");
     std::fs::write(&wanted, image.to_file()).unwrap();
     load(&path).unwrap();
-    // Another file under that name is none.
+    // Another file under that name is refused.
     std::fs::write(&wanted, practice::image().to_file()).unwrap();
     let error = load(&path).unwrap_err();
     assert_eq!(error.code(), "asmpatch::replay::no_image");

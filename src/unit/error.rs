@@ -74,7 +74,7 @@ pub enum ConnectError {
         /// The unit.
         location: Location,
     },
-    /// A record was named where a unit is needed that changes.
+    /// A record was named for work that changes a unit.
     #[error("{location} is a record, which only answers what it was asked when it was made")]
     Record {
         /// The record.
@@ -126,7 +126,8 @@ impl ConnectError {
         if tunnels.is_empty() { Self::None } else { Self::Tunnelled(tunnels) }
     }
 
-    /// The error if the buses can't be searched for this unit. A mistyped virtual unit has nothing to do with USB.
+    /// The error if the buses can't be searched for this unit. If the selector looks like a mistyped virtual unit,
+    /// reports that instead of the USB error.
     pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
         let mistyped = selector.filter(|selector| {
             let selector = selector.to_string();
@@ -147,7 +148,7 @@ fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
     suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
 }
 
-/// The names of a virtual unit and of a record that may be mistyped in this one.
+/// The names of a virtual unit and of a record that this selector may have meant.
 fn in_software(selector: &str) -> Vec<String> {
     match selector.split_once(':') {
         Some((_, place)) => vec![format!("virtual:{place}"), format!("replay:{place}")],

@@ -1,4 +1,4 @@
-//! A unit that is open, by the firmware that it runs, and the one guard of an SSD behind it.
+//! A unit that is open, by the firmware that it runs, and the only guard for an SSD behind it.
 
 use asm2464::firmware::BridgeState;
 use asm2464::{Coded, Kind, Label};
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {
-    /// The vendor's firmware: SCSI commands. Its boot loader takes those that write the flash.
+    /// The vendor's firmware: SCSI commands. The boot loader takes only those that write the flash.
     Vendor(Bridge<AnyTransport>),
     /// Open firmware: control requests.
     Open(OpenBridge),
@@ -50,8 +50,8 @@ impl Live {
         }
     }
 
-    /// Finds out what the vendor's firmware has behind it, and refuses an SSD as [`spare_ssd`] does. Open firmware drives
-    /// none.
+    /// Finds out what the vendor's firmware has behind it, and refuses an SSD as [`spare_ssd`] does. Open firmware
+    /// drives none.
     ///
     /// # Errors
     /// [`GuardError`].
@@ -74,8 +74,8 @@ pub enum Purpose {
     Xdata,
 }
 
-/// Refuses a unit of the vendor's firmware with an SSD behind it, or with what could be one: the firmware drives it through
-/// the same registers, and WRITE(16) overwrites it.
+/// Refuses a unit of the vendor's firmware with an SSD behind it, or with what could be one: the firmware drives it
+/// through the same registers, and WRITE(16) overwrites it.
 ///
 /// # Errors
 /// [`Unfit`].
@@ -83,7 +83,7 @@ pub fn spare_ssd(behind: &Behind, device: &str, purpose: Purpose) -> Result<(), 
     let device = device.to_owned();
     match behind {
         Behind::NoMedium => Ok(()),
-        // A GPU runtime initialises a unit only if it has no SSD. That is not enough to write to what is there.
+        // A GPU runtime initialises a unit only if it has no SSD. That is not proof enough for WRITE(16).
         Behind::CannotTell(_) if purpose != Purpose::Bench && behind.is_initialised() => Ok(()),
         Behind::Ssd(what) => Err(Unfit::Ssd { device, purpose, what: what.clone() }),
         Behind::CannotTell(why) => Err(Unfit::CannotTell { device, purpose, why: why.clone() }),
@@ -133,7 +133,7 @@ impl Purpose {
         }
     }
 
-    /// What it would do to an SSD, unless the help says so.
+    /// What it would do to an SSD, unless the error's help says so.
     const fn harm(self) -> &'static str {
         match self {
             Self::Bench => ", which WRITE(16) would overwrite",
@@ -162,10 +162,10 @@ impl Coded for Unfit {
 /// Reasons a unit does not pass the guard of an SSD.
 #[derive(Debug, Error)]
 pub enum GuardError {
-    /// It is not used.
+    /// The guard refuses the unit.
     #[error(transparent)]
     Unfit(#[from] Unfit),
-    /// It could not be asked.
+    /// The unit could not be asked.
     #[error(transparent)]
     Command(#[from] CommandError),
 }

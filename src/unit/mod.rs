@@ -1,6 +1,6 @@
 //! A unit, real, virtual or recorded: lists, selects and opens it.
 //!
-//! The code above this module treats them alike.
+//! Callers treat all three alike.
 
 mod error;
 mod live;
@@ -38,7 +38,7 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
 /// Describes the named units, each once, in the order in which they are named.
 ///
 /// # Errors
-/// [`ConnectError`], as when opening one. Takes nothing from the system.
+/// [`ConnectError`], as when opening one. Leaves each unit to its kernel driver.
 pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, ConnectError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
@@ -66,8 +66,8 @@ enum ChosenPort {
 }
 
 impl Chosen {
-    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it offers, or
-    /// for control requests.
+    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it
+    /// offers, or for control requests.
     ///
     /// # Errors
     /// [`Unfit::NoFirmware`] if it is in its boot loader; [`ConnectError`].
@@ -85,7 +85,7 @@ impl Chosen {
     /// UAS with streams where the unit has them. A record is opened as it was made, whatever is wanted.
     ///
     /// # Errors
-    /// [`ConnectError`]. Takes nothing from the system if the unit's disk is in use.
+    /// [`ConnectError`]. Leaves the unit to its kernel driver if its disk is in use.
     pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, ConnectError> {
         let info = &self.info;
         let transport = match &mut self.port {
@@ -199,7 +199,7 @@ fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), ConnectError> {
 /// as for [`choose`].
 ///
 /// # Errors
-/// [`ConnectError`]; [`ConnectError::Record`] for a record, which nothing changes.
+/// [`ConnectError`]; [`ConnectError::Record`] for a record, which can't be changed.
 pub fn port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
@@ -211,7 +211,7 @@ pub fn port(
     examined_port(known, selector, watch(capture))
 }
 
-/// Returns the port of the selected unit, or of a record, for work that only asks. `watch` sees its transfers.
+/// Returns the port of the selected unit, or of a record, for an examination. `watch` sees its transfers.
 ///
 /// # Errors
 /// [`ConnectError`].
@@ -230,7 +230,7 @@ pub fn examined_port(
     })
 }
 
-/// What records a unit into a capture, as the only one on a bus of its own.
+/// Returns a watch that records one unit into a capture, on a bus of its own.
 pub fn watch(capture: Option<&Capture>) -> Watch {
     let mut watch = Watch::default();
     if let Some(capture) = capture {
@@ -267,8 +267,7 @@ fn is_same(one: &UnitInfo, other: &UnitInfo) -> bool {
     (one.id, &one.serial) == (other.id, &other.serial)
 }
 
-/// Where a unit that left the bus is among those on it now. At another port it counts only if its serial number tells it
-/// apart.
+/// Finds a unit that left the bus among those on it now. At another port it counts only if its serial number is unique.
 fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'a UnitInfo>) -> Option<usize> {
     let same: Vec<_> = now.enumerate().filter(|(_, other)| is_same(other, lost)).collect();
     let at_its_port = same.iter().find(|(_, other)| other.location == lost.location);
@@ -279,7 +278,7 @@ fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'
     at_its_port.or(moved).map(|(index, _)| *index)
 }
 
-/// The units on the buses, among which is the selected one.
+/// The units on the buses, from which the selected one is to be chosen.
 fn discovered(known: &Arc<Devices>, selector: Option<&Selector>) -> Result<Vec<Found>, ConnectError> {
     usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))
 }
@@ -349,7 +348,7 @@ mod tests {
         assert_eq!(found(&lost, false, &[unit("2-1", Some("B"))]), None);
         let other_id = UnitInfo { id: UsbId { vendor: 0x174C, product: 0x2464 }, ..unit("2-1", Some("A")) };
         assert_eq!(found(&lost, false, &[other_id]), None);
-        // Its twin, or one of two twins, at other ports: nobody knows whether it has moved.
+        // Its twin, or one of two twins, at other ports: whether the unit has moved is not known.
         assert_eq!(found(&lost, true, &[unit("1-1", Some("A"))]), None);
         assert_eq!(found(&lost, false, &[unit("1-1", Some("A")), unit("1-2", Some("A"))]), None);
         // Without a serial number only the port tells.

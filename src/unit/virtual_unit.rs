@@ -1,4 +1,4 @@
-//! A virtual unit as a unit, in the folder that `--device virtual:DIR` names.
+//! Selects and opens a virtual unit, in the folder that `--device virtual:DIR` names.
 
 use std::path::PathBuf;
 

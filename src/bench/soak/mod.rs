@@ -27,7 +27,7 @@ use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
 
-/// Number of attempts at preparing a unit, at checking its paths, and at bringing it back with the same connection.
+/// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
 const ATTEMPTS: u32 = 3;
 /// Time between two reports of progress.
 const TICK: Duration = Duration::from_millis(100);
@@ -73,10 +73,10 @@ pub fn soak<S: BenchedUnit>(
     let mut after = Vec::new();
     if let Some(subject) = &mut open {
         after = registers::read(subject, &prepared.known).unwrap_or_default();
-        // A unit with errors may fail this as well; the report is what counts.
+        // This may fail on a faulty unit as well. The report matters more.
         let _ = run::restore(subject, saved);
     }
-    // A path that failed when the unit was prepared again is left out now, and one that works again is not.
+    // The last preparation decides which paths were left out.
     report.left_out = left_out::<S>(&prepared);
     match before {
         Ok(before) => report.pcie = registers::join(before, &after),
@@ -99,8 +99,8 @@ struct Soak<'a, S> {
 }
 
 impl<S: BenchedUnit> Soak<'_, S> {
-    /// Surveys, initialises and checks a unit. If that fails, or a path fails its check that did not before, there is another
-    /// attempt: an error that passes is counted, and leaves no path out of the soak.
+    /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
+    /// before: a temporary error is counted, but leaves no path out of the soak.
     fn prepare(&mut self, mut subject: S) -> Result<(S, Prepared), BenchError> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
@@ -116,12 +116,12 @@ impl<S: BenchedUnit> Soak<'_, S> {
                     }
                     Err(error) => error,
                 };
-            // This failure is more useful than one of the restoring.
+            // This error is more useful than one of the restoring.
             let _ = run::restore(&mut subject, self.saved.take());
             if attempts == ATTEMPTS || !error.is_of_the_wire() {
                 return Err(error);
             }
-            // The system lets a unit be taken only once.
+            // Only one handle can claim a unit, so close this one before the unit is opened again.
             drop(subject);
             let Some(again) = (self.reopen)() else { return Err(error) };
             subject = again;
@@ -129,8 +129,8 @@ impl<S: BenchedUnit> Soak<'_, S> {
         }
     }
 
-    /// Checks the paths again, while more of them fail than before. What goes on failing is in the report as left out, not as
-    /// an error.
+    /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
+    /// not as an error.
     fn check_again(&mut self, subject: &mut S, prepared: &mut Prepared) {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
@@ -151,8 +151,8 @@ impl<S: BenchedUnit> Soak<'_, S> {
         self.left_out = left_out.len();
     }
 
-    /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. What stands in
-    /// `open` is given up before a unit is opened again.
+    /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
+    /// `open` is dropped before it is opened again.
     fn go_on(&mut self, open: &mut Option<S>, prepared: &mut Prepared) -> Ended {
         self.tally.begin();
         let mut last_event = Instant::now();
@@ -160,7 +160,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
             if self.interrupt.is_requested() {
                 return Ended::Stopped;
             }
-            // A unit that has not come back has not lasted the whole time, however late it is by now.
+            // A unit that has not come back did not last the whole time, even if the time is over by now.
             let Some(subject) = open else { break };
             let elapsed = self.tally.elapsed();
             if elapsed >= self.plan.duration {
@@ -171,7 +171,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
                 let (bytes, errors) = (self.tally.bytes(), self.tally.error_count());
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
-            // Each round has another pattern, so that what an earlier one left never passes.
+            // Each round has another pattern, so that leftovers of an earlier one never match.
             let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
             let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
                 continue;
@@ -179,9 +179,9 @@ impl<S: BenchedUnit> Soak<'_, S> {
             let is_gone = failure.kind == ErrorKind::Gone;
             self.tally.failed(Some(path), failure);
             if is_gone || !revive(subject, &prepared.known, path, self.tally) {
-                // The system lets a unit be taken only once.
+                // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
-                // What was in the memory may be gone with its power.
+                // The memory may have lost its power, and then what it held is not worth restoring.
                 self.saved = None;
                 let Some(again) = (self.reopen)() else { continue };
                 match self.prepare(again) {
@@ -195,7 +195,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
     }
 }
 
-/// Brings a unit that is still on the bus back into the state in which the next round can begin.
+/// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
 fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let recovered = subject.recover().map_err(|error| PcieError::from(error).into());

@@ -15,8 +15,8 @@ const EXTENDED: u16 = 0x100;
 /// Offset of the dword with Device Status in its upper half.
 const DEVICE_STATUS: u16 = 0x08;
 
-/// Reads the registers of all functions that have any. Empty where PCIe can't be reached: with an SSD the firmware needs
-/// its engine itself.
+/// Reads the registers of all functions that have any. Returns an empty list if PCIe can't be reached: with an SSD
+/// behind the bridge, the firmware needs the TLP engine itself.
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.

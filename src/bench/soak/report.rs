@@ -187,7 +187,7 @@ pub struct Slice {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct PcieErrors {
-    /// Its place.
+    /// Its bus, device and function number.
     #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub at: Bdf,
     /// Vendor ID and device ID.

@@ -10,9 +10,9 @@ use crate::bench::error::{BenchError, Halt};
 use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
 
-/// Length of a slice at first. Ctrl-C may end a soak of hours after a second.
+/// Length of a slice at first. It is short, because Ctrl-C may end a soak of hours after a second.
 const SLICE: Duration = Duration::from_millis(10);
-/// Number of slices that are merged, each with its neighbour.
+/// Maximum number of slices. When more are needed, each is merged with its neighbour.
 const SLICES: usize = 200;
 
 /// An error of a transfer.
@@ -53,7 +53,7 @@ impl From<BenchError> for Failure {
 
 /// The counts of a soak.
 pub(super) struct SoakTally {
-    /// When the time began. What is counted earlier belongs to its first moment.
+    /// When the soak began. What is counted earlier counts as at time 0.
     begun: Option<Instant>,
     slice: Duration,
     paths: BTreeMap<Path, SoakPath>,
@@ -120,7 +120,7 @@ impl SoakTally {
         self.paths.entry(path).or_insert(empty)
     }
 
-    /// The slice of a moment.
+    /// The slice that contains this time. Merges slices if there would be too many.
     fn slice(&mut self, at: Duration) -> &mut (u64, u64) {
         let index = |slice: Duration| (at.as_nanos() / slice.as_nanos()) as usize;
         while index(self.slice) >= SLICES {
@@ -135,15 +135,15 @@ impl SoakTally {
         &mut self.slices[index]
     }
 
-    /// The report, but for what is not counted.
+    /// Makes the report, without the fields that are not counted here.
     pub(super) fn report(self, unit: BenchUnit, asked: Duration, ended: Ended) -> SoakReport {
         let (elapsed, whole) = (self.elapsed(), self.slice);
         let per_hour = |count: u64| count as f64 * 3600.0 / elapsed.as_secs_f64();
         let (bytes, error_count) = (self.bytes(), self.error_count());
         let slice = |(index, (bytes, errors)): (usize, &(u64, u64))| {
             let at = whole * index as u32;
-            // The last one may have been cut short, or have lasted until a recovery was over. What little happened in less
-            // than a tenth of it is no throughput.
+            // The last slice may be cut short, or last until a recovery is over. Count it as at least a tenth of a
+            // slice: a shorter time gives no meaningful throughput.
             let is_last = index + 1 == self.slices.len();
             let len = if is_last { elapsed.saturating_sub(at).max(whole / 10) } else { whole };
             Slice { at_s: at.as_secs_f64(), mb_per_s: *bytes as f64 / 1e6 / len.as_secs_f64(), errors: *errors }

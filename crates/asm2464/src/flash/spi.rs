@@ -311,7 +311,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only the flash's content
-    /// shows whether they have arrived: a difference here may come from the read, and is only a reason to try again.
+    /// shows whether they have arrived: a difference here may come from the read, so it is only a reason to retry.
     fn fill(&mut self, bytes: &[u8]) -> FlashResult<(), R> {
         if self.session.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;

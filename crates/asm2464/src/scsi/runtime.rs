@@ -9,7 +9,7 @@ use crate::sram::SLOT_LEN;
 /// it, and accepts WRITE(16) after it.
 ///
 /// After it, an E6 hangs the unit until it loses power: neither the E6 nor a later command is answered. READ CAPACITY
-/// returns another reply's bytes. READ(16) hangs the unit until SET_INTERFACE or a Bulk-Only reset. Those two also clear
+/// returns another reply's bytes. READ(16) hangs the unit until SET_INTERFACE or a Bulk-Only reset; these also clear
 /// the initialisation.
 pub const INITIALISATION: [(u16, u8); 10] = [
     (0x054B, 0x20),

@@ -81,7 +81,7 @@ impl Script {
         Some(Ok(bytes.len()))
     }
 
-    /// Moves the oldest transfer: of a command, first its wrapper, last its status. `None` if the device does not answer.
+    /// Moves the oldest transfer (a command's wrapper first, its status last); `None` if the device does not answer.
     fn advance(&mut self) -> Option<Reaped> {
         let (transfer, endpoint, len) = *self.in_flight.first()?;
         let mut buffer = std::mem::take(&mut self.buffers[transfer.0]);

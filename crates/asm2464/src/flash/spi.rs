@@ -310,7 +310,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         self.program(at, &wanted)
     }
 
-    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only what the flash holds
+    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only the flash itself
     /// shows whether they have arrived: a difference here may come from the read, so it is only a reason to retry.
     fn fill(&mut self, bytes: &[u8]) -> FlashResult<(), R> {
         if self.session.has_bulk {

@@ -1,7 +1,7 @@
 //! Brings a unit's PCIe link up, reads its state, lists the devices behind it, and moves 1 MiB into its SRAM.
 //!
-//! Without arguments it takes the first unit with open firmware on this machine's buses, with `virtual IMAGE` one
-//! in software.
+//! Without arguments it uses the first connected unit with open firmware; with `virtual IMAGE`, a unit in software
+//! that runs this image.
 #![allow(clippy::print_stdout, reason = "an example shows what it does")]
 use std::{env, error::Error, fs, time::Duration};
 

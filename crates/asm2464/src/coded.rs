@@ -1,4 +1,4 @@
-//! Errors with a kind, which decides what callers do, and a stable code, by which they are named.
+//! Errors with a kind and a stable code: callers act by the kind; programs and documents refer to the code.
 
 use std::error::Error;
 use std::ops::Range;
@@ -14,15 +14,15 @@ pub enum Kind {
     Short,
     /// The unit refused the command: CHECK CONDITION, or a STALL.
     Rejected,
-    /// What came over the wire breaks the protocol.
+    /// The received bytes violate the protocol.
     Wire,
     /// The system could not open the unit.
     Unopened,
     /// The disk behind the unit is in use.
     DiskInUse,
-    /// Anything else in which a unit or its connection fails.
+    /// Any other failure of a unit or its connection.
     Device,
-    /// A check of what a unit or a file holds failed.
+    /// The content of a unit or a file failed a check.
     CheckFailed,
     /// The caller asked for something impossible. Nothing was sent.
     Usage,
@@ -50,7 +50,7 @@ impl Kind {
     }
 }
 
-/// An error with a kind and a stable code, by which programs and documents name it.
+/// An error with a kind and a stable code.
 pub trait Coded: Error {
     /// Returns the kind and the code.
     fn label(&self) -> Label;
@@ -75,12 +75,12 @@ pub trait Coded: Error {
         self.passed_on().and_then(Coded::help)
     }
 
-    /// Returns the text that has the error in it, and the error's place.
+    /// Returns the text that contains the error, and the error's place in it.
     fn quote(&self) -> Option<Quote<'_>> {
         self.passed_on().and_then(Coded::quote)
     }
 
-    /// Returns the errors that together led to this one, such as that of each mirror.
+    /// Returns the errors that together led to this one, such as one for each mirror.
     fn related(&self) -> Vec<&dyn Coded> {
         self.passed_on().map(Coded::related).unwrap_or_default()
     }
@@ -108,7 +108,7 @@ impl<E: Coded> Coded for Box<E> {
 }
 
 /// Gives an error type its kind and code, or each variant of an enum its own. A variant that only passes on another
-/// error, in the field `cause`, has that error's.
+/// error, written `Variant(cause) => cause`, has that error's kind and code.
 ///
 /// ```
 /// # #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,8 @@ use crate::serde_text::serde_as_text;
 #[display("{}", to_hex(_0, ""))]
 pub struct Sha256Digest(pub [u8; 32]);
 
-/// An MD5 digest. Vendors and older tools publish it. It identifies a download, but does not protect it.
+/// An MD5 digest. Vendors and older tools publish it. It identifies a download, but does not protect it from
+/// tampering.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
 #[display("{}", to_hex(_0, ""))]
 pub struct Md5Digest(pub [u8; 16]);
@@ -38,7 +39,7 @@ impl Md5Digest {
     }
 }
 
-/// Reasons why text is not a digest, or not hexadecimal bytes at all.
+/// Reasons why a text is not a digest, or not hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ParseHexError {
     /// The number of digits is odd, but a byte has two.
@@ -57,7 +58,7 @@ pub enum ParseHexError {
     NotHex {
         /// The character.
         found: char,
-        /// Its position, from 0.
+        /// Its position in characters, from 0.
         at: usize,
     },
 }

@@ -1,9 +1,9 @@
-//! Escapes text from outside before it is shown, so that nobody takes it for the program's own: USB strings, names in
-//! archives, manifests, receipts, backups, file names, servers' answers.
+//! Escapes text from outside before it is shown, so that nobody mistakes it for the program's own output: USB strings,
+//! names in archives, manifests, receipts, backups, file names, servers' answers.
 //!
 //! Characters that could forge a line, move the cursor, hide text or change its direction are shown by their code:
 //! control characters (C0, DEL, C1), line and paragraph separators, bidirectional controls, and characters without a
-//! width (Unicode general categories Cc, Zl, Zp, and the Cf characters that text can do without).
+//! width (Unicode general categories Cc, Zl, Zp, and the Cf characters that ordinary text does not need).
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -50,7 +50,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// Replaces each character for which `code` returns a text by that text.
+/// Replaces each character for which `code` returns a text with that text.
 pub fn replaced(text: &str, code: impl Fn(char) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

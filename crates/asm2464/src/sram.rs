@@ -12,7 +12,7 @@ pub const SECTOR_LEN: usize = 512;
 pub const SLOT_LEN: usize = 0x4000;
 /// Number of slots.
 pub const SLOTS: u8 = (SRAM_LEN / SLOT_LEN) as u8;
-/// Bytes of the SRAM that the CPU, and so E4 and E5, see without turning pages, at
+/// Bytes of the SRAM that the CPU, and so E4 and E5, can reach without selecting another page, at
 /// [`SRAM_WINDOW`](crate::scsi::XdataAddress::SRAM_WINDOW).
 pub const SRAM_WINDOW_LEN: usize = 0x1000;
 
@@ -20,8 +20,8 @@ pub const SRAM_WINDOW_LEN: usize = 0x1000;
 /// the SRAM. Source: owners' measurements.
 pub const DMA_STATE: XdataAddress = XdataAddress::main(0xC450);
 /// 0xB26E:0xB26F: PCIe address of the I/O completion queue, in pages of 4 KiB, big-endian. An entry written there lets
-/// the SRAM's DMA send data to the host. Source: b0:0xD13E; silicon, where a host that writes B26F = 28 uses
-/// 0x00828000.
+/// the SRAM's DMA send data to the host. Source: b0:0xD13E; real units, where a host that writes 0x28 to
+/// 0xB26F uses 0x00828000.
 pub const COMPLETIONS_PAGE: XdataAddress = XdataAddress::main(0xB26E);
 /// The page after power-on, which open firmware keeps. Source: the open firmware's README and `test_sram_verify.py`.
 pub const OPEN_COMPLETIONS_PAGE: u16 = 0x0822;

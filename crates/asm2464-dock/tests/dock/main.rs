@@ -1,4 +1,4 @@
-//! The code that drives a unit, against a unit in software.
+//! Tests of the code that drives a unit, on a unit in software.
 
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 

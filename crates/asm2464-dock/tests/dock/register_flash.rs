@@ -1,4 +1,4 @@
-//! Single commands of the flash, on a unit whose firmware and flash controller are the chip model's.
+//! Single operations on the flash of a unit whose firmware runs on the chip model.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -37,7 +37,7 @@ fn sectors() -> impl Iterator<Item = FlashAddress> {
     (0..0x2_0000).step_by(SECTOR_LEN).map(FlashAddress)
 }
 
-/// Where an image's length is, and a page that clears it.
+/// The flash address of the image's length, and a page that clears it.
 fn cleared_length() -> (FlashAddress, [u8; PAGE_LEN]) {
     let mut page = [0xFF; PAGE_LEN];
     page[..4].fill(0);
@@ -81,7 +81,7 @@ fn bits_are_cleared_without_an_erase_and_nothing_else_changes() {
 }
 
 #[test]
-fn a_flash_that_takes_its_time_is_waited_for() {
+fn a_slow_flash_is_waited_for() {
     let mut port = port("[timing]\nerase-sector-ms = 60\nprogram-page-us = 5000\n");
     let mut flash = flash(&mut port);
     let begun = Instant::now();
@@ -92,7 +92,7 @@ fn a_flash_that_takes_its_time_is_waited_for() {
 }
 
 #[test]
-fn a_read_that_goes_wrong_now_and_then_is_repeated_and_one_that_always_does_is_an_error() {
+fn a_read_that_sometimes_fails_is_repeated_and_one_that_always_fails_is_an_error() {
     let mut sometimes = port("[flash]\nunstable-reads = 3\n");
     let expected = cells(&sometimes, FlashAddress(0x100), SECTOR_LEN);
     let mut flash_ = flash(&mut sometimes);
@@ -126,7 +126,7 @@ fn a_short_answer_is_read_again_and_one_that_stays_short_is_an_error() {
 #[derive(Debug)]
 struct Watched {
     unit: OpenBridge,
-    /// What each request costs, and the clock that it costs.
+    /// The time that each request takes, and the clock that it advances.
     slow: Option<(Duration, Rc<Cell<Duration>>)>,
     pipe_hangs: bool,
     has_flash: bool,
@@ -151,14 +151,14 @@ impl Watched {
         }
     }
 
-    fn slow(port: &mut VirtualPort, a_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
-        Self { slow: Some((a_request, Rc::clone(clock))), ..Self::open(port) }
+    fn slow(port: &mut VirtualPort, per_request: Duration, clock: &Rc<Cell<Duration>>) -> Self {
+        Self { slow: Some((per_request, Rc::clone(clock))), ..Self::open(port) }
     }
 
     fn take(&mut self, requests: usize) {
         self.requests += requests;
-        if let Some((a_request, clock)) = &self.slow {
-            clock.set(clock.get() + *a_request * requests as u32);
+        if let Some((per_request, clock)) = &self.slow {
+            clock.set(clock.get() + *per_request * requests as u32);
         }
     }
 }
@@ -244,7 +244,7 @@ fn a_page_over_what_is_not_erased_differs_in_the_bytes_that_lack_their_bits() {
 }
 
 #[test]
-fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
+fn work_on_a_slow_unit_ends_with_an_error_at_the_time_limit() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
     let clock = Rc::default();
@@ -255,13 +255,13 @@ fn a_unit_that_answers_slowly_for_ever_is_given_up_when_the_time_is_over() {
     }
     assert_eq!(outcome, Err(RegisterError::OutOfTime(BUDGET)));
     let Watched { requests, .. } = flash.into_registers();
-    // What was in progress at the deadline ended first: a transaction and its data.
+    // The work in progress at the deadline ends first: a transaction and its data.
     assert!(clock.get() < BUDGET + Duration::from_secs(4 * 40), "{requests}");
     assert!(requests < 200, "{requests}");
 }
 
 #[test]
-fn the_time_goes_on_over_a_new_connection() {
+fn the_time_limit_continues_over_a_new_connection() {
     let mut port = port("");
     let clock = Rc::default();
     let mut open = || Watched::slow(&mut port, Duration::ZERO, &clock);
@@ -277,7 +277,7 @@ fn the_time_goes_on_over_a_new_connection() {
 }
 
 #[test]
-fn once_progress_is_expected_only_its_lack_ends_the_work() {
+fn once_progress_is_expected_only_a_lack_of_it_ends_the_work() {
     let mut port = port("");
     let clock: Rc<Cell<Duration>> = Rc::default();
     let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::from_secs(1), &clock)).unwrap();
@@ -296,7 +296,7 @@ fn once_progress_is_expected_only_its_lack_ends_the_work() {
 }
 
 #[test]
-fn pages_are_as_long_as_what_lands_at_the_speed_of_the_link() {
+fn a_page_is_as_long_as_the_bulk_data_that_arrive_at_the_links_speed() {
     for (speed, sent) in [("super", vec![128; 2]), ("high", vec![64; 4])] {
         let mut port = port(&format!("speed = \"{speed}\"\n[flash]\nbulk-out-lands = 64\n"));
         let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
@@ -331,7 +331,7 @@ fn a_stale_first_byte_is_never_taken_for_the_status_the_id_or_what_the_flash_hol
         assert_eq!(flash.protection(), Ok(0x1C), "{every}");
         flash.unprotect().unwrap();
         flash.erase(SECTOR).unwrap();
-        // As a status, its first byte says "ready" and "protected".
+        // Read as a status, the page's first byte says "ready" and "protected".
         for number in 0..8 {
             let mut page = page(number);
             page[0] = 0x1C;
@@ -382,7 +382,7 @@ fn a_unit_whose_flash_does_not_answer_is_not_taken_for_one_with_an_empty_flash()
 }
 
 #[test]
-fn a_budget_that_is_set_counts_from_then_on() {
+fn a_new_budget_counts_from_when_it_is_set() {
     let mut port = port("");
     let clock: Rc<Cell<Duration>> = Rc::default();
     let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::ZERO, &clock)).unwrap();
@@ -396,14 +396,14 @@ fn a_budget_that_is_set_counts_from_then_on() {
 }
 
 #[test]
-fn protection_that_does_not_come_back_is_named() {
+fn protection_that_cannot_be_set_again_is_an_error() {
     let mut held = port("[flash]\nprotection = \"for-good\"\n");
     let unprotected = RegisterError::Unprotected { status: 0x1C, protection: 0x04 };
     assert_eq!(flash(&mut held).protect(0x04), Err(unprotected));
 }
 
 #[test]
-fn a_status_register_that_is_right_is_not_written_and_its_lock_stays() {
+fn a_status_register_that_is_already_right_is_not_written_and_its_lock_stays() {
     let mut port = port("[flash]\nprotection = \"clearable\"\n");
     port.unit().lock().flash_mut().set_status(0x9C);
     let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();

@@ -1,4 +1,4 @@
-//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space. And the two
+//! The four kinds of address, which never mix: in the file, in the body, in the SPI flash, in code space. Also the two
 //! parts in which the flash holds an image.
 
 use std::str::FromStr;
@@ -47,7 +47,7 @@ impl Part {
     /// Both parts, in the order in which they are written.
     pub const ALL: [Self; 2] = [Self::One, Self::Two];
 
-    /// Returns the part's number for people, counted from 1.
+    /// Returns the part's number as users see it: 1 or 2.
     pub const fn number(self) -> u8 {
         self as u8 + 1
     }
@@ -68,7 +68,7 @@ impl Part {
         }
     }
 
-    /// Returns the most bytes that E3 accepts for this part. Source: E3's handler in image 240417.
+    /// Returns the maximum number of bytes that E3 accepts for this part. Source: E3's handler in image 240417.
     pub const fn max_len(self) -> usize {
         match self {
             Self::One => PART_SPLIT,
@@ -120,8 +120,8 @@ impl CodeAddress {
         if inside { Some(Self { bank, addr }) } else { None }
     }
 
-    /// Returns the address of the byte that the CPU fetches at `addr` while SFR 0x96 holds `selected`; `None` past the
-    /// end of a bank.
+    /// Returns the address of the byte that the CPU fetches at `addr` while SFR 0x96 holds `selected`, of which only
+    /// bit 0 counts; `None` past the end of a bank.
     pub const fn fetched(selected: u8, addr: u16) -> Option<Self> {
         if (addr as u32) < COMMON_LEN {
             Self::new(Bank::Common, addr)
@@ -132,12 +132,12 @@ impl CodeAddress {
         }
     }
 
-    /// The bank.
+    /// Returns the bank.
     pub const fn bank(self) -> Bank {
         self.bank
     }
 
-    /// The CPU's 16-bit address.
+    /// Returns the CPU's 16-bit address.
     pub const fn addr(self) -> u16 {
         self.addr
     }

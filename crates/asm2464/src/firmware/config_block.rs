@@ -13,11 +13,11 @@ const MAGIC_AT: usize = 0x7E;
 const CHECKSUM_AT: usize = 0x7F;
 /// The checksum covers everything from here to the magic.
 const SUMMED_FROM: usize = 0x04;
-/// Range in block 1, behind its two names, of the unit's USB4 identity. Source: tinygrad's patch.py.
+/// Range of the unit's USB4 identity in block 1, behind its two names. Source: tinygrad's patch.py.
 pub const USB4_IDENTITY: std::ops::Range<usize> = 0x54..0x7E;
 
-/// The bytes of a block that the vendor's firmware keeps as they were written. Before it programs a block it reads the
-/// flash's ID and status through the same buffer, so the bytes before the checksum's range may come back changed.
+/// Returns the bytes of a block that the vendor's firmware stores as they were written. Before it programs a block, it
+/// reads the flash's ID and status through the same buffer, so the bytes before the checksum's range may change.
 /// Source: docs/firmware.md, "What is assumed".
 pub fn kept_bytes(block: &[u8; CONFIG_BLOCK_LEN]) -> &[u8] {
     &block[SUMMED_FROM..]
@@ -98,7 +98,7 @@ macro_rules! config_fields {
 }
 
 config_fields! {
-    /// The unit's serial number, which tells two docks apart.
+    /// The unit's serial number.
     Serial = "serial", 0x04, 20, Text;
     /// iManufacturer.
     Manufacturer = "manufacturer", 0x18, 36, Text;
@@ -125,7 +125,7 @@ impl ConfigField {
     }
 }
 
-/// A configuration block whose frame has been checked.
+/// A configuration block with valid magic and checksum.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ConfigBlock {
     index: BlockIndex,
@@ -220,12 +220,12 @@ impl ConfigBlock {
         &self.bytes
     }
 
-    /// A field's bytes.
+    /// Returns a field's bytes.
     pub fn field(&self, field: ConfigField) -> &[u8] {
         &self.bytes[field.range()]
     }
 
-    /// Returns a text field without its padding. Bytes outside printable ASCII show as U+FFFD.
+    /// Returns a text field up to its first FF or 00. Other bytes outside printable ASCII show as U+FFFD.
     pub fn text(&self, field: ConfigField) -> String {
         let bytes = self.field(field);
         let end = bytes.iter().position(|byte| matches!(byte, 0xFF | 0x00)).unwrap_or(bytes.len());
@@ -368,7 +368,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_known_blocks_hold_and_say_who_they_are() {
+    fn the_known_blocks_are_valid_and_show_their_identity() {
         let [zero, one] = known_blocks();
         assert_eq!(ConfigBlock::parse(BlockIndex::Zero, zero.bytes()), Ok(zero));
         assert_eq!(ConfigBlock::parse(BlockIndex::One, one.bytes()), Ok(one));

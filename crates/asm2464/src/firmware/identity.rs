@@ -97,8 +97,7 @@ pub enum BridgeState {
 }
 
 impl BridgeState {
-    /// Determines the state from the alternate settings of interface 0, or from the product string if they don't show
-    /// it.
+    /// Determines the state from the alternate settings of interface 0, or from the product string if none are known.
     ///
     /// The boot loader offers only Bulk-Only, the vendor's firmware also UAS, the open firmware a vendor-specific
     /// class.
@@ -121,7 +120,8 @@ pub fn open_build(product: &str) -> Option<&str> {
 }
 
 /// Returns what a build of the open firmware lacks, by the product string that it enumerates with; `None` if nothing is
-/// known. Builds have their commit in it since August 2026. Source: the open firmware's history; owners' reports.
+/// known. Since August 2026 the string contains the build's commit. Source: the open firmware's history; owners'
+/// reports.
 pub fn open_build_lacks(product: &str) -> Option<&'static str> {
     match open_build(product) {
         Some("v0.1") => Some(

@@ -5,7 +5,7 @@ use thiserror::Error;
 use super::address::{BodyOffset, CodeAddress, FileOffset};
 use super::version::FirmwareVersion;
 
-/// Magic, checksum and CRC-32 behind the body.
+/// Bytes of magic, checksum and CRC-32 behind the body.
 pub const TRAILER_LEN: usize = 6;
 /// The longest body that the two parts in flash can hold: 0xFF00 + 0x10000 bytes, less header and trailer.
 pub const MAX_BODY_LEN: usize = MAX_FILE_LEN - CONTAINER_EXTRA;

@@ -14,7 +14,7 @@ pub struct Area {
     pub start: FileOffset,
     /// Its length in bytes.
     pub len: u32,
-    /// Runs of zero bytes in it, ascending: room for new code.
+    /// Runs of zero bytes in it, ascending: room for new code. Empty if the area is not code.
     pub free: Vec<ZeroRun>,
 }
 
@@ -52,7 +52,7 @@ impl Area {
 }
 
 impl Image {
-    /// Returns the image's areas in file order, each with its runs of at least `min_free` zero bytes.
+    /// Returns the image's areas in file order, those with code with their runs of at least `min_free` zero bytes.
     pub fn map(&self, min_free: u32) -> Vec<Area> {
         let body_len = self.body().len() as u32;
         let trailer = self.trailer_offset();

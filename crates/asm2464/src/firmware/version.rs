@@ -27,7 +27,7 @@ impl FirmwareVersion {
         [a, b, c]
     }
 
-    /// Whether it begins with a date, as every version of the vendor's does. Other firmware has code in its place.
+    /// Whether it begins with a date, as every version of the vendor's does. Other firmware has code at that address.
     pub const fn has_date(self) -> bool {
         const fn is_bcd(byte: u8) -> bool {
             byte >> 4 < 10 && byte & 0xF < 10
@@ -36,7 +36,7 @@ impl FirmwareVersion {
         is_bcd(year) && is_bcd(month) && is_bcd(day) && matches!(month, 0x01..=0x12) && matches!(day, 0x01..=0x31)
     }
 
-    /// Returns words for a sentence: `version 240417.85.00.00`, or `no version`.
+    /// Returns the version as part of a sentence: `version 240417.85.00.00`, or `no version`.
     pub fn words(self) -> String {
         if self.has_date() { format!("version {self}") } else { "no version".to_owned() }
     }
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_in_the_place_of_a_version_is_none() {
+    fn code_in_place_of_a_version_is_no_version() {
         assert_eq!(FirmwareVersion([0x24, 0x04, 0x17, 0x85, 0, 0]).words(), "version 240417.85.00.00");
         for code in [[0x83, 0xE0, 0xFA, 0x8B, 0, 0], [0x24, 0x13, 0x17, 0, 0, 0], [0; 6]] {
             assert_eq!(FirmwareVersion(code).words(), "no version");

@@ -29,12 +29,13 @@ const TO_FLASH: u8 = 1;
 const OFFSET: [XdataAddress; 2] = [register(0xC8AE), register(0xC8AF)];
 /// Address of the data buffer.
 const BUFFER: XdataAddress = register(0x7000);
-/// 0x9094: 0x10 arms 0x02 for one packet, which goes into the buffer; 8 cancels that.
+/// 0x9094: 0x10 arms endpoint 0x02 for one packet, which goes into the buffer; 8 cancels that.
 const BULK_ARM: XdataAddress = register(0x9094);
 const ARM_OUT: u8 = 0x10;
 const DROP_OUT: u8 = 0x08;
-/// Initial writes: the clock, and the buffer as the flash's own. 0xCA81 also gets its bit 0 set.
+/// Initial writes: the clock, and the buffer for the flash alone.
 const SET_UP: [(XdataAddress, u8); 3] = [(register(0xCC33), 4), (register(0xC805), 2), (register(0xC8A6), 4)];
+/// A bit that the set-up sets in a register whose other bits stay.
 const SET_UP_BIT: (XdataAddress, u8) = (register(0xCA81), 1);
 
 /// Flash commands that every SPI NOR part has.
@@ -66,7 +67,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// Maximum number of readings of a sector or register, of which two have to be equal. The first byte after a read may
 /// be the buffer's old one. Source: tinygrad's pull request 83, measured.
 const READS: usize = 3;
-/// Time limit of all operations on a flash, so that the work on a slow unit ends at some time. Source: openpilot's
+/// Time limit of all operations on a flash, so that the work on a slow unit does not go on forever. Source: openpilot's
 /// flasher.
 pub const BUDGET: Duration = Duration::from_secs(600);
 
@@ -80,11 +81,11 @@ struct Deadline {
     /// By [`RegisterAccess::now`].
     at: Duration,
     budget: Duration,
-    /// Whether each sector that is read or written restarts the time limit.
+    /// Whether each sector that is read or written restarts the time.
     is_renewed: bool,
 }
 
-/// What a new connection to the same unit takes over from the last one.
+/// State that a new connection to the same unit takes over from the previous one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
     deadline: Deadline,
@@ -135,7 +136,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         }
     }
 
-    /// The flash's ID.
+    /// Returns the flash's ID.
     pub const fn id(&self) -> JedecId {
         self.id
     }
@@ -159,7 +160,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         }
     }
 
-    /// What a new connection takes over.
+    /// Returns the state that a new connection takes over.
     pub const fn session(&self) -> Session {
         self.session
     }
@@ -172,7 +173,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// Reads a sector until two readings are equal, at most three times. A failed reading counts as one.
     ///
     /// # Errors
-    /// [`RegisterError::Unstable`] if no two readings are equal; else the last reading's error.
+    /// If no two readings are equal: the last failure, or [`RegisterError::Unstable`] if no reading failed.
     pub fn read_sector(&mut self, at: FlashAddress) -> FlashResult<Box<[u8; SECTOR_LEN]>, R> {
         let mut readings: Vec<Box<[u8; SECTOR_LEN]>> = Vec::with_capacity(READS);
         let mut failure = None;
@@ -231,7 +232,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     }
 
     /// Writes the protection bits of the status register, and leaves its other bits as they are: some lock the register
-    /// for good. Returns the status and the number of tries.
+    /// permanently. Returns the status and the number of tries.
     fn set_protection(&mut self, protection: u8) -> FlashResult<(u8, u32), R> {
         let mut tries = 0;
         loop {
@@ -272,7 +273,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// [`RegisterError::Differs`], [`RegisterError::Busy`].
     pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> FlashResult<(), R> {
         let pieces = (at.0..).step_by(self.page_len).map(FlashAddress).zip(page.chunks(self.page_len));
-        // The page's start comes last: the image's length is there.
+        // The page's start is written last: in a slot's first page it is the image's length.
         for (at, piece) in pieces.collect::<Vec<_>>().into_iter().rev() {
             self.program_piece(at, piece)?;
         }
@@ -309,8 +310,8 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         self.program(at, &wanted)
     }
 
-    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only the flash's content
-    /// shows whether they have arrived: a difference here may come from the read, and is only a reason to try again.
+    /// Puts bytes into the buffer: by one bulk transfer or, once that has failed, byte by byte. Only the flash itself
+    /// shows whether they have arrived: a difference here may come from the read, so it is only a reason to retry.
     fn fill(&mut self, bytes: &[u8]) -> FlashResult<(), R> {
         if self.session.has_bulk {
             self.write(&[(BULK_ARM, ARM_OUT)])?;
@@ -382,7 +383,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         if self.registers.now() >= ends {
             return Err(if is_renewed { RegisterError::NoProgress(budget) } else { RegisterError::OutOfTime(budget) });
         }
-        let mut writes = self.behind(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);
+        let mut writes = self.with_mode_cleared(&[(MODE, mode), (OFFSET[0], 0), (OFFSET[1], 0), (COMMAND, command)]);
         writes.push((FRAME, if at.is_some() { WITH_ADDRESS } else { WITHOUT_ADDRESS }));
         if let Some(FlashAddress(at)) = at {
             writes.extend(ADDRESS.into_iter().zip(at.to_le_bytes()));
@@ -404,19 +405,19 @@ impl<R: RegisterAccess> RegisterFlash<R> {
 
     /// Prepends the writes that the previous transaction still needs: MODE cleared four times. Source: openpilot's
     /// flasher.
-    fn behind(&mut self, writes: &[(XdataAddress, u8)]) -> Vec<(XdataAddress, u8)> {
+    fn with_mode_cleared(&mut self, writes: &[(XdataAddress, u8)]) -> Vec<(XdataAddress, u8)> {
         let count = if std::mem::take(&mut self.is_ended) { 4 } else { 0 };
         std::iter::repeat_n((MODE, 0), count).chain(writes.iter().copied()).collect()
     }
 
     fn write(&mut self, writes: &[(XdataAddress, u8)]) -> FlashResult<(), R> {
-        let writes = self.behind(writes);
+        let writes = self.with_mode_cleared(writes);
         Ok(self.registers.write(&writes)?)
     }
 
     /// Reads the last transaction's data.
     fn read_buffer(&mut self, into: &mut [u8]) -> FlashResult<(), R> {
-        let writes = self.behind(&[]);
+        let writes = self.with_mode_cleared(&[]);
         Ok(self.registers.exchange(&writes, BUFFER, into)?)
     }
 }

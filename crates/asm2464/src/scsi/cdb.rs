@@ -42,22 +42,22 @@ impl Cdb {
         Self { bytes, len: N as u8 }
     }
 
-    /// The bytes, without padding.
+    /// Returns the bytes, without padding.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The bytes, padded with zeros to 16, as both wrappers carry them.
+    /// Returns the bytes, padded with zeros to 16, as a CBW and a command IU carry them.
     pub const fn padded(&self) -> &[u8; 16] {
         &self.bytes
     }
 
-    /// The operation code.
+    /// Returns the operation code.
     pub const fn opcode(&self) -> u8 {
         self.bytes[0]
     }
 
-    /// Returns the command's standard name, or its bytes if asmpatch does not know it. Errors use it.
+    /// Returns the command's name for errors; its bytes, if asmpatch does not know the name.
     pub fn name(&self) -> String {
         match opcode_name(self.opcode()) {
             Some(name) => name.to_owned(),

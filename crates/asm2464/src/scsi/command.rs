@@ -1,4 +1,4 @@
-//! The commands that asmpatch sends, each with its wire form beside it.
+//! The commands that asmpatch sends, and their wire forms.
 //!
 //! Vendor commands come from image 240417's code (docs/firmware.md, "Vendor commands"), and were confirmed by
 //! executing it. Standard commands come from SPC-4 and SBC-3.
@@ -66,7 +66,7 @@ pub enum ResetMode {
     Halt = 0x51,
 }
 
-/// A command, typed.
+/// A command that asmpatch sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Command {
     /// 0x00.
@@ -85,14 +85,14 @@ pub enum Command {
     ReadCapacity10,
     /// 0x9E/0x10.
     ReadCapacity16,
-    /// 0x88: block n is byte n * 512 of the data buffer or of the SSD.
+    /// 0x88: block n begins at byte n * 512 of the SSD. Without an SSD, the block address has no effect.
     Read16 {
         /// First logical block.
         lba: u64,
         /// Blocks of 512 bytes.
         blocks: u32,
     },
-    /// 0x8A: the same layout, with data from the host.
+    /// 0x8A: the same, with data from the host.
     Write16 {
         /// First logical block.
         lba: u64,
@@ -153,7 +153,7 @@ pub enum DataLength {
 }
 
 impl DataLength {
-    /// The data of a CDB's command; `None` for a command that this function does not know.
+    /// Returns the data length of a CDB's command; `None` for a command that this function does not know.
     pub fn of(cdb: &Cdb) -> Option<Self> {
         let byte = cdb.padded();
         let double = |at: usize| u32::from(u16::from_be_bytes([byte[at], byte[at + 1]]));
@@ -182,7 +182,7 @@ impl DataLength {
         })
     }
 
-    /// The number of bytes; 0 if there is no data.
+    /// Returns the number of bytes; 0 if there is no data.
     pub const fn bytes(self) -> u32 {
         match self {
             Self::None => 0,
@@ -190,7 +190,7 @@ impl DataLength {
         }
     }
 
-    /// The CBW's direction; In if there is no data, as tinygrad's tools and Linux send it.
+    /// Returns the CBW's direction; In if there is no data, as tinygrad's tools and Linux send it.
     pub const fn direction(self) -> Direction {
         match self {
             Self::None | Self::In(_) => Direction::In,
@@ -240,7 +240,7 @@ impl Command {
         }
     }
 
-    /// The command's standard name.
+    /// Returns the command's name, as in errors.
     pub fn name(&self) -> &'static str {
         opcode_name(self.cdb().opcode()).unwrap_or("a command without a name")
     }
@@ -265,7 +265,8 @@ pub const LONG_READ_LEN: usize = 256;
 /// 256 bytes arrive. See docs/e4-length-16.md.
 pub const LONG_READ: Command = Command::XdataRead { from: XdataAddress::main(0x0700), len: LONG_READ_LEN as u16 };
 
-/// Whether the firmware has the extension, by the status and the bytes moved of [`LONG_READ`]; `None` if it refused.
+/// Whether the firmware has the extension, by the status of [`LONG_READ`] and the number of bytes moved; `None` if the
+/// firmware refused it.
 pub fn has_long_read(status: ScsiStatus, moved: usize) -> Option<bool> {
     (status == ScsiStatus::Good).then_some(moved == LONG_READ_LEN)
 }

@@ -32,7 +32,7 @@ pub const SERVICE_ACTION_IN_16: u8 = 0x9E;
 pub const REPORT_LUNS: u8 = 0xA0;
 /// E0: reads a configuration block.
 pub const CONFIG_READ: u8 = 0xE0;
-/// E1: writes a configuration block. For block 0, it erases the slot's header first.
+/// E1: writes a configuration block. For block 0, it erases the whole slot first.
 pub const CONFIG_WRITE: u8 = 0xE1;
 /// E2: reads the flash.
 pub const FLASH_READ: u8 = 0xE2;

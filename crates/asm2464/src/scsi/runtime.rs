@@ -5,11 +5,12 @@
 use crate::firmware::FirmwareVersion;
 use crate::sram::SLOT_LEN;
 
-/// The initialisation: XDATA addresses and values, in order. Before it, 240417 answers WRITE(16) without an SSD with 2/3A; after it, 240417 accepts
-/// WRITE(16).
+/// The initialisation: XDATA addresses and values, in order. Without an SSD, 240417 answers WRITE(16) with 2/3A before
+/// it, and accepts WRITE(16) after it.
 ///
-/// After it, E6 hangs the unit until it loses power, READ CAPACITY returns another reply's bytes, and READ(16) hangs
-/// the unit until SET_INTERFACE or a Bulk-Only reset. Those two also clear the initialisation.
+/// After it, an E6 hangs the unit until it loses power: neither the E6 nor a later command is answered. READ CAPACITY
+/// returns another reply's bytes. READ(16) hangs the unit until SET_INTERFACE or a Bulk-Only reset; these also clear
+/// the initialisation.
 pub const INITIALISATION: [(u16, u8); 10] = [
     (0x054B, 0x20),
     (0x054E, 0x04),
@@ -24,8 +25,7 @@ pub const INITIALISATION: [(u16, u8); 10] = [
 ];
 
 /// The variables that show whether the firmware is initialised, and the values that [`INITIALISATION`] leaves there.
-/// They are 0 before it. On an initialised unit E6 is never answered, and neither is any later command, until a power cycle.
-/// Source: executed on 240417 from its reset vector.
+/// They are 0 before it. Source: executed on 240417 from its reset vector.
 pub const INITIALISED: [(u16, u8); 3] = [INITIALISATION[0], INITIALISATION[2], INITIALISATION[3]];
 
 /// Frees slot 0. A WRITE(16) takes the next free slot of the SRAM, whatever its LBA.
@@ -36,8 +36,8 @@ const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00)
 /// never ends.
 pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
 
-/// Where a version keeps the variables of the initialisation. Source: the same code in both images, by its operands;
-/// the initialisation was executed on each.
+/// Where a version keeps the variables of the initialisation. Source: the operands of the same code in both images; the
+/// initialisation was executed on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Variables {
     /// At the addresses in [`INITIALISATION`] and [`COUNTERS`]: in 240417 and the practice image.

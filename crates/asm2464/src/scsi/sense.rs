@@ -67,7 +67,7 @@ impl fmt::Debug for SenseKey {
     }
 }
 
-/// Sense key, additional sense code and its qualifier: written `5/24/00`.
+/// Sense key, additional sense code and its qualifier, written `5/24/00 (invalid field in CDB)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, derive_more::Display)]
 #[display("{:X}/{asc:02X}/{ascq:02X}{}", key.0, self.meaning().map(|text| format!(" ({text})")).unwrap_or_default())]
 pub struct Sense {
@@ -89,7 +89,7 @@ impl Sense {
     /// NO SENSE.
     pub const NONE: Self = Self::new(SenseKey::NO_SENSE, 0x00, 0x00);
 
-    /// Makes sense from its three numbers.
+    /// Creates sense data from the three numbers.
     pub const fn new(key: SenseKey, asc: u8, ascq: u8) -> Self {
         Self { key, asc, ascq }
     }

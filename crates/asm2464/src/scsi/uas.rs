@@ -31,7 +31,7 @@ pub const ID_WRITE_READY: u8 = 0x07;
 /// The response code for an invalid IU (UAS-3, table 20).
 pub const RESPONSE_INVALID_IU: u8 = 0x02;
 
-/// A command's tag. With streams it is also the stream ID on all three data and status pipes; 0 names no stream.
+/// A command's tag. With streams it is also the stream ID on the status pipe and both data pipes; 0 names no stream.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u16);
 
@@ -89,7 +89,7 @@ pub enum StatusIu {
     Response {
         /// The tag that it answers.
         tag: Tag,
-        /// The response code (UAS-3, table 20): 0 complete, 8 succeeded, others refuse.
+        /// The response code (UAS-3, table 20): 0 complete, 8 succeeded, others mean a refusal.
         code: u8,
     },
     /// The host may now read the data (high speed, which has no streams).

@@ -56,8 +56,8 @@ impl TlpKind {
     /// Bit of the first byte: the header has four dwords, which include the upper half of an address.
     pub const FOUR_DWORDS: u8 = 0x20;
 
-    /// Kind of a header by its first byte; `None` if it is none of these. Memory requests may have a header of three
-    /// dwords.
+    /// Returns the kind of a header by its first byte; `None` if it is none of these. Memory requests may have a header
+    /// of three dwords.
     pub const fn of_header(format_and_type: u8) -> Option<Self> {
         Some(match format_and_type {
             0x04 => Self::ConfigRead0,
@@ -198,7 +198,7 @@ impl Completion {
         Some(Self { status, data: u32::from_le_bytes([answer[0], answer[1], answer[2], answer[3]]) })
     }
 
-    /// The dword that was read, if the request succeeded.
+    /// Returns the dword that was read, if the request succeeded.
     pub const fn value(self) -> Option<u32> {
         match self.status {
             CompletionStatus::Success => Some(self.data),

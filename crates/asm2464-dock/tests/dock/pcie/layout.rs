@@ -30,7 +30,7 @@ fn after_assignment_memory_answers_through_all_windows() {
 }
 
 #[test]
-fn windows_that_are_laid_out_first_are_those_that_bars_get_later() {
+fn a_survey_lays_out_the_windows_that_an_assignment_uses() {
     on(&gpu_behind_switches(), |pcie| {
         let first = pcie.survey(Scope::USUAL).unwrap();
         let windows = |changes: &[Change]| {
@@ -44,7 +44,7 @@ fn windows_that_are_laid_out_first_are_those_that_bars_get_later() {
 }
 
 #[test]
-fn a_bar_that_has_no_room_goes_without_and_the_others_get_theirs() {
+fn a_bar_without_room_gets_no_address_and_the_others_get_theirs() {
     // 64 bits, but not prefetchable: it has to be below 4 GiB.
     let gpu = DeviceSpec {
         bars: vec![bar(16 << 30, true, false), bar(1 << 20, false, true), bar(1 << 62, true, true)],
@@ -123,7 +123,7 @@ fn windows_are_left_alone_where_bars_are_in_use() {
 }
 
 #[test]
-fn a_write_is_taken_where_one_bar_holds_all_of_it_and_every_bridge_above_forwards_it() {
+fn a_function_decodes_an_access_if_one_bar_holds_all_of_it_and_every_bridge_above_forwards_it() {
     on(&gpu_behind_switches(), |pcie| {
         let mut survey = pcie.survey(Scope::USUAL).unwrap();
         let gpu = Bdf::new(4, 0, 0);
@@ -132,7 +132,7 @@ fn a_write_is_taken_where_one_bar_holds_all_of_it_and_every_bridge_above_forward
         pcie.assign(&mut survey).unwrap();
         let again = pcie.survey(Scope::USUAL).unwrap();
         let small = function(&again, gpu).bars.iter().find(|bar| bar.size == Some(512 << 10)).unwrap().address;
-        for (address, len, taken) in [
+        for (address, len, expected) in [
             (small, 4, Some(gpu)),
             (small + (512 << 10) - 1, 1, Some(gpu)),
             (small + (512 << 10) - 1, 2, None),
@@ -141,7 +141,7 @@ fn a_write_is_taken_where_one_bar_holds_all_of_it_and_every_bridge_above_forward
             (0xF0_0000_0000, 2, None),
             (u64::MAX, 2, None),
         ] {
-            assert_eq!(decoder(&again, address, len), taken, "{address:#x} {len:#x}");
+            assert_eq!(decoder(&again, address, len), expected, "{address:#x} {len:#x}");
         }
         pcie.config_write(Bdf::new(2, 0, 0), 0x04, 0, 0x03).unwrap();
         let closed = pcie.survey(Scope::USUAL).unwrap();
@@ -150,7 +150,7 @@ fn a_write_is_taken_where_one_bar_holds_all_of_it_and_every_bridge_above_forward
 }
 
 #[test]
-fn a_hot_reset_takes_everything_back_behind_the_root_port() {
+fn a_hot_reset_clears_the_configuration_behind_the_root_port() {
     on(&gpu_behind_switches(), |pcie| {
         let mut survey = pcie.survey(Scope::USUAL).unwrap();
         pcie.assign(&mut survey).unwrap();

@@ -1,4 +1,4 @@
-//! The library on the chip model's devices, without firmware in between.
+//! The PCIe library on the chip model's devices, without firmware in between.
 
 mod layout;
 mod survey;
@@ -79,7 +79,7 @@ impl TlpEngine for Direct {
     }
 }
 
-/// Counts the requested waits, and allows a number of functions.
+/// Adds up the waits, in milliseconds. Stops the work after a number of functions.
 struct Counted {
     waited: u64,
     goes_on: usize,
@@ -110,7 +110,7 @@ const fn bar(bytes: u64, is_64: bool, prefetchable: bool) -> BarSpec {
     BarSpec { bytes, is_64, prefetchable }
 }
 
-/// A GPU of two functions behind two switches, on bus 4, as owners found it.
+/// A GPU of two functions behind two switches, on bus 4, as owners of units found it.
 fn gpu_behind_switches() -> Vec<DeviceSpec> {
     let gpu = DeviceSpec {
         class: 0x03_00_00,
@@ -159,7 +159,7 @@ fn memory_is_read_and_written_byte_by_byte_at_its_ends() {
 }
 
 #[test]
-fn the_sram_is_seen_as_far_as_its_window_goes() {
+fn the_sram_can_be_accessed_only_within_its_window() {
     on(&[], |pcie| {
         pcie.sram_write(0xFF0, &[7; 16]).unwrap();
         let mut found = [0; 32];

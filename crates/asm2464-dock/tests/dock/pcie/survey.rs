@@ -1,4 +1,4 @@
-//! Trees that a survey finds, and effects of misbehaving devices.
+//! Surveys of PCIe trees, also with devices that misbehave.
 
 use asm2464::Bdf;
 use asm2464_chip::chip::{Answers, DeviceSpec, LinkSpec};
@@ -72,7 +72,7 @@ fn ports_beside_each_other_get_buses_of_their_own() {
 }
 
 #[test]
-fn numbers_that_are_there_are_kept_and_grown() {
+fn existing_bus_numbers_are_kept_and_extended() {
     // The vendor's firmware leaves 0, 1, 2 in the root port.
     on(&gpu_behind_switches(), |pcie| {
         pcie.config_write(Bdf::ROOT, 0x18, 0x02_01_00, 0x07).unwrap();
@@ -83,7 +83,7 @@ fn numbers_that_are_there_are_kept_and_grown() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_left_alone() {
+fn bus_numbers_that_make_no_sense_are_left_alone() {
     on(&gpu_behind_switches(), |pcie| {
         pcie.config_write(Bdf::ROOT, 0x18, 0x01_02_00, 0x07).unwrap();
         let survey = pcie.survey(Scope::USUAL).unwrap();
@@ -94,7 +94,7 @@ fn numbers_that_make_no_sense_are_left_alone() {
 }
 
 #[test]
-fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
+fn a_starting_device_is_waited_for_but_at_most_one_second() {
     let answers = |answers| [DeviceSpec { answers, ..device("0", 1) }];
     let (mut engine, mut patience) = (Direct::new(&answers(Answers::Retry(40))), Counted::new());
     let survey = Pcie::new(&mut engine, &mut patience).survey(Scope::USUAL).unwrap();
@@ -106,7 +106,7 @@ fn a_device_that_is_late_is_waited_for_and_one_that_never_comes_is_not() {
 }
 
 #[test]
-fn capabilities_that_loop_are_reported_and_the_rest_is_found() {
+fn a_loop_of_capabilities_is_noted_and_the_rest_is_found() {
     let looping = DeviceSpec { capabilities_loop: true, ..device("0", 1) };
     let survey = usual(&[looping]);
     let found: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
@@ -115,7 +115,7 @@ fn capabilities_that_loop_are_reported_and_the_rest_is_found() {
 }
 
 #[test]
-fn no_link_is_an_error_and_one_that_goes_down_a_note() {
+fn no_link_is_an_error_and_a_link_that_goes_down_is_noted() {
     let no_link = on(&[], |pcie| pcie.survey(Scope::USUAL)).0;
     assert_eq!(no_link, Err(PcieError::LinkDown { ltssm: 0x01 }));
     for requests in [3, 40, 70, 100, 130, 160] {
@@ -127,7 +127,7 @@ fn no_link_is_an_error_and_one_that_goes_down_a_note() {
 }
 
 #[test]
-fn a_narrow_link_shows_beside_what_both_ends_can() {
+fn a_link_below_the_maximum_of_both_ends_is_noted() {
     let link = LinkSpec { speed: 1, width: 1, max_speed: 4, max_width: 16 };
     let survey = usual(&[DeviceSpec { link, ..device("0", 1) }]);
     let express = survey.functions[1].capabilities.express().unwrap();
@@ -144,7 +144,7 @@ fn a_narrow_link_shows_beside_what_both_ends_can() {
 }
 
 #[test]
-fn a_tree_without_end_is_looked_at_up_to_a_bound() {
+fn the_survey_of_an_endless_tree_ends_at_a_limit() {
     let deep = |steps: usize| vec!["0"; steps].join("/");
     let devices: Vec<_> = (1..=250).map(|steps| device(&deep(steps), 1)).collect();
     let survey = usual(&devices);
@@ -166,7 +166,7 @@ fn a_caller_can_stop_a_survey() {
 }
 
 #[test]
-fn sizing_puts_back_what_stood_in_a_bar_that_is_in_use() {
+fn sizing_restores_the_address_of_a_bar_in_use() {
     let gpu = DeviceSpec {
         bars: vec![bar(1 << 20, true, true), bar(0, false, false), bar(16, false, false)],
         ..device("0", 1)

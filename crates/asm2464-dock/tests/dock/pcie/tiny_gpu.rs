@@ -1,4 +1,4 @@
-//! The small GPU behind the bridge: its BARs, its results, its refusals.
+//! The tiny-gpu card behind the bridge: its BARs, its results, its errors.
 
 use asm2464::Bdf;
 use asm2464::sram::SRAM_ADDRESS;

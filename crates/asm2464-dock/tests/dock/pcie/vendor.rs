@@ -1,4 +1,4 @@
-//! TLPs through the registers of the chip's engine, one of which is late.
+//! TLPs through the registers of the chip's engine, with one late completion.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ const COMPLETION: usize = 0xB22A;
 const FIRE: usize = 0xB254;
 const STATUS: usize = 0xB296;
 const COMPLETED: u8 = 0x02;
-const GONE: u8 = 0x04;
+const SENT: u8 = 0x04;
 
 /// E4 and E5 of a unit with its engine directly at the root port.
 struct Registers {
@@ -24,7 +24,7 @@ struct Registers {
     /// Number of the request whose completion is late, from 1.
     late: usize,
     requests: usize,
-    /// A late completion, and the number of status reads that do not see it yet.
+    /// A completion that has not arrived, and the number of reads until it does.
     on_its_way: Option<(chip::TlpCompletion, u32)>,
     commands: usize,
     waits: usize,
@@ -55,9 +55,9 @@ impl Registers {
             other => panic!("{other:#x}"),
         };
         self.requests += 1;
-        self.page[STATUS] |= GONE;
+        self.page[STATUS] |= SENT;
         let completion = self.fabric.request(request).unwrap();
-        // A completion that is still on its way is lost: another request has the registers now.
+        // A completion that is still on its way is lost: the registers belong to the new request.
         self.on_its_way = Some((completion, if self.requests == self.late { 3 } else { 0 }));
         self.look();
     }

@@ -1,11 +1,11 @@
-//! A device that answers its first command as planned, even against the protocol, and nothing after that.
+//! A device with planned answers, which may violate the protocol. After those it answers nothing.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use asm2464_host::bridge::{Endpoint, PipeError, Pipes, Reaped, TransferEnd, TransferId};
 
-/// The answer on each pipe, sent once.
+/// The planned answers. Each is sent once.
 #[derive(Debug)]
 pub(super) struct Lies {
     pub data: Option<Vec<u8>>,

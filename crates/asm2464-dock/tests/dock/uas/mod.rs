@@ -65,7 +65,7 @@ impl Workload for ReadWindow {
 }
 
 fn fill_window(unit: &SharedUnit) {
-    // The window shows 4 KiB of it, so all pieces hold the same.
+    // The window shows one of the buffer's pages of 4 KiB, so all pages hold the same.
     for (at, byte) in unit.lock().data_buffer_mut().iter_mut().enumerate() {
         *byte = (at % 4096 / 64) as u8;
     }
@@ -85,7 +85,7 @@ fn commands_in_flight_each_get_their_own_data_with_streams_and_without() {
 }
 
 #[test]
-fn a_refused_command_brings_its_sense_data_and_its_data_transfer_back() {
+fn a_refused_command_returns_its_sense_data_and_its_data_transfer() {
     let unit = unit("");
     let mut engine = engine(&unit);
     let mut buffer = [0; 128];
@@ -137,7 +137,7 @@ fn a_stall_under_many_commands_ends_all_of_them_and_the_next_ones_work() {
 }
 
 #[test]
-fn a_unit_that_leaves_in_the_middle_is_reported_as_gone() {
+fn a_unit_that_leaves_during_a_command_is_reported_as_gone() {
     let unit = unit("[[fault]]\nkind = \"disconnect\"\nopcode = 0xE0\n");
     let mut engine = engine(&unit);
     let mut data = [0; 128];
@@ -328,7 +328,7 @@ impl Workload for Inquiries {
 }
 
 #[test]
-fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_its_data() {
+fn if_one_cancel_ends_all_transfers_of_an_endpoint_no_other_command_ends_good_without_its_data() {
     let refused = StatusIu::Sense { tag: Tag(1), status: ScsiStatus::CheckCondition, sense: Vec::new() };
     let plan = Lies {
         status: Some(ready(1)),
@@ -346,7 +346,7 @@ fn where_one_cancel_takes_all_of_an_endpoint_no_other_command_ends_good_without_
 }
 
 #[test]
-fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
+fn an_answer_that_has_arrived_counts_even_after_the_deadline() {
     let plan = Lies { data: Some(vec![7; 36]), status: Some(good(1)), ..Lies::default() };
     let mut engine = Uas::new(Liar::new(plan)).unwrap();
     let mut data = [0; 36];
@@ -375,10 +375,10 @@ fn a_device_that_never_answers_is_reset_and_gives_every_transfer_back() {
 
 #[test]
 fn after_a_port_reset_fewer_streams_than_before_are_enough() {
-    for (left, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
-        let mut engine = Uas::new(Liar::new(Lies { streams_after_reset: left, ..Lies::default() })).unwrap();
+    for (streams, depth) in [(32, 31), (4, 3), (2, 1), (1, 1)] {
+        let mut engine = Uas::new(Liar::new(Lies { streams_after_reset: streams, ..Lies::default() })).unwrap();
         assert_eq!(engine.max_depth(), 31);
-        // The device answers nothing, so its port is reset. Later commands use the streams that are left.
+        // The device answers nothing, so its port is reset. Later commands use the remaining streams.
         assert!(engine.recover().is_err());
         assert!(engine.pipes().resets() > 0);
         assert_eq!((engine.kind(), engine.max_depth()), (TransportKind::UasStreams, depth));

@@ -1,4 +1,4 @@
-//! Tests of each request, byte by byte as the open firmware takes it, against a unit with scripted answers.
+//! Tests of each request, byte by byte as the open firmware expects it, on a unit with scripted answers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +13,7 @@ use super::work::BULK_LEN;
 use super::*;
 use crate::bridge::{Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len};
 
-/// A request of the host.
+/// What the host sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Sent {
     /// A control request, with its data to the unit.
@@ -29,7 +29,7 @@ struct Log {
     answers: VecDeque<Result<Vec<u8>, PipeError>>,
     sent: Vec<Sent>,
     most_in_flight: usize,
-    /// Transfers return from the newest on.
+    /// Whether transfers return newest first.
     is_reversed: bool,
     /// Transfers return only to a host that waits for them.
     is_late: bool,
@@ -208,7 +208,7 @@ fn an_e4_past_the_end_of_its_page_is_not_sent() {
 }
 
 #[test]
-fn an_e4_that_brings_less_says_how_much() {
+fn an_e4_that_returns_less_says_how_much() {
     let (mut unit, _) = unit(vec![Ok(vec![7; 255]), Ok(vec![7; 64])]);
     let error = unit.xdata_read(XdataAddress::main(0xF000), &mut [0; 510]).unwrap_err();
     assert_eq!(error.to_string(), "E4 (read XDATA 0xF0FF) moved 64 bytes, expected 255");
@@ -237,7 +237,7 @@ fn many_e5_keep_their_order_with_no_more_in_flight_than_allowed() {
 }
 
 #[test]
-fn f0_carries_format_enables_address_and_value_and_asks_for_a_completion_where_one_comes() {
+fn f0_carries_format_enables_address_and_value_and_asks_for_the_completion_if_one_comes() {
     let done = || Ok(vec![0x02, 0x10, 0x4C, 0x74, 0, 4, 0, 0]);
     let ask = || control([0xC0, 0xF0, 0, 0, 0, 0, 8, 0], &[]);
     let f0 = |format, enables, data: [u8; 12]| control([0x40, 0xF0, format, enables, 0, 0, 12, 0], &data);
@@ -278,7 +278,7 @@ fn each_status_of_a_completion_has_its_name() {
 }
 
 #[test]
-fn a_completion_that_nobody_defines_is_an_error_and_names_it() {
+fn an_undefined_completion_is_an_error_that_shows_its_bytes() {
     let (mut unit, _) = unit(vec![Ok(vec![]), Ok(vec![0, 0, 0, 0, 0, 0, 0, 0x77])]);
     let error = unit.tlp(&Tlp::memory_read(0)).unwrap_err();
     assert!(matches!(error, ControlError::Malformed { .. }), "{error}");
@@ -286,7 +286,7 @@ fn a_completion_that_nobody_defines_is_an_error_and_names_it() {
 }
 
 #[test]
-fn a_batch_of_tlps_flies_together_and_its_completions_keep_the_order() {
+fn a_batch_of_tlps_is_in_flight_together_and_its_completions_keep_the_order() {
     let answers = [vec![], vec![1, 0, 0, 0, 0, 4, 0, 0], vec![], vec![], vec![2, 0, 0, 0, 0x20, 4, 0, 0]];
     let (mut unit, log) = unit(answers.into_iter().map(Ok).collect());
     let tlps = [Tlp::memory_read(0x10), Tlp::memory_write(0x14, 9), Tlp::memory_read(0x18)];
@@ -344,7 +344,7 @@ fn a_workload_that_wants_times_gets_them_from_submission_to_end() {
     }
 }
 
-/// Bulk data to the unit, and as much from it.
+/// Jobs that run in this order: bulk data to the unit, and as much from it.
 struct OutThenIn(VecDeque<OpenJob>);
 
 impl OpenWorkload for OutThenIn {
@@ -400,7 +400,7 @@ fn f2_is_armed_only_while_0xc450_reads_0() {
     assert_eq!(sent(&log), [ask(), ask(), ask(), arm, first, rest]);
 }
 
-/// Whether an F2 asks for the DMA's state.
+/// Sends an F2. Returns whether the bridge asked for the DMA's state before it.
 fn asks(unit: &mut OpenBridge, log: &Arc<Mutex<Log>>) -> bool {
     sent(log);
     unit.arm_sram(SramTransfer { to_host: true, first_slot: 0, sectors: 1 }).unwrap();
@@ -623,7 +623,7 @@ fn memory_at_any_address_goes_by_single_tlps_at_the_ends_and_by_a_stream_in_betw
 }
 
 #[test]
-fn a_completion_with_an_error_status_is_an_error_and_what_may_pass_is_tried_again() {
+fn a_completion_with_an_error_status_is_an_error_and_one_that_may_pass_is_tried_again() {
     let ended = |header, result| [Ok(vec![]), Ok(vec![7, 0, 0, 0, header, 0, 0, result])];
     let (retry, timed_out, failed, unsupported) = (ended(0x40, 0), ended(0, 0xFF), ended(0, 1), ended(0x20, 0));
     let read = Tlp::memory_read(0x1000);
@@ -659,7 +659,7 @@ fn the_completions_page_is_read_once_and_again_after_a_write_there() {
 }
 
 #[test]
-fn c0_gives_the_fault_line_and_where_the_board_measures_them_voltage_and_current() {
+fn c0_returns_the_fault_line_and_the_voltage_and_current_if_the_board_measures_them() {
     let silent = || Err(PipeError::Timeout);
     let measured = vec![0xE0, 0x2E, 0x9C, 0xFF, 0];
     let (no_sensor, fault) = (vec![0; 5], vec![0, 0, 0x9C, 0xFF, 1]);
@@ -706,7 +706,7 @@ fn bulk_pipes_that_hang_while_requests_are_answered_have_another_error_than_a_si
 }
 
 #[test]
-fn transfers_that_return_from_the_newest_on_because_the_unit_is_gone_say_so() {
+fn transfers_that_return_newest_first_because_the_unit_is_gone_say_so() {
     let (mut unit, log) = unit(vec![Err(PipeError::Disconnected); 4]);
     log.lock().unwrap().is_reversed = true;
     let error = unit.xdata_read(XdataAddress::main(0), &mut [0; 1000]).unwrap_err();
@@ -757,7 +757,7 @@ fn a_bulk_pipe_that_halts_is_freed() {
     assert_eq!(sent(&log).last(), Some(&Sent::ClearHalt(Endpoint::DataIn)));
 }
 
-/// The writes by E5 among what was sent, and the cleared halts, as endpoint addresses.
+/// Returns the E5 writes that were sent, and each cleared halt as its endpoint's address and 0.
 fn written(log: &Arc<Mutex<Log>>) -> Vec<(u16, u8)> {
     let written = |sent| match sent {
         Sent::Control([0x40, 0xE5, low, high, value, 0, 0, 0], _) => Some((u16::from_le_bytes([low, high]), value)),
@@ -768,12 +768,13 @@ fn written(log: &Arc<Mutex<Log>>) -> Vec<(u16, u8)> {
 }
 
 #[test]
-fn the_strobes_are_the_owners_and_then_the_open_firmwares_and_leave_the_other_bits_alone() {
+fn the_strobes_are_those_of_owners_then_those_of_the_open_firmware_and_keep_the_other_bits() {
     let (mut unit, log) = unit(vec![]);
     unit.strobe_engines().unwrap();
     let owners = [(0xC412, 0), (0xC42A, 1), (0xC42A, 0), (0x9094, 1), (0x9094, 8), (0x9093, 2), (0x81, 0), (0x02, 0)];
-    let set = [(0xC42A, 1), (0x900B, 1), (0xC42A, 8), (0xC42A, 0), (0x900B, 0), (0xC42A, 0), (0xB298, 4), (0xB298, 0)];
-    assert_eq!(written(&log), [owners, set].concat());
+    let firmware =
+        [(0xC42A, 1), (0x900B, 1), (0xC42A, 8), (0xC42A, 0), (0x900B, 0), (0xC42A, 0), (0xB298, 4), (0xB298, 0)];
+    assert_eq!(written(&log), [owners, firmware].concat());
 
     let answers = std::iter::repeat_n(Ok(vec![]), 6).chain(std::iter::repeat_n(Ok(vec![0x57]), 16));
     let (mut unit, log) = self::unit(answers.collect());
@@ -782,7 +783,7 @@ fn the_strobes_are_the_owners_and_then_the_open_firmwares_and_leave_the_other_bi
 }
 
 #[test]
-fn the_cpu_reset_needs_no_answer_but_takes_no_refusal() {
+fn a_cpu_reset_may_stay_unanswered_but_a_refusal_is_an_error() {
     for (end, is_sent) in [
         (Ok(vec![]), true),
         (Err(PipeError::Timeout), true),

@@ -1,4 +1,4 @@
-//! A unit and its disks in a tree like the kernel's.
+//! Tests on a tree like the kernel's, with a unit and its disks.
 
 use std::os::unix::fs::symlink;
 
@@ -23,7 +23,7 @@ fn tree() -> (tempfile::TempDir, Sysfs) {
     })
     .unwrap();
     put("sys/bus/usb/devices/3-1.2:1.0/host6/target6:0:0/6:0:0:0/block/sda/size", "2048\n");
-    // A link that leads in a circle, as on a real system.
+    // A link that leads in a circle, as on a real system: to the folder that holds it.
     symlink(sys.join("bus/usb/devices/3-1.2:1.0"), sys.join("bus/usb/devices/3-1.2:1.0/subsystem")).unwrap();
     for (device, number) in
         [("sda", "8:0"), ("sda/sda1", "8:1"), ("sda/sda2", "8:2"), ("sdb", "8:16"), ("dm-0", "253:0")]
@@ -76,11 +76,11 @@ fn a_disk_that_can_be_opened_exclusively_is_held() {
 }
 
 #[test]
-fn a_disk_that_somebody_unseen_has_claimed_is_in_use() {
+fn a_disk_that_an_unknown_user_has_claimed_is_in_use() {
     let uses = guarded(|node| if node.ends_with("sda1") { refused(libc::EBUSY) } else { tempfile::tempfile() });
     let claimed = NotFree::InUse(vec![DiskUse { device: "sda1".to_owned(), by: Use::Claimed }]);
     assert_eq!(uses.unwrap_err(), claimed);
-    // A use that is seen counts, whoever vouches for the disk.
+    // A known use counts, even if the user vouches for the disk.
     let busy = guarded_with(|node| refused(if node.ends_with("sda1") { libc::EBUSY } else { libc::ENOENT }), &["sda"]);
     assert_eq!(busy.unwrap_err(), claimed);
 }
@@ -150,7 +150,7 @@ fn a_disk_that_nothing_uses_has_no_uses() {
 }
 
 #[test]
-fn a_mounted_partition_is_found_by_its_number_and_its_place_unescaped() {
+fn a_mounted_partition_is_found_by_its_number_and_its_mount_point_is_unescaped() {
     let uses = with_mounts("36 35 8:1 / /mnt/my\\040disk rw,noatime master:1 - ext4 /dev/root rw\n");
     assert_eq!(uses, [used("sda1", "/mnt/my disk")]);
 }
@@ -161,7 +161,7 @@ fn a_mount_with_an_anonymous_number_is_found_by_its_source() {
 }
 
 #[test]
-fn what_is_stacked_on_a_partition_counts() {
+fn a_mounted_device_on_top_of_a_partition_counts() {
     assert_eq!(with_mounts("36 35 253:0 / /home rw - ext4 /dev/mapper/home rw\n"), [used("dm-0", "/home")]);
 }
 
@@ -175,7 +175,7 @@ fn swap_counts() {
 }
 
 #[test]
-fn the_process_that_holds_a_files_lock_is_named_and_none_that_waits_or_holds_another() {
+fn only_the_process_that_holds_a_files_lock_is_named_not_one_that_waits_or_holds_another() {
     use std::os::unix::fs::MetadataExt as _;
     let (root, sysfs) = tree();
     let file = File::create(root.path().join("unit.lock")).unwrap();

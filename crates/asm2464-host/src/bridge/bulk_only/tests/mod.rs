@@ -1,4 +1,4 @@
-//! Each way in which a device can violate Bulk-Only, against a device whose next transfers are scripted.
+//! Tests of Bulk-Only, and of each way in which a device can violate it, on a device with scripted transfers.
 
 mod script;
 
@@ -23,7 +23,7 @@ fn over(script: Script) -> BulkOnly<Script> {
     BulkOnly::new(script).unwrap()
 }
 
-/// Returns the engine's device, and checks that it is not in the middle of a command.
+/// Returns the engine's device, and checks that no transfer is in flight.
 fn device_of(mut engine: BulkOnly<Script>) -> Script {
     let script = std::mem::take(&mut engine.pipes);
     assert!(script.is_quiet(), "transfers left behind: {:?}", script.in_flight);
@@ -57,7 +57,7 @@ fn a_command_moves_its_data_and_ends_good() {
 }
 
 #[test]
-fn wrapper_data_and_status_are_on_their_way_together_and_sense_data_after_them() {
+fn wrapper_data_and_status_are_in_flight_together_and_sense_data_after_them() {
     assert_eq!(read8(Script::new([Data(vec![7; 8]), passed(0)])).2.depths, [3]);
     let failed = Script::new([Data(vec![]), Status(CswStatus::Failed, 8), Data(vec![0x70]), passed(17)]);
     assert_eq!(read8(failed).2.depths, [3, 3]);
@@ -125,7 +125,7 @@ fn whether_the_unit_answers_is_asked_on_its_pipes() {
 }
 
 #[test]
-fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
+fn a_status_that_arrives_while_its_transfer_is_cancelled_is_kept() {
     let mut script = Script::new([Fail(PipeError::Stall)]);
     script.late_status = Some((CswStatus::Passed, 8));
     let (outcome, _, script) = read8(script);
@@ -134,7 +134,7 @@ fn a_status_that_comes_while_its_transfer_is_taken_back_is_kept() {
 }
 
 #[test]
-fn an_answer_that_is_there_counts_though_the_deadline_has_passed() {
+fn an_answer_that_has_arrived_counts_even_after_the_deadline() {
     let mut engine = over(Script::new([Data(vec![7; 8]), passed(0)]));
     assert_eq!(engine.execute(&cdb(), DataPhase::In(&mut [0; 8]), Duration::ZERO), good(8));
 }
@@ -149,7 +149,7 @@ fn data_of_a_failed_command_survive_its_request_sense() {
 }
 
 #[test]
-fn a_stall_on_data_does_not_use_up_the_one_that_the_status_may_have() {
+fn after_a_stall_on_the_data_the_status_may_still_stall_once() {
     let stall = || Fail(PipeError::Stall);
     let (outcome, _, script) = read8(Script::new([stall(), stall(), passed(8)]));
     assert_eq!(outcome, good(0));
@@ -157,7 +157,7 @@ fn a_stall_on_data_does_not_use_up_the_one_that_the_status_may_have() {
 }
 
 #[test]
-fn a_stalled_wrapper_takes_its_data_along_and_both_are_sent_again() {
+fn a_stalled_wrapper_and_its_data_are_sent_again() {
     let mut script = Script::new([passed(0)]);
     script.write_fails = [Some(PipeError::Stall)].into();
     let mut engine = over(script);
@@ -219,7 +219,7 @@ fn an_empty_packet_before_the_status_is_skipped() {
 }
 
 #[test]
-fn what_violates_the_protocol_has_its_error_and_ends_in_reset_recovery() {
+fn each_violation_of_the_protocol_has_its_error_and_ends_in_reset_recovery() {
     use TransportErrorKind::{BadStatus, PhaseError, Protocol, Stalled, TagMismatch, Timeout};
     type Is = fn(&TransportErrorKind) -> bool;
     let data = || Data(vec![7; 8]);
@@ -290,7 +290,7 @@ fn a_device_that_is_gone_is_reported_as_gone_by_later_commands_too_if_its_transf
 }
 
 #[test]
-fn a_device_that_goes_during_recovery_is_reported_as_gone() {
+fn a_device_that_leaves_during_recovery_is_reported_as_gone() {
     let mut script = Script::new([Fail(PipeError::Timeout)]);
     script.reset_fails = Some(PipeError::Stall);
     script.port_fails = Some(PipeError::Disconnected);
@@ -298,7 +298,7 @@ fn a_device_that_goes_during_recovery_is_reported_as_gone() {
 }
 
 #[test]
-fn recovering_proves_itself_with_a_command_and_else_resets_the_port() {
+fn recovery_tries_a_command_and_resets_the_port_if_that_fails() {
     let mut engine = over(Script::new([passed(0)]));
     engine.recover().unwrap();
     assert_eq!(device_of(engine).log, RECOVERY);

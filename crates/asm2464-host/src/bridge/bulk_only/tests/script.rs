@@ -30,15 +30,15 @@ pub(super) struct Script {
     pub(super) written: Vec<u8>,
     pub(super) log: Vec<&'static str>,
     pub(super) buffers: Vec<Vec<u8>>,
-    /// Transfers in flight, oldest first. On each endpoint the oldest moves.
+    /// Transfers in flight, oldest first. Only the oldest moves.
     pub(super) in_flight: Vec<(TransferId, Endpoint, usize)>,
     pub(super) back: VecDeque<Reaped>,
     pub(super) halted: Vec<Endpoint>,
     /// The maximum number of transfers in flight, for each period that began without any.
     pub(super) depths: Vec<usize>,
-    /// A status that arrives at the moment at which its transfer is cancelled.
+    /// A status that arrives just when its transfer is cancelled.
     pub(super) late_status: Option<(CswStatus, u32)>,
-    /// The system returns no transfer that is cancelled.
+    /// Whether cancelled transfers never return.
     pub(super) keeps_cancelled: bool,
     /// The system returns cancelled transfers only after a while.
     pub(super) cancels_late: bool,
@@ -51,7 +51,7 @@ impl Script {
         Self { answers: answers.into_iter().collect(), ..Self::default() }
     }
 
-    /// `None` if the device does not answer.
+    /// Takes a wrapper or data from the host; `None` if the device does not answer.
     fn write(&mut self, data: &[u8]) -> Option<Result<usize, PipeError>> {
         match self.write_fails.pop_front() {
             Some(Some(PipeError::Timeout)) => return None,
@@ -85,7 +85,7 @@ impl Script {
         Some(Ok(bytes.len()))
     }
 
-    /// Moves the oldest transfer, if its pipe allows it. A command's wrapper is the oldest, its status the newest.
+    /// Moves the oldest transfer (a command's wrapper first, its status last); `None` if the device does not answer.
     fn advance(&mut self) -> Option<Reaped> {
         let (transfer, endpoint, len) = *self.in_flight.first()?;
         let mut buffer = std::mem::take(&mut self.buffers[transfer.0]);

@@ -12,7 +12,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// 2$: MOV R7,#0; 1$: MOV DPTR,#1000h; MOVX A,@DPTR; ADD A,R7; INC A; MOVX @DPTR,A; DJNZ R7,1$; SJMP 2$
 const LOOP: [u8; 13] = [0x7F, 0, 0x90, 0x10, 0x00, 0xE0, 0x2F, 0x04, 0xF0, 0xDF, 0xF7, 0x80, 0xF3];
-/// Instructions in one round of the loop.
+/// Instructions in one iteration of the benchmark.
 const ROUND: u64 = 400_000;
 
 fn instructions(criterion: &mut Criterion) {

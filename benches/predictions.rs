@@ -1,9 +1,9 @@
 //! Predicts what silicon should reach, from the clock cycles that firmware takes on the chip model: the tables of
-//! docs/performance.md, "Silicon, predicted". Fails if the document tells another figure.
+//! docs/performance.md, "Silicon, predicted". Fails if the document has another figure.
 //!
-//! `ASMPATCH_VENDOR_IMAGE=FILE ASMPATCH_OPEN_IMAGE=FILE cargo bench --bench predictions`. Rows of an image that isn't named
-//! are left out. This is a benchmark of the program and not of `asm2464-chip`, because it drives virtual units by the host's
-//! own code, with patches that are shipped. That crate can name none of them.
+//! `ASMPATCH_VENDOR_IMAGE=FILE ASMPATCH_OPEN_IMAGE=FILE cargo bench --bench predictions`. Rows of a missing image are
+//! left out. This is a benchmark of the program and not of `asm2464-chip`, because that crate depends neither on the
+//! host's code, which drives the virtual units here, nor on the patches.
 
 mod plain;
 
@@ -23,13 +23,13 @@ use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine as _, VendorTlp};
 use asmpatch::patch::{PatchSet, Selection};
 use plain::{Kind, Stream};
 
-type Outcome<T> = Result<T, Box<dyn Error>>;
+type BenchResult<T> = Result<T, Box<dyn Error>>;
 
 /// Time from a request on PCIe to its completion, which the firmware waits for, in microseconds. The only fitted
 /// constant: it explains the difference between the cycles of the open firmware's stream of reads and its 1.8 MB/s (its
 /// README).
 const ROUND_TRIP_US: f64 = 1.02;
-/// Maximum throughput of a link at 10 Gbit/s in MB/s: 128b/132b, and headers of 20 to 24 bytes for 1,024.
+/// Maximum throughput of a link at 10 Gbit/s in MB/s: 128b/132b coding, 20 to 24 bytes of headers for 1,024 of data.
 const WIRE_MB_PER_S: f64 = 1_180.0;
 /// The row that the others are compared with.
 const E4: &str = "vendor's, E4 of 255 bytes";
@@ -37,9 +37,9 @@ const DOCUMENT: &str = include_str!("../docs/performance.md");
 const TIMEOUT: Duration = Duration::from_secs(20);
 /// The bytes of a WRITE(16) and of a stream, as runtimes send them.
 const LEN: usize = 0x1_0000;
-/// How often a command is sent that is sent one at a time.
+/// How often [`Table::add_each`] sends its command.
 const TIMES: u32 = 10;
-/// Where a GPU's memory is put.
+/// The address that a BAR of the GPU gets.
 const BAR: u64 = 0x1000_0000;
 
 /// Predicted costs of a command on silicon.
@@ -81,16 +81,16 @@ impl Prediction {
 struct Table(Vec<(&'static str, Prediction)>);
 
 impl Table {
-    /// Adds the row of commands that move `bytes` bytes each, which `run` sends. A first run warms up what the firmware
-    /// keeps.
+    /// Adds the row of the `commands` commands that `run` sends, which move `bytes` bytes each. Counts the second run:
+    /// the first one brings the firmware into its usual state.
     fn add(
         &mut self,
         name: &'static str,
         unit: &SharedUnit,
         bytes: usize,
         commands: u32,
-        mut run: impl FnMut() -> Outcome<()>,
-    ) -> Outcome<()> {
+        mut run: impl FnMut() -> BenchResult<()>,
+    ) -> BenchResult<()> {
         let work = || unit.lock().work().ok_or("no image runs on the unit");
         run()?;
         let before = work()?;
@@ -105,8 +105,8 @@ impl Table {
         name: &'static str,
         unit: &SharedUnit,
         bytes: usize,
-        mut command: impl FnMut() -> Outcome<()>,
-    ) -> Outcome<()> {
+        mut command: impl FnMut() -> BenchResult<()>,
+    ) -> BenchResult<()> {
         self.add(name, unit, bytes, TIMES, || (0..TIMES).try_for_each(|_| command()))
     }
 
@@ -127,8 +127,8 @@ impl Table {
         }
     }
 
-    /// Compares each row with the document's, to the last digit but one.
-    fn check(&self) -> Outcome<()> {
+    /// Compares each row with the document's. A difference of 1 % or more is an error.
+    fn check(&self) -> BenchResult<()> {
         for (name, Prediction { mb_per_s, .. }) in &self.0 {
             let documented = documented(name).ok_or_else(|| format!("docs/performance.md has no row {name:?}"))?;
             if (mb_per_s / documented - 1.0).abs() >= 0.01 {
@@ -146,18 +146,18 @@ fn documented(name: &str) -> Option<f64> {
     cell.split(" MB/s").next()?.rsplit(' ').next()?.replace(',', "").parse().ok()
 }
 
-fn image(variable: &str) -> Outcome<Option<Image>> {
+fn image(variable: &str) -> BenchResult<Option<Image>> {
     let Some(path) = std::env::var_os(variable) else { return Ok(None) };
     Ok(Some(Image::parse(&std::fs::read(path)?)?))
 }
 
-fn port(image: &Image, scenario: &str) -> Outcome<VirtualPort> {
+fn port(image: &Image, scenario: &str) -> BenchResult<VirtualPort> {
     let unit = VirtualUnit::in_memory(Scenario::parse(scenario)?, b"predicted", Some(&image.to_file()))?;
     Ok(VirtualPort::new("predicted", unit))
 }
 
 /// An image with the default patches and this one.
-fn patched(image: &Image, patch: Option<&str>) -> Outcome<Image> {
+fn patched(image: &Image, patch: Option<&str>) -> BenchResult<Image> {
     let selection = Selection { no_defaults: false, add: patch.into_iter().map(str::to_owned).collect() };
     let digest = Sha256Digest::of(&image.to_file());
     let library = asmpatch::embedded::patches()?;
@@ -174,7 +174,7 @@ struct Vendor {
 }
 
 impl Vendor {
-    fn new(image: &Image, scenario: &str) -> Outcome<Self> {
+    fn new(image: &Image, scenario: &str) -> BenchResult<Self> {
         let mut port = port(image, scenario)?;
         let mut bridge = Bridge::new(port.uas()?.ok_or("the image has no UAS")?);
         bridge.inquiry()?;
@@ -190,7 +190,7 @@ impl Vendor {
     }
 
     /// Adds the row of a stream of commands.
-    fn stream(&mut self, table: &mut Table, name: &'static str, kind: Kind, len: usize) -> Outcome<()> {
+    fn stream(&mut self, table: &mut Table, name: &'static str, kind: Kind, len: usize) -> BenchResult<()> {
         // A runtime has as many E4 in flight as it has tags, and one WRITE(16).
         let depth = if kind == Kind::E4 { 31 } else { 1 };
         table.add(name, &self.unit, len, 310, || {
@@ -202,7 +202,7 @@ impl Vendor {
 }
 
 /// The vendor's firmware, as patched by default.
-fn vendor(table: &mut Table, image: &Image) -> Outcome<()> {
+fn vendor(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut vendor = Vendor::new(&patched(image, None)?, "")?;
     vendor.stream(table, E4, Kind::E4, 255)?;
     vendor.stream(table, "vendor's, WRITE(16) of 64 KiB with its E5", Kind::RuntimeWrite, LEN)?;
@@ -226,8 +226,8 @@ fn vendor(table: &mut Table, image: &Image) -> Outcome<()> {
     })
 }
 
-/// What reads faster than E4: patches, and a GPU that completes READ(16).
-fn reads(table: &mut Table, image: &Image) -> Outcome<()> {
+/// The ways to read faster than E4: patches, and a GPU that completes READ(16).
+fn reads(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut vendor = Vendor::new(&patched(image, Some("e4-length-16"))?, "")?;
     vendor.stream(table, "`e4-length-16`, 255 bytes a command", Kind::E4, 255)?;
     vendor.stream(table, "`e4-length-16`, 4,096 bytes a command", Kind::E4, 4096)?;
@@ -239,14 +239,14 @@ fn reads(table: &mut Table, image: &Image) -> Outcome<()> {
     let mut found = vec![0; LEN];
     let name = "READ(16) of 64 KiB that a GPU completes, with the status patch only";
     table.add_each(name, &unit, LEN, || {
-        let tell = |bridge: &mut Bridge<AnyTransport>, entry| -> Result<(), TinyGpuError> {
+        let complete = |bridge: &mut Bridge<AnyTransport>, entry| -> Result<(), TinyGpuError> {
             card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
         };
-        Ok(bridge.read_sram_by_read16(&mut found, TIMEOUT, tell)?)
+        Ok(bridge.read_sram_by_read16(&mut found, TIMEOUT, complete)?)
     })
 }
 
-fn open(table: &mut Table, image: &Image) -> Outcome<()> {
+fn open(table: &mut Table, image: &Image) -> BenchResult<()> {
     let mut port = port(image, "")?;
     let mut bridge = port.open_control()?;
     let unit = port.unit();
@@ -260,7 +260,7 @@ fn open(table: &mut Table, image: &Image) -> Outcome<()> {
     table.add_each("open firmware, F2 of 512 KiB", unit, SRAM_LEN, || Ok(bridge.sram_write(0, &all)?))
 }
 
-fn main() -> Outcome<()> {
+fn main() -> BenchResult<()> {
     let mut table = Table::default();
     if let Some(image) = image("ASMPATCH_OPEN_IMAGE")? {
         open(&mut table, &image)?;

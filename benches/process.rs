@@ -1,5 +1,5 @@
-//! Cost of an asmpatch process to a script. Criterion measures the time; `/usr/bin/time -f %M` the peak memory. See
-//! docs/performance.md.
+//! What a script pays for each asmpatch process. Criterion measures the time, `/usr/bin/time -f %M` the peak memory.
+//! See docs/performance.md.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

@@ -1,5 +1,5 @@
-//! Cost of virtual units in this process: the plain responder on the wire, without any engine, and asmpatch's engines
-//! on the plain responder and on firmware.
+//! Cost of virtual units in this process: the plain responder alone, and asmpatch's transfer engines with the plain
+//! responder and with firmware.
 //!
 //! The responder runs no firmware, so its rows show the host's cost. The chip rows add the vendor's code on the chip
 //! model: `ASMPATCH_VENDOR_IMAGE=FILE cargo bench --bench virtual_unit`. Without the image they are left out.

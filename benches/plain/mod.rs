@@ -3,7 +3,7 @@
 //!
 //! It is a virtual unit on whose wire native code answers (`responder.rs`, `target.rs`), under the identity that the
 //! GPU runtime looks for: a disk of 32 MiB that discards writes and reads as zeros. The benchmarks run it in their own
-//! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command has it.
+//! process, and `examples/responder.rs` serves it over usbredir. No asmpatch command uses it.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
 
@@ -23,7 +23,7 @@ use asm2464_host::bridge::{CommandEnd, Job, JobData, Workload};
 use responder::PlainResponder;
 use target::Target;
 
-/// Serial number of units whose content may be overwritten.
+/// The serial number of units whose content may be overwritten.
 pub const EXPENDABLE: &str = "EXPENDABLE";
 /// READ(16) and WRITE(16) cycle through the first 16 MiB.
 pub const SPAN: usize = 16 << 20;
@@ -31,7 +31,7 @@ pub const SPAN: usize = 16 << 20;
 pub const BLOCK: usize = 512;
 /// The address that E4 reads.
 const E4_AT: u16 = 0xF000;
-/// Marks commands that free slots: their data doesn't belong to the stream.
+/// The id of commands that free slots. They move none of the stream's data.
 const FREEING: u64 = u64::MAX;
 
 /// Makes a responder that sends each status at least `command_us` microseconds after the command.
@@ -74,7 +74,7 @@ pub enum Kind {
 pub struct Stream {
     kind: Kind,
     bytes: usize,
-    left: u64,
+    remaining: u64,
     next: usize,
     freeing: VecDeque<(u16, u8)>,
     /// The first command that failed.
@@ -84,12 +84,12 @@ pub struct Stream {
 impl Stream {
     /// Makes a stream of commands of `bytes` each.
     pub fn new(kind: Kind, bytes: usize, commands: u64) -> Self {
-        Self { kind, bytes, left: commands, next: 0, freeing: VecDeque::new(), failed: None }
+        Self { kind, bytes, remaining: commands, next: 0, freeing: VecDeque::new(), failed: None }
     }
 
     /// Starts the stream again with another number of commands.
     pub fn restart(&mut self, commands: u64) {
-        self.left = commands;
+        self.remaining = commands;
     }
 }
 
@@ -103,7 +103,7 @@ impl Workload for Stream {
             let command = Command::XdataWrite { at: XdataAddress::main(at), value };
             return Some(Job { cdb: command.cdb(), data: JobData::None, id: FREEING });
         }
-        self.left = self.left.checked_sub(1)?;
+        self.remaining = self.remaining.checked_sub(1)?;
         let (lba, blocks) = ((self.next / BLOCK) as u64, (self.bytes / BLOCK) as u32);
         let (command, data) = match self.kind {
             Kind::E4 => {

@@ -1,7 +1,7 @@
 //! The plain responder on the wire: Bulk-Only, and UAS with streams.
 //!
-//! It has no halts and no phase errors: every command moves as much data as the host asks for, cut short where the
-//! device has less, and ends with its status.
+//! It has no halts and no phase errors: every command moves as much data as the host asks for, or less if the device
+//! has less, and ends with its status.
 
 use std::time::{Duration, Instant};
 
@@ -28,12 +28,12 @@ struct Exchange {
 }
 
 impl Exchange {
-    fn left(&self) -> usize {
+    fn rest(&self) -> usize {
         self.data.len() - self.moved
     }
 
     fn fill(&mut self, buffer: &mut [u8]) -> usize {
-        let count = self.left().min(buffer.len());
+        let count = self.rest().min(buffer.len());
         match &self.data {
             Data::Bytes(bytes) => buffer[..count].copy_from_slice(&bytes[self.moved..self.moved + count]),
             _ => buffer[..count].fill(0),
@@ -43,7 +43,7 @@ impl Exchange {
     }
 
     fn take(&mut self, data: &[u8]) -> usize {
-        let count = self.left().min(data.len());
+        let count = self.rest().min(data.len());
         self.moved += count;
         count
     }
@@ -53,7 +53,7 @@ impl Exchange {
     }
 }
 
-/// A command of Bulk-Only.
+/// A Bulk-Only command in progress.
 #[derive(Debug)]
 struct Wrapped {
     tag: u32,
@@ -61,7 +61,7 @@ struct Wrapped {
     expects: Option<Direction>,
     host_len: usize,
     /// Bytes from the host so far, including those that the command does not take.
-    came: usize,
+    received: usize,
     exchange: Exchange,
 }
 
@@ -72,7 +72,7 @@ pub struct PlainResponder {
     command_time: Duration,
     is_uas: bool,
     wrapped: Option<Wrapped>,
-    /// The commands of UAS by their tags' streams.
+    /// The UAS commands in progress, by stream.
     tasks: Vec<Option<Exchange>>,
     responses: Vec<(Tag, u8)>,
 }
@@ -98,10 +98,10 @@ impl PlainResponder {
             if wrapped.expects != Some(Direction::Out) {
                 return Reply::Silent;
             }
-            let count = data.len().min(wrapped.host_len - wrapped.came);
-            wrapped.came += count;
+            let count = data.len().min(wrapped.host_len - wrapped.received);
+            wrapped.received += count;
             wrapped.exchange.take(&data[..count]);
-            if wrapped.came == wrapped.host_len {
+            if wrapped.received == wrapped.host_len {
                 wrapped.expects = None;
             }
             return Reply::taken(count, data.len());
@@ -110,7 +110,7 @@ impl PlainResponder {
         let exchange = self.start(cbw.cdb.padded(), cbw.lun);
         let host_len = cbw.transfer_length as usize;
         let expects = (host_len > 0).then_some(cbw.direction);
-        self.wrapped = Some(Wrapped { tag: cbw.tag, expects, host_len, came: 0, exchange });
+        self.wrapped = Some(Wrapped { tag: cbw.tag, expects, host_len, received: 0, exchange });
         Reply::Done(data.len())
     }
 
@@ -158,7 +158,7 @@ impl PlainResponder {
     /// The command whose data moves on this stream in this direction.
     fn task(&mut self, stream: u16, direction: Direction) -> Option<&mut Exchange> {
         let task = self.tasks.get_mut(usize::from(stream))?.as_mut()?;
-        (task.data.direction() == Some(direction) && task.left() > 0).then_some(task)
+        (task.data.direction() == Some(direction) && task.rest() > 0).then_some(task)
     }
 
     fn status(&mut self, stream: u16, buffer: &mut [u8]) -> Reply {
@@ -167,7 +167,7 @@ impl PlainResponder {
             return Reply::packet(buffer, &StatusIu::Response { tag, code }.to_bytes());
         }
         let Some(task) = self.tasks.get_mut(usize::from(stream)) else { return Reply::Silent };
-        let Some(exchange) = task.take_if(|task| task.left() == 0 && task.is_ready()) else { return Reply::Silent };
+        let Some(exchange) = task.take_if(|task| task.rest() == 0 && task.is_ready()) else { return Reply::Silent };
         let tag = Tag(stream);
         let (status, sense) = match exchange.sense {
             Some(sense) => (ScsiStatus::CheckCondition, sense.to_fixed().to_vec()),
@@ -234,7 +234,7 @@ impl Responder for PlainResponder {
     fn ready_at(&self) -> Option<Instant> {
         let wrapped =
             self.wrapped.as_ref().filter(|wrapped| wrapped.expects.is_none()).map(|wrapped| &wrapped.exchange);
-        let tasks = self.tasks.iter().flatten().filter(|task| task.left() == 0);
+        let tasks = self.tasks.iter().flatten().filter(|task| task.rest() == 0);
         wrapped.into_iter().chain(tasks).filter_map(|exchange| exchange.ready_at).min()
     }
 }

@@ -7,7 +7,7 @@ use asm2464_dock::virtual_unit::Identity;
 
 use super::BLOCK;
 
-/// Its blocks: 32 MiB.
+/// The disk's number of blocks: 32 MiB.
 const BLOCKS: u64 = 0x1_0000;
 /// The largest transfer that the Block Limits page allows: 1 MiB.
 const MAX_TRANSFER_BLOCKS: u32 = 0x800;
@@ -49,7 +49,7 @@ impl Data {
 #[derive(Debug)]
 pub struct Target {
     identity: Identity,
-    /// The next REQUEST SENSE's answer.
+    /// What the next REQUEST SENSE answers.
     pub sense: Sense,
 }
 

@@ -1,5 +1,5 @@
-//! Brings an image into the cache: takes it from there if it verifies, otherwise from the mirrors in order, or from the
-//! file or address that the user names.
+//! Brings an image into the cache: from the file or address that the user names. Without one, uses the cached image if
+//! it verifies, or tries the mirrors in order.
 
 use std::fs::File;
 use std::io;
@@ -43,13 +43,13 @@ pub struct Acquired {
     pub bytes: Vec<u8>,
     /// The path in the cache.
     pub path: PathBuf,
-    /// Where they came from; `None` if they were already in the cache.
+    /// Where the bytes came from; `None` if they were already in the cache.
     pub source: Option<Source>,
     /// The image's place inside the source, if that holds more than the image.
     pub place: Option<String>,
 }
 
-/// A failure to fetch an image, by what may still help.
+/// A failure to fetch an image. The variant tells what may still help.
 #[derive(Debug, Display)]
 pub enum FetchError {
     /// A server can't be reached, or falls silent. Another one, or the same one later, may have the image.
@@ -58,7 +58,7 @@ pub enum FetchError {
     /// What was found is not what was asked for. Another source may have it.
     #[display("{_0}")]
     NotTheImage(AnyFailure),
-    /// The cause is here: a file, the time for the download, or Ctrl-C. No other source helps.
+    /// The cause is on this machine: a file, the time limit of the download, or Ctrl-C. Another source does not help.
     #[display("{_0}")]
     Local(AnyFailure),
 }

@@ -1,4 +1,4 @@
-//! Addresses from users, manifests and redirects: which text is one, and how it is shown.
+//! Recognises, parses and shows addresses from users, manifests and redirects.
 
 use reqwest::Url;
 
@@ -10,7 +10,7 @@ pub(super) fn is_address(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| !scheme.is_empty() && scheme.bytes().all(is_in_scheme))
 }
 
-/// Whether text begins like an address that can be downloaded from. Schemes have no case.
+/// Whether text begins like an address that can be downloaded from, in upper or lower case.
 pub(super) fn is_http(text: &str) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| is_http_scheme(scheme))
 }
@@ -46,13 +46,13 @@ pub(super) fn shown(address: &str) -> String {
 /// Parses an address that can be downloaded from.
 ///
 /// # Errors
-/// Says what is wrong with it.
+/// Describes what is wrong with the address.
 pub(super) fn parse(address: &str) -> Result<Url, String> {
     let url = Url::parse(address).map_err(|error| error.to_string())?;
     if is_http_scheme(url.scheme()) { Ok(url) } else { Err("only http and https can be downloaded".to_owned()) }
 }
 
-/// Whether an address leads to this machine, whose loopback no proxy reaches.
+/// Whether an address leads to this machine's loopback, which a proxy can't reach.
 pub(super) fn is_loopback(url: &Url) -> bool {
     let Some(host) = url.host_str() else { return false };
     let host = host.trim_matches(['[', ']']);

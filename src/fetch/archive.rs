@@ -30,7 +30,7 @@ impl<'a> Archive<'a> {
     /// Opens a zip and checks its names.
     ///
     /// # Errors
-    /// Fails if it is damaged, or if its members are too many, have the same name, or have one that leads out of it.
+    /// Fails if it is damaged, has too many members, two of the same name, or one whose name leads out of the archive.
     pub fn open(bytes: &'a [u8]) -> Result<Self, Failure> {
         if bytes.windows(CENTRAL_HEADER.len()).filter(|window| window == CENTRAL_HEADER).nth(MAX_MEMBERS).is_some() {
             let label = Kind::BadInput.code("asmpatch::archive::members");
@@ -100,10 +100,10 @@ impl<'a> Archive<'a> {
             budget.is_spent = budget.expand < MAX_EXPANDED;
             return Err(expands(budget.expand).into());
         }
-        // The crate reports a member that grows past its size like any other damage. The CRC is checked here, so after
-        // the last byte the only remaining error is that growth.
+        // The zip crate reports a member that is longer than declared like any other damage. The CRC is checked below
+        // instead, so that an error after the last declared byte can only mean this.
         let options = ZipReadOptions::new().ignore_crc32(true);
-        // Charge it even if it turns out damaged: the work was done.
+        // A damaged member is charged, too: the work was done.
         budget.expand -= declared;
         let mut member = self.zip.by_index_with_options(*index, options).map_err(damaged)?;
         let mut bytes = Vec::new();
@@ -176,7 +176,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_missing_member_is_told_what_is_there() {
+    fn the_error_for_a_missing_member_lists_the_others() {
         let zip = zip_of(&[("a.txt", b"a")]);
         let error = Archive::open(&zip).unwrap().read("b.bin", &mut budget()).unwrap_err();
         assert_eq!(error.to_string(), "the archive has no member \"b.bin\"; it has a.txt");
@@ -210,7 +210,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_member_that_expands_past_what_it_says_is_stopped_there() {
+    fn a_member_that_expands_past_its_declared_size_is_refused() {
         let mut zip = zip_of(&[("a.bin", &[0; 1 << 20])]);
         replace_all(&mut zip, &(1u32 << 20).to_le_bytes(), &1000u32.to_le_bytes());
         let error = Archive::open(&zip).unwrap().read("a.bin", &mut budget()).unwrap_err();

@@ -1,4 +1,4 @@
-//! The HTTP client for an address: certificates, proxies, names.
+//! The HTTP client for an address: certificates, proxies, name resolution.
 
 use std::env;
 use std::net::ToSocketAddrs as _;
@@ -18,8 +18,8 @@ const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
 /// The kinds of proxy that reqwest speaks to.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
 
-/// Makes the client for an address. Each hop of a redirect gets its own: this machine's loopback must not meet a proxy,
-/// and no other host may be asked without one.
+/// Makes the client for an address. Each redirect needs a new client: requests to this machine's loopback must not use
+/// a proxy, and requests to other hosts must use the environment's proxy, if it names one.
 ///
 /// # Errors
 /// Fails if the environment's proxy is unusable, or the system lacks certificates.
@@ -38,7 +38,7 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
             builder = builder.tls_certs_only([]);
         }
     } else if let Some(variable) = unusable_proxy(url.scheme(), |name| env::var(name).ok()) {
-        // The value may hold a password, so it is not shown. The variable may be set in lower case.
+        // The value may hold a password, so it is not shown. The variable may also be in lower case.
         return Err(Failure::new(
             Kind::BadInput.code("asmpatch::http::proxy"),
             format!("the value of {variable} in the environment is not a proxy's address"),
@@ -70,8 +70,8 @@ impl Resolve for Resolver {
     }
 }
 
-/// Returns the environment's variable whose value should be a proxy's address and isn't. reqwest ignores such a value,
-/// but without the proxy the server would see who asks.
+/// Returns the environment variable that should hold a proxy's address and doesn't. reqwest ignores such a value, but
+/// without the proxy the server would see the user's address.
 fn unusable_proxy(scheme: &str, variable: impl Fn(&str) -> Option<String>) -> Option<&'static str> {
     let by_scheme = if scheme == "https" { "HTTPS_PROXY" } else { "HTTP_PROXY" };
     let (name, value) = [by_scheme, "ALL_PROXY"].into_iter().find_map(|name| {

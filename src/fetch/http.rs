@@ -1,4 +1,4 @@
-//! HTTP: downloads one file from one address, and starts over after a cut.
+//! HTTP: downloads one file from one address, and starts again if the connection is cut.
 
 use std::error::Error as StdError;
 use std::io;
@@ -88,7 +88,7 @@ pub(super) struct Transfer<'a> {
 }
 
 /// Why an attempt failed.
-enum Attempt {
+enum AttemptError {
     /// The connection was cut, or the server fell silent: the same request may succeed the next time.
     Lost(Failure),
     /// It would fail again.
@@ -101,7 +101,7 @@ impl Transfer<'_> {
     /// # Errors
     /// [`FetchError`].
     pub(super) fn download(mut self) -> Result<Vec<u8>, FetchError> {
-        // The runtime drives the transfer in this thread, in steps that leave time for Ctrl-C and the deadline.
+        // The runtime drives the transfer in this thread. Between steps, Ctrl-C and the deadline are checked.
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| FetchError::Unreachable(unsent(self.url, &error.to_string()).into()))?;
         let mut tries = 0;
@@ -109,14 +109,14 @@ impl Transfer<'_> {
             let result = runtime.block_on(self.attempt());
             self.progress.event(FetchEvent::End);
             match result {
-                Err(Attempt::Lost(failure)) if tries < self.limits.retries => {
+                Err(AttemptError::Lost(failure)) if tries < self.limits.retries => {
                     tries += 1;
                     self.progress.event(FetchEvent::Retry(&failure.to_string()));
-                    let left = self.deadline.saturating_duration_since(Instant::now());
-                    self.pause(left.min(self.limits.pause * tries))?;
+                    let remaining = self.deadline.saturating_duration_since(Instant::now());
+                    self.pause(remaining.min(self.limits.pause * tries))?;
                 }
-                Err(Attempt::Lost(failure)) => break Err(FetchError::Unreachable(failure.into())),
-                Err(Attempt::Failed(error)) => break Err(error),
+                Err(AttemptError::Lost(failure)) => break Err(FetchError::Unreachable(failure.into())),
+                Err(AttemptError::Failed(error)) => break Err(error),
                 Ok(bytes) => break Ok(bytes),
             }
         };
@@ -133,7 +133,7 @@ impl Transfer<'_> {
         Ok(())
     }
 
-    async fn attempt(&mut self) -> Result<Vec<u8>, Attempt> {
+    async fn attempt(&mut self) -> Result<Vec<u8>, AttemptError> {
         let url = address::parse(self.url).map_err(|reason| not_found(unsent(self.url, &reason)))?;
         let (url, mut response) = self.awaited(self.answer(url), 0).await??;
         let (url, status) = (address::shown(url.as_str()), response.status().as_u16());
@@ -162,7 +162,7 @@ impl Transfer<'_> {
     }
 
     /// Follows redirects to an answer, and returns it with its address.
-    async fn answer(&self, mut url: Url) -> Result<(Url, Response), Attempt> {
+    async fn answer(&self, mut url: Url) -> Result<(Url, Response), AttemptError> {
         let limit = self.limits.redirects;
         for _ in 0..=limit {
             let client = client(&url, self.limits).map_err(unreachable)?;
@@ -179,7 +179,7 @@ impl Transfer<'_> {
 
     /// Returns the address that an answer redirects to. A relative one keeps the user and the password; reqwest's own
     /// address of the answer has none.
-    fn next_hop(&self, url: &Url, response: &Response) -> Result<Option<Url>, Attempt> {
+    fn next_hop(&self, url: &Url, response: &Response) -> Result<Option<Url>, AttemptError> {
         let location = response.headers().get(header::LOCATION);
         let Some(location) = location.filter(|_| matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308))
         else {
@@ -193,17 +193,17 @@ impl Transfer<'_> {
     }
 
     /// Waits for a step of a transfer, no longer than a server may be silent.
-    async fn awaited<T>(&self, step: impl Future<Output = T>, received: u64) -> Result<T, Attempt> {
+    async fn awaited<T>(&self, step: impl Future<Output = T>, received: u64) -> Result<T, AttemptError> {
         let mut step = pin!(step);
         let silent_until = Instant::now() + self.limits.silence;
         loop {
-            self.interrupt.check().map_err(|interrupted| Attempt::Failed(interrupted.into()))?;
+            self.interrupt.check().map_err(|interrupted| AttemptError::Failed(interrupted.into()))?;
             let (now, deadline) = (Instant::now(), self.limits.deadline);
             if now >= self.deadline {
                 let label = Kind::BadInput.code("asmpatch::http::deadline");
                 let url = address::shown(self.url);
                 let message = format!("the download of {url} is incomplete after {deadline:?}: {received} bytes");
-                return Err(Attempt::Failed(FetchError::Local(Failure::new(label, message).into())));
+                return Err(AttemptError::Failed(FetchError::Local(Failure::new(label, message).into())));
             }
             // Redirects and headers are one step: a server that sends them for ever counts as silent.
             if now >= silent_until {
@@ -215,14 +215,14 @@ impl Transfer<'_> {
         }
     }
 
-    /// Names reqwest's error of a transfer after so many bytes.
-    fn failed(&self, error: &reqwest::Error, received: u64, expected: Option<u64>) -> Attempt {
+    /// Makes the failure of a transfer from reqwest's error after `received` bytes.
+    fn failed(&self, error: &reqwest::Error, received: u64, expected: Option<u64>) -> AttemptError {
         let (url, reason) = (address::shown(self.url), root(error));
         if error.is_timeout() {
             return self.silent(self.limits.connect, received);
         }
         let is_tls = find(error, |_: &rustls::Error| true).is_some();
-        // A server may hang up during the handshake. TCP doesn't fail in this way before.
+        // A server may close the connection during the TLS handshake. TCP's own handshake doesn't fail in this way.
         if is_tls || (error.is_connect() && find(error, is_cut).is_some()) {
             let label = Kind::BadInput.code("asmpatch::http::tls");
             return unreachable(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
@@ -232,7 +232,7 @@ impl Transfer<'_> {
             return unreachable(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
         }
         let is_malformed = match causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
-            // What hyper makes of a faulty chunk.
+            // hyper reports a faulty chunk so.
             Some(error) => matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData),
             None => find(error, is_about_the_answer).is_some(),
         };
@@ -242,52 +242,52 @@ impl Transfer<'_> {
         let expected = expected.map_or_else(String::new, |all| format!(" of {all}"));
         let label = Kind::BadInput.code("asmpatch::http::cut_off");
         let message = format!("the connection for {url} was cut after {received} bytes{expected}");
-        Attempt::Lost(Failure::new(label, message))
+        AttemptError::Lost(Failure::new(label, message))
     }
 
-    fn silent(&self, waited: Duration, received: u64) -> Attempt {
+    fn silent(&self, waited: Duration, received: u64) -> AttemptError {
         let url = address::shown(self.url);
         let label = Kind::BadInput.code("asmpatch::http::timeout");
         let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
-        Attempt::Lost(Failure::new(label, message))
+        AttemptError::Lost(Failure::new(label, message))
     }
 
-    fn malformed(&self, reason: &str) -> Attempt {
+    fn malformed(&self, reason: &str) -> AttemptError {
         let label = Kind::BadInput.code("asmpatch::http::malformed");
         let url = address::shown(self.url);
         not_found(Failure::new(label, format!("the server of {url} sends an invalid answer: {reason}")))
     }
 }
 
-fn unreachable(failure: Failure) -> Attempt {
-    Attempt::Failed(FetchError::Unreachable(failure.into()))
+fn unreachable(failure: Failure) -> AttemptError {
+    AttemptError::Failed(FetchError::Unreachable(failure.into()))
 }
 
-fn not_found(failure: Failure) -> Attempt {
-    Attempt::Failed(FetchError::NotTheImage(failure.into()))
+fn not_found(failure: Failure) -> AttemptError {
+    AttemptError::Failed(FetchError::NotTheImage(failure.into()))
 }
 
-type Causes<'a> = &'a (dyn StdError + 'static);
+type AnyError<'a> = &'a (dyn StdError + 'static);
 
 /// Finds an error of one type among an error and its causes.
-fn find<E: StdError + 'static>(error: Causes<'_>, matches: impl Fn(&E) -> bool) -> Option<&E> {
+fn find<E: StdError + 'static>(error: AnyError<'_>, matches: impl Fn(&E) -> bool) -> Option<&E> {
     causes(error).filter_map(|cause| cause.downcast_ref()).find(|cause| matches(cause))
 }
 
 /// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
-fn causes(error: Causes<'_>) -> impl Iterator<Item = Causes<'_>> {
+fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
     iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped as Causes<'_>),
+        Some(wrapped) => Some(wrapped as AnyError<'_>),
         None => cause.source(),
     })
 }
 
 /// Returns the innermost cause's message. The outer ones repeat the address, with its password.
-pub(super) fn root(error: Causes<'_>) -> String {
+pub(super) fn root(error: AnyError<'_>) -> String {
     causes(error).last().unwrap_or(error).to_string()
 }
 
-/// Whether hyper rejects what the server sent, and not how the connection ended.
+/// Whether the error is about what the server sent, rather than about how the connection ended.
 fn is_about_the_answer(error: &hyper::Error) -> bool {
     !(error.is_incomplete_message() || error.is_closed() || error.is_canceled())
 }

@@ -148,7 +148,7 @@ impl Manifests {
     /// Returns the image with this id.
     ///
     /// # Errors
-    /// Fails if there is none, and lists the known ids.
+    /// Fails if the id is unknown, and lists the known ones.
     pub fn by_id(&self, id: &str) -> Result<&Manifest, Failure> {
         self.by_id.get(id).map(|(_, manifest)| manifest).ok_or_else(|| {
             let ids = || self.by_id.keys().map(String::as_str);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn the_open_image_of_today_comes_from_a_fixed_commit_and_says_how_to_build_it() {
+    fn the_open_image_comes_from_a_fixed_commit_and_says_how_to_build_it() {
         let manifests = Manifests::of_repository(&[]).unwrap();
         let open = manifests.by_id("ed4e39b").unwrap();
         assert_eq!(open.version, ImageVersion::Open("custom ed4e39b7-CLEAN".to_owned()));
@@ -239,13 +239,13 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_image_is_told_which_are_known() {
+    fn the_error_for_an_unknown_image_lists_the_known_ones() {
         let message = Manifests::of_repository(&[]).unwrap().by_id("999999").unwrap_err().to_string();
         assert!(message.contains("231204, 240417"), "{message}");
     }
 
     #[test]
-    fn a_manifest_of_the_users_adds_an_image() {
+    fn a_users_manifest_adds_an_image() {
         let manifests = add(SAMPLE).unwrap();
         assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
         assert_eq!(manifests.iter().count(), 4);
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_digests_that_repeat_are_errors() {
+    fn repeated_ids_and_digests_are_errors() {
         let same_id = SAMPLE.replace("\"sample\"", "\"240417\"");
         assert_eq!(add(&same_id).unwrap_err().code(), "asmpatch::manifest::duplicate");
         let mut twice = add(SAMPLE).unwrap();

@@ -1,7 +1,7 @@
 //! Fetches known images.
 //!
 //! Manifests list the images with their sources. A [`Fetcher`] brings an image into the [`Cache`] from a mirror, a file
-//! or an address, and keeps nothing whose size and SHA-256 differ from the manifest's.
+//! or an address, and keeps it only if its size and SHA-256 are the manifest's.
 
 mod acquire;
 mod address;

@@ -59,7 +59,7 @@ pub(super) fn find_images(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<E
     Ok(found)
 }
 
-/// The failure of a PE file in which [`find_images`] finds none.
+/// The failure of a PE file in which [`find_images`] finds no image.
 pub(super) fn no_image(bytes: &[u8]) -> Failure {
     let regions = regions(bytes).unwrap_or_default();
     let searched: usize = regions.iter().map(|(_, range)| range.len()).sum();
@@ -91,8 +91,8 @@ fn regions(bytes: &[u8]) -> Result<Vec<(String, Range<usize>)>, Failure> {
     Ok(regions)
 }
 
-/// Returns the headers of a PE file's sections, and the range of bytes that they occupy. A long name stays `/` and its
-/// offset in the string table, which only object files have.
+/// Returns the headers of a PE file's sections, and the range of bytes that they occupy. A name of more than 8
+/// bytes stays `/` and an offset in the string table: only object files have that table.
 fn sections(bytes: &[u8]) -> Result<(Range<usize>, &[[u8; SECTION_HEADER_LEN]]), Failure> {
     let truncated = || damaged("they are truncated");
     let at = word(bytes, PE_POINTER).ok_or_else(truncated)? as usize;
@@ -120,8 +120,8 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..)?.first_chunk().copied().map(u32::from_le_bytes)
 }
 
-/// Finds every container in a range of bytes, with its offset. Length and magic are checked first because they are
-/// cheap: in random data, about one place in 65,536 gets as far as the CRC.
+/// Finds every container in a range of bytes, with its offset. Length and checksum are checked first because they are
+/// cheap, and random data hardly ever passes both.
 fn containers(bytes: &[u8], budget: &mut Budget<'_>) -> Result<Vec<(usize, Image)>, AnyFailure> {
     let mut spend = |bytes: usize| {
         budget.interrupt.check()?;

@@ -20,7 +20,7 @@ pub struct Patched {
     pub receipt: Receipt,
 }
 
-/// The origin of an image, as far as undoing patches shows it.
+/// The origin of an image, found by undoing patches.
 #[derive(Debug, Clone)]
 pub struct Identified<'a> {
     /// The unpatched image's digest.
@@ -111,7 +111,7 @@ pub fn identify<'a>(library: &'a Library, image: &Image, digest: Sha256Digest) -
     })
 }
 
-/// The patches that have hunks for an image, with all of them in these bytes of a body.
+/// Returns the patches that have hunks for an image, if all these hunks are in `body`.
 pub(super) fn patches_in<'a>(library: &'a Library, body: &[u8], base: &Sha256Digest) -> Vec<&'a Patch> {
     let is_in = |patch: &&Patch| {
         let hunks = patch.hunks(base);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_patched_and_foreign_images_are_told_apart() {
+    fn unknown_patched_and_foreign_images_are_distinguished() {
         let library = library(&[patch_text("a", "default = true", &[(0x10, 2)], "")]);
         let original = image();
         let patched = patch_with(&library, &Selection::default()).unwrap().image;

@@ -8,7 +8,7 @@ use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::{Deserialize, Serialize, Serializer};
 
-/// The new value of a field. Its text is that of patch files and receipts.
+/// The new value of a field. Displays as patch files and receipts have it.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum ConfigValue {
     /// Printable ASCII, at most as long as the field.
@@ -102,7 +102,7 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
     }
 }
 
-/// Serialises for `--json`: names map to texts and numbers, bytes are hexadecimal.
+/// Serialises for `--json`: field names map to texts and numbers, and bytes become hexadecimal text.
 impl Serialize for ConfigEdits {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter().map(|(field, value)| {

@@ -14,8 +14,8 @@ use crate::failure::{AnyFailure, Failure};
 /// expected bytes are the image's.
 ///
 /// # Errors
-/// Fails if the file can't be read, or if its code overlaps, is outside the banks or begins elsewhere, or is in the image
-/// already.
+/// Fails if the file can't be read, if pieces of its code overlap or are outside the banks, if none begins at `site`,
+/// or if the image already has all of the code.
 pub fn hunks_from_elf(file: &[u8], site: CodeAddress, image: &Image) -> Result<Vec<Hunk>, AnyFailure> {
     let pieces = loaded_pieces(file)?;
     let banked = pieces.iter().any(|(address, _)| *address > 0xFFFF);

@@ -1,4 +1,4 @@
-//! A hunk as instructions: what the CPU ran there before, and what it runs now.
+//! The instructions of a hunk, before and after patching.
 
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464_chip::disasm::{Line, disassemble_in};

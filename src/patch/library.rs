@@ -13,7 +13,7 @@ use crate::failure::{AnyFailure, Failure};
 #[derive(Debug, Clone, Default)]
 pub struct Library {
     patches: Vec<Patch>,
-    /// The ids of the patches that nobody vouches for.
+    /// The ids of the patches that are not trusted.
     unvouched: BTreeSet<String>,
     images: BTreeMap<Sha256Digest, String>,
     versions: BTreeSet<FirmwareVersion>,
@@ -42,10 +42,10 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds one patch, and the images that it has hunks for as known ones. `origin` names its file in errors.
+    /// Adds one patch. The images that it has hunks for become known. `origin` names its file in errors.
     ///
     /// # Errors
-    /// Fails if a text is not a patch, or another patch has its id.
+    /// Fails if the text is not a patch, or another patch has its id.
     pub fn add(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         for image in self.patches.last().into_iter().flat_map(|patch| &patch.images) {
@@ -54,11 +54,11 @@ impl Library {
         Ok(())
     }
 
-    /// Adds one patch that nobody vouches for, because its file came with an image. It makes no image a known one, and
+    /// Adds one patch that is not trusted, because its file came with an image. Its images do not become known, and
     /// an image that contains it does not [verify](super::verify()).
     ///
     /// # Errors
-    /// Fails if a text is not a patch, or another patch has its id.
+    /// Fails if the text is not a patch, or another patch has its id.
     pub fn add_unvouched(&mut self, origin: &str, text: &str) -> Result<(), AnyFailure> {
         self.add_patch(origin, text)?;
         self.unvouched.extend(self.patches.last().map(|patch| patch.id.clone()));
@@ -107,7 +107,7 @@ impl Library {
         &self.images
     }
 
-    /// Returns what people call an image: a known image's name, or an unknown image's version and digest.
+    /// Describes an image for people: a known image by its name, an unknown one by its version and digest.
     pub fn image_words(&self, sha256: &Sha256Digest, version: FirmwareVersion) -> String {
         let unknown = || format!("unknown ({}, SHA-256 {sha256})", version.words());
         self.images.get(sha256).cloned().unwrap_or_else(unknown)
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_that_repeats_names_both_files() {
+    fn the_error_for_a_repeated_id_names_both_files() {
         let mut library = Library::of_repository().unwrap();
         let message = library.add("mine.toml", &crate::tests::repository("patches")[3].1).unwrap_err().to_string();
         assert_eq!(message, "mine.toml: the id `status-0x2a12` is taken by patches/status-0x2a12.toml");

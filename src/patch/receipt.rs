@@ -14,11 +14,11 @@ use super::definition::Patch;
 use super::set::PatchSet;
 use crate::failure::{AnyFailure, Failure};
 
-/// The program that writes receipts now.
+/// This program, as receipts name it.
 const TOOL: &str = concat!("asmpatch ", env!("CARGO_PKG_VERSION"));
 /// The format version that is read and written.
 const FORMAT: u32 = 1;
-/// The most files of patches. Each is read.
+/// The most patch files that a receipt may name. asmpatch reads each of them.
 const MAX_FILES: usize = 64;
 
 /// The keys that receipts of every format have. In another format, the other keys would be unknown.
@@ -117,7 +117,7 @@ impl Receipt {
     }
 
     /// Names the files of the user's own patches, by id. Leaves out those that [`Receipt::parse`] refuses: names that
-    /// are no file's on some platform, and those past the 64th.
+    /// are not plain file names on every platform, and those after the 64th.
     pub fn name_files(&mut self, files: impl IntoIterator<Item = (String, String)>) {
         self.files = files.into_iter().filter(|(_, name)| is_file_name(name)).take(MAX_FILES).collect();
     }
@@ -140,7 +140,7 @@ impl Receipt {
     }
 }
 
-/// Formats the receipt as TOML. Written by hand for its numbers: `0xADD1` is readable, 44497 is not.
+/// Formats the receipt as TOML. Does not use serde, which would write the number `0xADD1` as 44497.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_names_no_file_that_it_would_not_be_read_with() {
+    fn a_receipt_leaves_out_file_names_that_parsing_refuses() {
         let mut receipt = sample();
         let named = |name: &str| (name.to_owned(), name.to_owned());
         receipt.name_files(["a:b.toml", "a\\b.toml", "..", "a b.toml"].map(named));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receipt_of_another_version_is_told_from_a_wrong_one() {
+    fn a_receipt_of_another_version_has_its_own_error() {
         // Another format may have other keys.
         let text = sample().to_string().replace("format = 1", "format = 2\nsigned-by = \"me\"");
         let error = Receipt::parse("out.toml", &text).unwrap_err();

@@ -40,8 +40,8 @@ pub struct PatchSet<'a> {
 impl<'a> PatchSet<'a> {
     /// Selects patches for an unpatched image, and checks that they fit together. `digest` is that of the image's file.
     ///
-    /// It is an error if a patch of the default set has no hunks for the image: nobody has tested half of the default
-    /// set.
+    /// It is an error if a patch of the default set has no hunks for the image: a part of the default set is not
+    /// tested alone.
     ///
     /// # Errors
     /// Fails if the image is unknown or already patched, an id is unknown, a requirement is unmet, patches conflict or

@@ -128,7 +128,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 
-# The error code of `asmpatch flash --json` for a unit that gives no backup, and its state of one in the boot loader.
+# In `asmpatch flash --json`: the error code of a unit that gives no backup, and the state of a unit in its boot loader.
 NO_BACKUP = "asmpatch::flash::no_backup"
 BOOT_LOADER = "boot-loader"
 
@@ -165,7 +165,7 @@ class Flasher:
         return printed
 
     def write(self, devices: list[str], serial: str | None = None) -> list[dict]:
-        """Writes units. Tries those again that are in their boot loader and have a backup."""
+        """Writes units. Tries those again that give no backup, as recover() describes."""
         named = ["--device=" + device for device in devices]
         units = self.run(named + (["--serial=" + serial] if serial else ["--all"]))
         return [self.recover(unit, serial) for unit in units]
@@ -196,7 +196,7 @@ class Flasher:
 
 
 def sure_backup(error: dict) -> str | None:
-    """Returns the earlier backup that asmpatch takes for this unit's own without asking, if there is one."""
+    """Returns the earlier backup that asmpatch is certain is this unit's own, if there is one."""
     sure = [step for step in error.get("recovery") or [] if "backup" in step and "question" not in step]
     return sure[0]["backup"] if sure else None
 
@@ -252,7 +252,7 @@ def main() -> None:
         )
     if asked == []:
         module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
-    # The variable would stand for --device, and select among the units.
+    # The variable would act as --device and leave out other units.
     os.environ.pop("ASMPATCH_DEVICE", None)
     version = module.run_command([binary, "--version"])[1].strip()
     if not version.startswith("asmpatch "):

@@ -17,7 +17,7 @@ const MAX_DESCRIBED: usize = 8;
 const MAX_DEPTH: u32 = 3;
 /// The most bytes that one file may expand to, including all archives inside it.
 pub(super) const MAX_EXPANDED: u64 = 64 << 20;
-/// The most bytes that are searched for images, including the candidates themselves: sections of a program may overlap.
+/// The most bytes that are searched for images. Bytes in overlapping sections, and each candidate, count again.
 pub(super) const MAX_SEARCHED: u64 = 512 << 20;
 
 /// An image whose size and SHA-256 are those of its manifest.
@@ -190,7 +190,7 @@ fn unusable(origin: &str, failure: impl Into<AnyFailure>) -> AnyFailure {
     failure.into().stopping(format!("cannot take an image from {origin}"))
 }
 
-/// Checks size and digests: size first, then SHA-256, with a separate failure if the MD5 is right.
+/// Checks size and digests. Another known image, and bytes of which only the MD5 is right, have their own failures.
 fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Miss> {
     let Manifest { id, size, md5, sha256, .. } = wanted.manifest;
     let (found, len) = (Sha256Digest::of(bytes), bytes.len() as u64);

@@ -28,7 +28,7 @@ fn unpack_known(file: Vec<u8>, member: Option<&str>) -> Result<Verified, AnyFail
     Ok(unpack("file", file, wanted, Interrupt::never())?)
 }
 
-/// The code of what is wrong with a file, without its first part.
+/// The code of the error for a file, without its first part.
 fn refusal(file: Vec<u8>) -> &'static str {
     unpack_known(file, None).unwrap_err().code().split_once("::").unwrap().1
 }
@@ -77,7 +77,7 @@ fn what_is_not_the_image_is_named() {
 }
 
 #[test]
-fn archives_in_archives_end_somewhere() {
+fn archives_can_not_nest_without_a_limit() {
     let mut zip = zip_of(&[("fw.bin", &image(3))]);
     for _ in 0..MAX_DEPTH {
         zip = zip_of(&[("inner.zip", &zip)]);

@@ -19,9 +19,9 @@ pub struct Patch {
     pub id: String,
     /// The title: one line for people.
     pub title: String,
-    /// What it is for.
+    /// What the patch is for.
     pub purpose: String,
-    /// The source of these facts.
+    /// Where the facts about it come from.
     pub source: String,
     /// Whether it is applied by default.
     pub default: bool,

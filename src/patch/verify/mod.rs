@@ -40,7 +40,7 @@ pub struct Verification<'a> {
     pub original: Option<Image>,
     /// The unpatched image's digest.
     pub base: Option<Sha256Digest>,
-    /// The patches in it.
+    /// The patches in the file.
     pub patches: Vec<&'a Patch>,
     /// What is wrong with the file; empty if nothing is.
     pub findings: Vec<AnyFailure>,
@@ -58,12 +58,12 @@ impl Verification<'_> {
         self.findings.is_empty() && self.differences.is_empty()
     }
 
-    /// Whether a receipt is this file's: its digests are those of the file and, if it is known, of the base image.
+    /// Whether a receipt belongs to this file: it has the digests of the file and of the base image, if that is known.
     pub fn is_of(&self, receipt: &Receipt) -> bool {
         receipt.output.sha256 == self.sha256 && self.base.is_none_or(|base| base == receipt.input.sha256)
     }
 
-    /// What the patches in it make it do.
+    /// Returns the effects of the patches in the file.
     pub fn effects(&self) -> impl Iterator<Item = Effect> {
         self.patches.iter().flat_map(|patch| patch.effects.iter().copied())
     }
@@ -88,7 +88,7 @@ pub struct Difference {
 
 /// Checks a file against its container, the known images, the known patches and the given expectations.
 ///
-/// Costs one pass for the container and one or two SHA-256, which allows a thousand images a second.
+/// Usually costs one pass for the container and one or two SHA-256: a thousand images take about a second.
 pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) -> Verification<'a> {
     let mut verification = Verification {
         sha256: Sha256Digest::of(file),
@@ -145,7 +145,7 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
     verification
 }
 
-/// Adds the differing bytes or, without the original, what patches know of them.
+/// Adds the differing bytes. Without the original, adds the hunks whose bytes no patch explains.
 fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verification: &mut Verification<'_>) {
     let base = expect
         .image
@@ -175,7 +175,7 @@ fn compare(library: &Library, file: &[u8], expect: &Expectations<'_>, verificati
     verification.differences = differences(&expected.to_file(), file);
 }
 
-/// Returns the available image of the same version, which an unidentified file was most likely made from.
+/// Returns the available image of this version. An unidentified file was most likely made from it.
 fn guess_base(library: &Library, version: FirmwareVersion, expect: &Expectations<'_>) -> Option<Sha256Digest> {
     let originals = expect.originals?;
     library.images().keys().copied().find(|base| originals(base).is_some_and(|image| image.version() == version))
@@ -227,7 +227,7 @@ fn check_receipt(library: &Library, receipt: &Receipt, verification: &mut Verifi
     }
 }
 
-/// Finds hunks with foreign bytes: without the base's bytes, the patches that know it are the only source.
+/// Finds hunks with foreign bytes. Without the base's bytes, only the places of known hunks can be checked.
 fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<AnyFailure> {
     let hunks = || library.iter().flat_map(|patch| patch.hunks(base).iter().map(move |hunk| (patch, hunk)));
     // Another patch may have changed the same place, so only bytes that no patch knows are foreign.

@@ -26,7 +26,7 @@ fn practice_original(sha256: &Sha256Digest) -> Option<Image> {
 }
 
 #[test]
-fn a_patched_image_holds_against_its_receipt_and_its_base() {
+fn a_patched_image_matches_its_receipt_and_its_base() {
     let (library, file, receipt) = patched();
     let base = Sha256Digest(practice::image().sha256());
     let expect = Expectations { receipt: Some(&receipt), image: Some(base), originals: None };
@@ -38,7 +38,7 @@ fn a_patched_image_holds_against_its_receipt_and_its_base() {
 }
 
 #[test]
-fn every_byte_that_differs_is_named_where_the_original_is_to_be_had() {
+fn every_byte_that_differs_is_named_if_the_original_is_available() {
     let (library, file, receipt) = patched();
     let mut image = Image::parse(&file).unwrap();
     assert!(image.replace(BodyOffset(0x1_0000), &[0x77, 0x88]));
@@ -56,7 +56,7 @@ fn every_byte_that_differs_is_named_where_the_original_is_to_be_had() {
 }
 
 #[test]
-fn a_broken_container_is_a_finding_and_its_bytes_are_compared_still() {
+fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     let (library, file, _) = patched();
     let mut broken = file.clone();
     broken[0x100] ^= 0xFF;
@@ -71,7 +71,7 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_compared_still() {
 }
 
 #[test]
-fn a_receipt_that_belongs_to_other_bytes_is_told_from_one_that_was_edited() {
+fn a_receipt_of_other_bytes_and_an_edited_one_have_different_findings() {
     let (library, file, receipt) = patched();
     let findings = |file: &[u8], receipt: &Receipt| {
         let found = verify(&library, file, &Expectations { receipt: Some(receipt), ..Default::default() }).findings;
@@ -126,7 +126,7 @@ proptest::proptest! {
 }
 
 #[test]
-fn a_patch_that_came_with_an_image_explains_what_was_changed_and_vouches_for_nothing() {
+fn a_patch_that_came_with_an_image_explains_the_change_but_is_not_trusted() {
     let image = practice::image();
     let mark = format!(
         "id = 'mark'\ntitle = ''\npurpose = ''\nsource = ''\ndefault = true\n[[images]]\nsha256 = '{}'\nname = 'practice'\n\
@@ -152,7 +152,7 @@ fn a_patch_that_came_with_an_image_explains_what_was_changed_and_vouches_for_not
 
     let beside = library(false);
     let found = verify(&beside, &file, &expect);
-    // One changes code, the other only the configuration, which the receipt brings.
+    // One patch changes code, the other only the configuration, which the receipt names.
     assert_eq!((codes(&found.findings), found.base), (vec!["patch_unvouched"; 2], Some(digest)));
     assert!(found.findings[0].to_string().contains("`mark`") && found.findings[1].to_string().contains("`setting`"));
     assert!(!found.is_valid() && !found.is_unknown_alone());

@@ -145,6 +145,8 @@ impl Runs {
 mod tests {
     use asm2464::digest::Sha256Digest;
     use asm2464_chip::practice;
+    use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
+    use asm2464_host::bridge::Port as _;
 
     use super::*;
     use crate::patch::{Library, PatchSet, Selection};
@@ -181,6 +183,26 @@ mod tests {
         ] {
             assert_eq!(Runs::judge(&before, &written, &now), runs, "{before}; {written}; {now}");
         }
+    }
+
+    #[test]
+    fn a_plan_and_a_unit_behave_by_the_kind_of_their_firmware() {
+        let known = |state, build: Option<&str>| Behaviour {
+            state: Some(state),
+            build: build.map(str::to_owned),
+            ..Behaviour::UNKNOWN
+        };
+        let scenario = Scenario::parse("factory = 'open'").unwrap();
+        let mut port = VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap());
+        let attached = port.attached().unwrap();
+        let open = known(BridgeState::OpenFirmware, Some(&attached.product));
+        assert_eq!(Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached), Ok(open.clone()));
+        let plan = |image: &Image| FlashPlan::flash(attached.clone(), [None, None], None, image, |_| Ok(())).unwrap();
+        assert_eq!(Behaviour::of_plan(&plan(&practice::open_image())), open);
+        let mut raw = plan(&practice::image());
+        raw.file.pop();
+        let version = Some(practice::image().version());
+        assert_eq!(Behaviour::of_plan(&raw), Behaviour { version, ..known(BridgeState::Vendor, None) });
     }
 
     #[test]

@@ -390,6 +390,7 @@ mod tests {
             ]
         );
         assert!(certain.iter().all(|action| action.question.is_none()));
+        assert!(certain.iter().all(|action| action.backup.as_deref() == path.to_str()));
         let doubtful = fitting(Fit::PortOnly);
         assert!(doubtful.iter().all(|action| action.question.is_some()));
         let lines = lines(&doubtful);

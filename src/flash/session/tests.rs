@@ -122,7 +122,8 @@ fn session(ports: Vec<NamedPort>, allowed: Allowed) -> WritingSession {
             backup_into: None,
             backup_elsewhere: Vec::new(),
             return_deadline: Duration::ZERO,
-            replug_deadline: Duration::ZERO,
+            // Nobody can plug in a virtual unit again.
+            replug_deadline: Duration::from_secs(3600),
             rewrite: false,
             budget: BUDGET,
         },
@@ -231,6 +232,25 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
         });
         assert_eq!(unit.next_command(&job).as_deref(), expected);
     }
+}
+
+#[test]
+fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join("file"), "x").unwrap();
+    let unit = VirtualUnit::in_memory(Scenario::default(), b"unit", None).unwrap();
+    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(VirtualPort::new("unit", unit))));
+    let mut session = session(vec![port], Allowed { unproven: true, force: true, ..Allowed::default() });
+    let elsewhere = home.path().join("elsewhere");
+    session.options.backup_into = Some(home.path().join("file").join("backups"));
+    session.options.backup_elsewhere = vec![elsewhere.clone()];
+    let answers = Answers { yes: 9, asked: Mutex::default() };
+    let units = session.examine(&answers, plan);
+    let job = job(Writes::Image, false);
+    let mut decided = session.decide(units, &job).unwrap();
+    decided.write(&answers).unwrap();
+    let expected = format!("again [Unproven] {:?}", BackupFirst::Into(elsewhere));
+    assert_eq!(decided.units[0].next_command(&job), Some(expected));
 }
 
 #[test]

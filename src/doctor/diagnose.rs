@@ -219,8 +219,10 @@ fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
             let variables = firmware.version().and_then(Variables::of);
             if variables != Some(Variables::As240417) {
                 let (verdict, why) = match variables {
-                    Some(_) => (Bad, "it keeps elsewhere what that initialises, and answers each WRITE(16) with 2/3A"),
-                    None => (Unknown, "nobody knows where this version keeps what that initialises"),
+                    Some(_) => {
+                        (Bad, "this version keeps those variables elsewhere, and answers each WRITE(16) with 2/3A")
+                    }
+                    None => (Unknown, "it is not known where this version keeps those variables"),
                 };
                 let found = format!("{firmware}, under {id}: {PATCHED} initialises 240417; {why}");
                 return (advise(verdict, found, Advice::FlashInitialised), None);

@@ -49,6 +49,6 @@ mod schemas {
     text!(Sha256Digest, "^[0-9a-f]{64}$", "A SHA-256 in hexadecimal.");
     text!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
     text!(UsbId, "^[0-9A-F]{4}:[0-9A-F]{4}$", "idVendor and idProduct in hexadecimal.");
-    text!(FirmwareVersion, r"^[0-9a-f]{6}(\.[0-9a-f]{2}){3}$", "A firmware's version: its date, then its line.");
+    text!(FirmwareVersion, r"^[0-9A-F]{6}(\.[0-9A-F]{2}){3}$", "A firmware's version: its date, then its line.");
     text!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
 }

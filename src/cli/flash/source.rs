@@ -99,7 +99,7 @@ fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Ref
         }
         (_, Some((check, fault))) => {
             format!(
-                "on the chip model it does not come up as open firmware or the vendor's: it {}: {fault}",
+                "on the chip model it does not come up as open firmware or the vendor's. The check \"{}\": {fault}",
                 check.what
             )
         }

@@ -163,7 +163,7 @@ impl PcieShown<'_, '_> {
             && express.link_max.lanes != 0
         {
             let trained = if express.link.lanes == 0 { "none".to_owned() } else { express.link.to_string() };
-            outln!("        link: {trained}, can {}", express.link_max);
+            outln!("        link: {trained}, supports {}", express.link_max);
         }
         if let Header::Bridge { buses, memory, prefetchable, .. } = function.header {
             let forwards = if function.decodes_memory() { "" } else { ", forwards nothing" };

@@ -9,6 +9,9 @@ use std::path::Path;
 use std::{env, fs};
 
 use crate::devices::KnownDevice;
+use asm2464::Bdf;
+use asm2464::digest::{Md5Digest, Sha256Digest};
+use asm2464::firmware::{FirmwareVersion, UsbId};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
@@ -124,6 +127,17 @@ fn is_committed(schema: &Map<String, Value>, version: u32) -> bool {
         fs::write(&path, &text).unwrap();
     }
     fs::read_to_string(&path).is_ok_and(|there| there == text)
+}
+
+#[test]
+fn a_text_that_is_printed_fits_the_pattern_of_its_schema() {
+    fn fits<T: JsonSchema + serde::Serialize>(value: T) -> bool {
+        let schema = schemars::SchemaGenerator::default().into_root_schema_for::<T>();
+        jsonschema::is_valid(schema.as_value(), &serde_json::to_value(value).unwrap())
+    }
+    assert!(fits(Sha256Digest([0xAB; 32])) && fits(Md5Digest([0xAB; 16])));
+    assert!(fits(UsbId { vendor: 0xABCD, product: 0xEF01 }) && fits(FirmwareVersion([0xAB; 6])));
+    assert!(fits(Bdf::new(0xAB, 31, 7)));
 }
 
 #[test]

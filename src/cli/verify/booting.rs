@@ -67,7 +67,7 @@ impl Booting {
         };
         let state = self.state.map_or_else(|| "nothing".to_owned(), |state| state.to_string());
         if let Some(BootCheck { transport, what, found, .. }) = self.checks.iter().find(|check| !check.ok) {
-            outln!("  BOOT FAILED: over {transport}, where it {what}: {found}");
+            outln!("  BOOT FAILED: the check \"{what}\" over {transport}: {found}");
             let row = |check: &BootCheck| {
                 let BootCheck { transport, what, found, instructions, .. } = check;
                 [transport.to_string(), (*what).to_owned(), found.clone(), instructions.to_string()]

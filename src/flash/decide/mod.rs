@@ -136,7 +136,7 @@ pub enum Refusal {
         folder: PathBuf,
     },
     /// The unit could never be written again with this image.
-    #[error("{device}: the image fails on a model of the chip, where it {failed}")]
+    #[error("{device}: the image fails this check on a model of the chip: {failed}")]
     NotRewritable {
         /// The port.
         device: String,

@@ -137,7 +137,7 @@ pub enum Note {
     },
     /// A link is slower or narrower than both its ends support.
     #[display(
-        "{at}: the link runs at {link}, both ends can {can}: check the card's seat and its cable; an idle GPU may lower \
+        "{at}: the link runs at {link}, both ends support {can}: check the card's seat and its cable; an idle GPU may lower \
          the speed by itself"
     )]
     Slow {

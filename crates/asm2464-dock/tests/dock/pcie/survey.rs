@@ -138,7 +138,7 @@ fn a_link_below_the_maximum_of_both_ends_is_noted() {
     assert_eq!(survey.functions[0].capabilities.express().unwrap().link, express.link);
     let found: Vec<_> = survey.notes.iter().map(ToString::to_string).collect();
     assert!(
-        found.len() == 1 && found[0].starts_with("01:00.0: the link runs at 2.5 GT/s x1, both ends can 16 GT/s x4"),
+        found.len() == 1 && found[0].starts_with("01:00.0: the link runs at 2.5 GT/s x1, both ends support 16 GT/s x4"),
         "{found:?}"
     );
 }

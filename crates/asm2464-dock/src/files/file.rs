@@ -1,5 +1,5 @@
-//! Reads and opens files that somebody else may have put there: with a size limit, never through a link, and
-//! interruptible by Ctrl-C.
+//! Reads files up to a size limit, and opens asmpatch's own files for writing, never through a link. Ctrl-C ends a wait
+//! for a pipe or for a file that another process holds.
 
 use std::fs::{self, File, FileType, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read};
@@ -25,7 +25,7 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
     if metadata.is_file() {
         return take(File::open(path)?, max);
     }
-    // Opening a pipe waits for its writer, and a signal ends neither that nor a read. Another thread does both.
+    // Opening a pipe waits for its writer, and a signal interrupts neither that nor a read. Another thread does both.
     let (sender, done) = mpsc::channel();
     let path = path.to_owned();
     thread::Builder::new().spawn(move || sender.send(File::open(path).and_then(|file| take(file, max))))?;
@@ -39,7 +39,7 @@ pub fn read(path: &Path, max: usize, interrupt: Interrupt<'_>) -> io::Result<Vec
     }
 }
 
-/// Reads a file of at most `max` bytes that is part of asmpatch's own data, such as a backup or a folder of patches.
+/// Reads a file of at most `max` bytes that is part of asmpatch's own data, such as a backup or a patch. Follows links.
 ///
 /// # Errors
 /// The system's error; [`io::ErrorKind::FileTooLarge`]; [`io::ErrorKind::InvalidInput`] if it is not a regular file.
@@ -84,7 +84,7 @@ fn take(file: File, max: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len as usize + 1);
     // Devices and pipes have no length to check in advance, and a file may grow.
     file.take(max as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > max { Err(too_large("it does not end in time")) } else { Ok(bytes) }
+    if bytes.len() > max { Err(too_large("it is longer")) } else { Ok(bytes) }
 }
 
 /// Opens one of asmpatch's own files for reading and writing, and creates it if it is missing: for its owner alone, who
@@ -147,8 +147,8 @@ fn own(path: &Path, mut options: OpenOptions, open: fn(&OpenOptions, &Path) -> i
     Ok(file)
 }
 
-/// Opens a file that nobody else holds, and holds it while it is open, against every other process and every other
-/// handle of this process. Everybody may still read it.
+/// Opens a file and holds it while it is open: no other process, and no other handle of this process, can hold it, too.
+/// Everybody may still read it.
 ///
 /// # Errors
 /// The system's error; [`io::ErrorKind::WouldBlock`] if somebody else holds the file.
@@ -159,8 +159,8 @@ pub fn hold(options: &OpenOptions, path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file that nobody else holds, and holds it while it is open, against every other process and every other
-/// handle of this process. Everybody may still read it.
+/// Opens a file and holds it while it is open: no other process, and no other handle of this process, can hold it, too.
+/// Everybody may still read it.
 ///
 /// # Errors
 /// The system's error; [`io::ErrorKind::WouldBlock`] if somebody else holds the file.
@@ -237,18 +237,18 @@ pub fn careful(options: &mut OpenOptions, follows: bool) {
     options.custom_flags(libc::O_NONBLOCK | if follows { 0 } else { libc::O_NOFOLLOW });
 }
 
-// Here the file's type is checked before it is opened.
+// On other systems, a caller that must not follow a link checks the file's type before it opens the file.
 #[cfg(not(unix))]
 pub fn careful(_options: &mut OpenOptions, _follows: bool) {}
 
-/// Makes a new file one that only its owner can read: it may have a unit's serial number.
+/// Lets only its owner use a new file, because it may contain a unit's serial number.
 #[cfg(unix)]
 pub fn private(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt;
     options.mode(0o600);
 }
 
-// Here a new file has the rights of its folder.
+// On other systems a new file inherits the access rights of its folder.
 #[cfg(not(unix))]
 pub fn private(_options: &mut OpenOptions) {}
 
@@ -282,8 +282,8 @@ fn with_bits(_metadata: &Metadata, _bits: u32) -> Option<Permissions> {
     None
 }
 
-/// Lists the `.toml` files in a folder, sorted by name, so that the system's order does not decide which of two equal
-/// ids counts as the second.
+/// Lists the `.toml` files in a folder, sorted by name, so that an error about two files with the same id does
+/// not depend on the system's order.
 ///
 /// # Errors
 /// The system's error.
@@ -300,7 +300,7 @@ mod holding {
     use super::*;
 
     #[test]
-    fn a_held_file_is_read_by_all_and_held_by_no_other() {
+    fn a_held_file_can_be_read_and_not_held_again() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("held");
         let held = hold_own(&path).unwrap();
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_never_ends_is_not_read_to_its_end() {
+    fn reading_a_file_without_an_end_stops_at_the_limit() {
         let zero = Path::new("/dev/zero");
         let error = read(zero, 1000, Interrupt::never()).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge, "{error}");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_nobody_writes_to_is_given_up_at_ctrl_c_and_waited_for_by_nobody_else() {
+    fn ctrl_c_ends_the_wait_for_a_pipe_and_files_of_ours_are_never_pipes() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(folder.path());
         let stop = AtomicBool::new(true);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_gives_what_is_written_to_it() {
+    fn a_pipe_is_read_to_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let path = fifo(folder.path());
         let writer = thread::spawn({
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_ours_is_new_or_regular_and_keeps_what_is_in_it() {
+    fn a_file_of_ours_is_new_or_regular_and_keeps_its_contents() {
         let folder = tempfile::tempdir().unwrap();
         let own = folder.path().join("own");
         drop(open_own(&own).unwrap());

@@ -1,6 +1,5 @@
-//! Files that others may have put there or may read at the same time, for asmpatch's crates: read up to a limit and never
-//! through a link ([`mod@file`]), written completely or not at all ([`atomic`]) or by a thread of its own ([`queue`]), and
-//! TOML whose errors show their place ([`toml_file`]).
+//! Files, for all of asmpatch's crates: reading up to a size limit ([`mod@file`]), writing completely or not at all
+//! ([`atomic`]) or by a thread of its own ([`queue`]), and TOML with errors that show their place ([`toml_file`]).
 //!
 //! ```
 //! use asm2464_dock::files::{atomic, file};

@@ -1,17 +1,17 @@
-//! A bounded queue of records with a thread that writes them. Whoever adds a record never waits for the disk or the
-//! terminal: a record that the sink does not take in time is lost, and counted.
+//! A bounded queue of records with a thread that writes them. Adding a record never waits for the disk or the terminal:
+//! if the queue is full, the record is lost, and counted.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{mem, thread};
 
-/// Time limit for the sink to take what is queued: at the end, and for a caller that waits for it.
-const LAST_WRITE: Duration = Duration::from_secs(5);
+/// The longest that [`Queue::settle`] and [`Queue::finish`] wait for the sink to take the queued records.
+const WAIT_LIMIT: Duration = Duration::from_secs(5);
 
-/// Where the records go. Each write begins with a whole record.
+/// Where the records go. A write begins at the start of a record, unless the sink took only part of the write before.
 pub trait Sink: Write + Send + 'static {
-    /// Keeps only the first `len` bytes of all that were written: the last record was torn.
+    /// Cuts off a record that was written in part: keeps the first `len` bytes of all that were written.
     fn cut(&mut self, len: u64) {
         let _ = len;
     }
@@ -33,21 +33,23 @@ struct State {
     /// The waiting records, one after the other, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<End>,
-    /// Records that were to be written, and how many of them were written or lost.
     counts: Counts,
+    /// How many of the received records were written or lost.
     done: u64,
     failure: Option<String>,
+    /// Whether [`Queue::finish`] was called.
     is_over: bool,
+    /// Whether the thread has ended.
     has_ended: bool,
-    /// Whether the sink takes nothing. Nobody waits for it any more.
+    /// Whether a wait for the sink has timed out. Later waits return at once.
     is_stuck: bool,
 }
 
-/// Where a waiting record ends, and whether it counts.
+/// Where a waiting record ends, and whether it is counted as one: the head and the last bytes are not.
 #[derive(Debug, Clone, Copy)]
 struct End {
     at: usize,
-    counts: bool,
+    is_counted: bool,
 }
 
 /// How many records there were.
@@ -62,22 +64,22 @@ pub struct Counts {
 /// What became of the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueEnd {
-    /// The records.
+    /// How many records there were.
     pub counts: Counts,
-    /// The sink's error.
+    /// The sink's error, if it failed.
     pub failure: Option<String>,
     /// Whether the sink has taken, or refused, everything.
     pub has_ended: bool,
 }
 
 impl Queue {
-    /// Starts a thread of this name, which writes `head`, which counts as no record, and then the records. Keeps up to
-    /// `limit` bytes waiting.
+    /// Starts a thread of this name. It writes `head`, which is not counted as a record, and then the records. Up to
+    /// `limit` bytes may wait.
     ///
     /// # Errors
-    /// The system's, if it has no thread.
+    /// The system's error, if it can't start the thread.
     pub fn start(name: &str, limit: usize, head: Vec<u8>, sink: impl Sink) -> io::Result<Arc<Self>> {
-        let ends = vec![End { at: head.len(), counts: false }];
+        let ends = vec![End { at: head.len(), is_counted: false }];
         let queue = Arc::new(Self {
             limit,
             state: Mutex::new(State { bytes: head, ends, ..State::default() }),
@@ -93,8 +95,8 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a record of about `len` bytes, which `append` appends. It runs under the queue's lock, so that what it reads
-    /// from a clock is in the order of the records. Loses the record if there is no room.
+    /// Adds a record of about `len` bytes, which `append` appends. `append` runs under the queue's lock, so that times
+    /// which it reads from a clock are in the order of the records. If there is no room, the record is lost.
     pub fn push(&self, len: usize, append: impl FnOnce(&mut Vec<u8>)) {
         let mut state = self.lock();
         state.counts.received += 1;
@@ -108,15 +110,15 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Waits for the records that are queued at this moment.
+    /// Waits until the records queued so far are written or lost, for five seconds at most.
     pub fn settle(&self) {
         let state = self.lock();
         let received = state.counts.received;
         drop(self.wait_while(state, |state| state.done < received));
     }
 
-    /// Ends the queue: writes the waiting records and `last`, which counts as none, for five seconds at most. Later
-    /// records are lost.
+    /// Ends the queue: writes the waiting records and what `last` appends, which is not counted. Waits for five seconds
+    /// at most. Later records are lost.
     pub fn finish(&self, last: impl FnOnce(Counts, &mut Vec<u8>)) -> QueueEnd {
         let mut state = self.lock();
         if !state.is_over {
@@ -141,7 +143,7 @@ impl Queue {
     ) -> MutexGuard<'a, State> {
         let (mut state, timeout) = self
             .emptied
-            .wait_timeout_while(state, LAST_WRITE, |state| !state.is_stuck && is_waited_for(state))
+            .wait_timeout_while(state, WAIT_LIMIT, |state| !state.is_stuck && is_waited_for(state))
             .unwrap_or_else(PoisonError::into_inner);
         state.is_stuck |= timeout.timed_out();
         state
@@ -188,14 +190,14 @@ impl Queue {
 }
 
 impl State {
-    fn add(&mut self, counts: bool, append: impl FnOnce(&mut Vec<u8>)) {
+    fn add(&mut self, is_counted: bool, append: impl FnOnce(&mut Vec<u8>)) {
         append(&mut self.bytes);
-        self.ends.push(End { at: self.bytes.len(), counts });
+        self.ends.push(End { at: self.bytes.len(), is_counted });
     }
 }
 
 fn counted(ends: &[End]) -> u64 {
-    ends.iter().filter(|end| end.counts).count() as u64
+    ends.iter().filter(|end| end.is_counted).count() as u64
 }
 
 /// Works like [`Write::write_all`], and also tells how much was written before it failed.
@@ -217,7 +219,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes, each write after a signal; sends what it has kept when it is cut or ends.
+    /// Takes up to `room` bytes, each write after a signal. Sends what it has kept when it is dropped.
     struct Limited {
         room: usize,
         go: mpsc::Receiver<()>,
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_records_stand_in_their_order_between_head_and_last_which_count_as_none() {
+    fn records_are_written_in_order_between_head_and_last_which_are_not_counted() {
         let Started { queue, go, kept } = start(100, 100, b"head ");
         drop(go);
         push(&queue, "one ");

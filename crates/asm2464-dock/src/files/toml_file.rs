@@ -38,7 +38,7 @@ pub fn parse<T: DeserializeOwned>(origin: &str, text: &str) -> Result<T, Box<Tom
             origin: origin.to_owned(),
             message: error.message().to_owned(),
             at: error.span().map(|span| shown_span(text, span)),
-            // The text quoted below the message comes from the file, which may be anybody's.
+            // The text quoted below the message comes from the file, which anybody may have written.
             shown_origin: origin.shown().to_string(),
             shown_text: escape::lines(text),
         })
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_quoted_of_a_file_is_escaped_and_still_marked_at_its_place() {
+    fn a_quoted_file_is_escaped_and_the_error_still_marked_at_its_place() {
         let text = "# \u{202E}\u{9b}2J\nserial = 7\n";
         let error = parse::<std::collections::BTreeMap<String, String>>("evil\nname", text).unwrap_err();
         let quote = error.quote().unwrap();

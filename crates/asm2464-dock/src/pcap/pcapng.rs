@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// LINKTYPE_USB_LINUX_MMAPPED: each packet begins with usbmon's header of 64 bytes.
 pub const USB_LINUX_MMAPPED: u16 = 220;
-/// The most bytes of a packet in the file, including its header. Wireshark reads no longer packets of this link type.
+/// The most bytes of a packet in the file, including its header. Wireshark rejects longer packets of this link type.
 pub const SNAP_LEN: usize = 262_144;
 /// The first four bytes of every pcapng file: the type of its section header block.
 pub const MAGIC: [u8; 4] = SECTION_HEADER.to_le_bytes();
@@ -62,7 +62,7 @@ pub fn enhanced_packet(out: &mut Vec<u8>, time: Duration, original_len: usize, h
     });
 }
 
-/// Appends the interface's counters: packets that came, and how many of them are missing in the file.
+/// Appends the interface's counters: packets received, and how many of them are missing in the file.
 pub fn interface_statistics(out: &mut Vec<u8>, time: Duration, received: u64, dropped: u64) {
     const RECEIVED: u16 = 4;
     const DROPPED: u16 = 5;

@@ -1,4 +1,4 @@
-//! Records the transfers of an opened unit, real or virtual, behind an enumeration as a host makes one.
+//! Records the transfers of an opened unit, real or virtual, after an enumeration like that of a host.
 //!
 //! A unit is opened after the system has enumerated it, so the enumeration is written from the descriptors that the
 //! system keeps. Readers of a capture learn the endpoints' classes from it, and a replay learns the unit's identity.
@@ -43,7 +43,7 @@ struct BusTap {
     /// Manufacturer, product, serial number.
     strings: [String; 3],
     alternate: u8,
-    /// The recorded unit, once something has moved.
+    /// The recorded unit, from its first transfer or action on.
     device: Option<Device>,
     /// The URB of each transfer in flight.
     urbs: Vec<Option<Urb>>,
@@ -129,7 +129,7 @@ impl Tap for BusTap {
 }
 
 impl End {
-    /// How a transfer ended, as Linux says it.
+    /// How a transfer ended, in Linux's terms.
     fn of(end: &TransferEnd) -> Self {
         match end {
             TransferEnd::Completed => Self::Done,

@@ -58,7 +58,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// The header's bytes.
+    /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEADER_LEN] {
         const URB_DIR_IN: u32 = 0x200;
         let is_in = self.endpoint & 0x80 != 0;
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn data_follow_where_they_have_just_come_or_are_about_to_go() {
+    fn data_follow_the_submission_of_a_write_and_the_completion_of_a_read() {
         let flags = |event, endpoint| {
             let bytes = Header { event, endpoint, transfer: TransferType::Bulk, setup: None, ..HEADER }.to_bytes();
             (bytes[8], bytes[14], bytes[15])

@@ -1,5 +1,5 @@
-//! A request of a host, compared with those of a record; and polls, requests that a host repeats until an answer changes
-//! or a time is over. How often they come depends on the clock, which a replay does not share with its record.
+//! Compares a host's request with those of a record, and recognizes polls: requests that a host repeats until an answer
+//! changes or a time limit ends. How often they come depends on timing, so a replay may get more or fewer of them.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl Asked<'_> {
         }
     }
 
-    /// The command wrapper that the request sends, if it is one.
+    /// The command wrapper that the request sends, if it sends one.
     pub(super) fn command(self) -> Option<CommandBlockWrapper> {
         match self {
             Self::Bulk(Endpoint::DataOut, _, sent) => CommandBlockWrapper::parse(sent),
@@ -46,11 +46,11 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether it is the record's, but for a command's tag.
+    /// Whether it is the request of this event, apart from a command's tag.
     pub(super) fn is(self, event: &Event, flash: &[u8]) -> bool {
         match (self, event) {
             (Self::Bulk(asked, len, sent), Event::Bulk { endpoint, len: recorded, data }) => {
-                // The host numbers its commands, and a poll that comes once more shifts the numbers of all that follow.
+                // The host numbers its commands by their tags: one more poll changes the tags of all later commands.
                 let same = match self.command().zip(recorded_command(event, flash)) {
                     Some((wrapper, CommandBlockWrapper { tag, .. })) => {
                         data.matches(&CommandBlockWrapper { tag, ..wrapper }.to_bytes(), flash)
@@ -105,14 +105,14 @@ pub(super) fn shown(event: &Event, flash: &[u8]) -> String {
     }
 }
 
-/// bmRequestType of the open firmware's requests that bring data, and C0, which reads the supply.
+/// bmRequestType of the open firmware's requests that read data, and bRequest of the one that reads the power supply.
 const TO_HOST: u8 = 0xC0;
 const SUPPLY_READ: u8 = 0xC0;
 
-/// A request that only asks. Two are equal if they ask the same, whatever their commands' tags.
+/// A request that only reads, and so may be repeated. Equal polls read the same; a command's tag does not count.
 ///
-/// Between two requests that may change something, a replay answers a poll as often as it comes, from then on with the
-/// record's last answer, and passes over polls that it does not get as often as the record has them.
+/// Until the next request that may change something, a poll may come more or less often than recorded. If it comes more
+/// often, the replay repeats the record's last answer. If it comes less often, the replay skips recorded repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Poll {
     /// A command of the vendor's firmware over Bulk-Only.

@@ -5,9 +5,9 @@
 //! | `bulk 81 64` | up to 64 bytes are read from endpoint 0x81 |
 //! | `bulk 02 3 0a0b0c` | three bytes are sent to endpoint 0x02 |
 //! | `control c0e4f00700000600` | a control request, by its setup packet; data to the unit follow |
-//! | `back 1 done 6 231204850000` | transfer 1, counted from 0, is back with 6 bytes, which follow if they came from the unit |
+//! | `back 1 done 6 231204850000` | transfer 1, counted from 0, returned with 6 bytes; those from the unit follow |
 //! | `refused 2 gone` | transfer 2 could not be submitted |
-//! | `clear-halt 81 done`, `mass-storage-reset stall`, `reset-port done` | what was done beside transfers, and its outcome |
+//! | `clear-halt 81 done`, `mass-storage-reset stall`, `reset-port done` | another action, and its outcome |
 //!
 //! Data are parts with `+` between them: bytes in hexadecimal; `00*512`, a byte so many times; `flash@100:65280`, so
 //! many bytes of the flash from this address on, in hexadecimal; `withheld:64`, so many bytes that the record leaves
@@ -22,7 +22,7 @@ use asm2464_host::bridge::{Endpoint, PipeAction, PipeError, SETUP_LEN, TransferE
 
 use super::{MAX_TRANSFER, RecordError};
 
-/// Bytes from which on a run of one byte is written as such.
+/// The length from which on equal bytes are written as a run, such as `00*8`.
 const RUN: usize = 8;
 
 /// Part of a transfer's data.
@@ -63,7 +63,7 @@ impl Data {
         Self(parts.into_iter().filter(|part| !part.is_empty()).collect())
     }
 
-    /// These bytes.
+    /// Data of these bytes.
     pub fn bytes(bytes: &[u8]) -> Self {
         Self::of([match bytes {
             [first, .., _] if bytes.len() >= RUN && bytes.iter().all(|byte| byte == first) => {
@@ -88,7 +88,7 @@ impl Data {
         self.0.is_empty()
     }
 
-    /// Writes the bytes into a buffer of their length. `flash` is the unit's, from address 0 on.
+    /// Writes the bytes into a buffer of their length. `flash` holds the contents of the unit's flash.
     pub(super) fn fill(&self, buffer: &mut [u8], flash: &[u8]) {
         let mut rest = buffer;
         for part in &self.0 {
@@ -109,7 +109,7 @@ impl Data {
         }
     }
 
-    /// Whether these bytes to the unit are the record's.
+    /// Whether the bytes sent to the unit match this data of the record.
     pub(super) fn matches(&self, sent: &[u8], flash: &[u8]) -> bool {
         if self.len() != sent.len() {
             return false;
@@ -166,10 +166,10 @@ impl FromStr for Data {
     }
 }
 
-/// How a transfer, or what was done beside it, ended.
+/// How a transfer, or another action, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 pub enum End {
-    /// As it should.
+    /// It succeeded.
     #[display("done")]
     Done,
     /// The host cancelled it.
@@ -196,7 +196,7 @@ impl End {
     const ALL: [Self; 7] =
         [Self::Done, Self::Cancelled, Self::Stall, Self::Timeout, Self::Overflow, Self::Gone, Self::Failed];
 
-    /// Why a transfer was refused.
+    /// The end that this error means.
     pub fn of_error(error: &PipeError) -> Self {
         match error {
             PipeError::Stall => Self::Stall,
@@ -216,12 +216,12 @@ impl End {
         }
     }
 
-    /// How this ended that was done beside transfers.
+    /// How an action other than a transfer ended.
     pub fn of_action(outcome: &Result<(), PipeError>) -> Self {
         outcome.as_ref().map_or_else(Self::of_error, |()| Self::Done)
     }
 
-    /// The same as the result of an action.
+    /// Returns it as the result of an action.
     pub(super) fn outcome(self) -> Result<(), PipeError> {
         Err(match self {
             Self::Done => return Ok(()),
@@ -233,7 +233,7 @@ impl End {
         })
     }
 
-    /// The same as the end of a transfer.
+    /// Returns it as the end of a transfer.
     pub(super) fn transfer(self) -> TransferEnd {
         match self {
             Self::Cancelled => TransferEnd::Cancelled,
@@ -269,9 +269,9 @@ pub enum Event {
         /// The bytes to send.
         data: Data,
     },
-    /// A transfer was back.
+    /// A transfer returned.
     Returned {
-        /// Which: the number of submissions before its own.
+        /// Its number: how many transfers were submitted before it in this opening.
         transfer: usize,
         /// Its end.
         end: End,
@@ -282,12 +282,12 @@ pub enum Event {
     },
     /// The transfer just submitted was refused.
     Refused {
-        /// Which.
+        /// Its number.
         transfer: usize,
         /// Why.
         end: End,
     },
-    /// Something else was done to the unit.
+    /// An action other than a transfer.
     Done {
         /// What.
         action: PipeAction,
@@ -296,7 +296,7 @@ pub enum Event {
     },
 }
 
-/// The command wrapper that this event of a record sends to the unit, if it is one.
+/// The command wrapper that this event of a record sends to the unit, if it sends one.
 pub(super) fn recorded_command(event: &Event, flash: &[u8]) -> Option<CommandBlockWrapper> {
     let Event::Bulk { endpoint: Endpoint::DataOut, len: CBW_LEN, data } = event else { return None };
     let mut bytes = [0; CBW_LEN];

@@ -1,7 +1,7 @@
 //! A record of what a unit was asked and answered, and a unit that answers from it.
 //!
 //! A [`Recorder`] makes a [`Record`] at a unit's pipes, real or virtual. A [`ReplayPort`] is a unit that compares each
-//! request with the record's next one on the same pipe, and gives the record's answer. Requests that only ask may come
+//! request with the record's next one on the same pipe, and gives the record's answer. Requests that only read may come
 //! more or less often than recorded. Any other request that is not in the record is an error.
 
 mod asked;
@@ -50,7 +50,7 @@ pub enum RecordError {
         /// What is wrong.
         why: &'static str,
     },
-    /// An event is not written as one.
+    /// A line can't be parsed as an event.
     #[error("{0:?} is no event")]
     Syntax(String),
 }
@@ -61,7 +61,7 @@ asm2464::coded!(RecordError {
     Syntax => BadInput "asm2464::replay::event",
 });
 
-/// What went over the wire from one opening of the unit on.
+/// The events from one opening of the unit on, until its next opening.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opening {
     /// The alternate setting.
@@ -72,25 +72,25 @@ pub struct Opening {
     pub events: Vec<Event>,
 }
 
-/// A record of a unit. [`Record::checked`] has looked at its events.
+/// A record of a unit, with events that [`Record::checked`] has checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     unit: UnitInfo,
     descriptors: Vec<u8>,
     openings: Vec<Opening>,
-    /// What [`DataPart::Flash`] refers to, from the flash's address 0 on. Bytes behind it are erased.
+    /// Contents of the unit's flash for [`DataPart::Flash`], from address 0 on. Flash behind them is erased.
     flash: Vec<u8>,
-    /// The error of the opening that failed after all others, by its code.
+    /// The code of the error with which the last opening failed. It is not among `openings`.
     unopened: Option<String>,
 }
 
 impl Record {
-    /// Checks a record. `unit` is the recorded unit, with the record as its place; `descriptors` are its raw ones: device,
-    /// configuration, BOS, or empty if the system did not provide them.
+    /// Checks a record. `unit` is the recorded unit, with the record as its location; `descriptors` are its raw ones:
+    /// device, configuration, BOS, or empty if the system did not provide them.
     ///
     /// # Errors
-    /// [`RecordError::TooLarge`]; [`RecordError::Event`] if a transfer returns that was not submitted, or returned before,
-    /// or with more data than it has room for.
+    /// [`RecordError::TooLarge`]; [`RecordError::Event`] if an event contradicts those before it: its data have another
+    /// length, or a transfer returns or is refused that is not in flight, or returns more data than it has room for.
     pub fn checked(unit: UnitInfo, descriptors: Vec<u8>, openings: Vec<Opening>) -> Result<Self, RecordError> {
         let too_large = |what, found: usize, limit| match found > limit {
             true => Err(RecordError::TooLarge { what, limit }),
@@ -111,7 +111,7 @@ impl Record {
         Ok(Self { unit, descriptors, openings, flash: Vec::new(), unopened: None })
     }
 
-    /// Adds what the unit's flash holds, from address 0 on, which the record refers to.
+    /// Adds the contents of the unit's flash, from address 0 on, to which the record's data refer.
     #[must_use]
     pub fn with_flash(self, flash: Vec<u8>) -> Self {
         Self { flash, ..self }
@@ -123,7 +123,7 @@ impl Record {
         Self { unopened: code, ..self }
     }
 
-    /// The unit, at the place of the record.
+    /// The unit, with the record as its location.
     pub const fn unit(&self) -> &UnitInfo {
         &self.unit
     }
@@ -142,7 +142,7 @@ impl Record {
 impl Opening {
     /// Checks the events. Returns how many bytes their data have.
     fn bytes(&self, opening: usize) -> Result<usize, RecordError> {
-        // What each transfer has room for; `None` once it has returned.
+        // Each transfer's direction and how many bytes it has room for; `None` once it has returned.
         let mut room: Vec<Option<(bool, usize)>> = Vec::new();
         let mut bytes = 0usize;
         for (event, found) in (1..).zip(&self.events) {

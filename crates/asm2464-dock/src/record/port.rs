@@ -1,4 +1,4 @@
-//! A record as a unit.
+//! A port whose unit is a record.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use tracing::info;
 use super::Record;
 use super::replay::{Replay, ReplayPipes};
 
-/// Reasons a record does not answer as a unit.
+/// Reasons a replay fails.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReplayError {
-    /// Something was asked that is not in the record.
+    /// A request is not in the record.
     #[error("{0}")]
     NotRecorded(String),
     /// The unit could not be opened when it was recorded.
@@ -27,7 +27,7 @@ pub enum ReplayError {
         /// The code of the error.
         code: String,
     },
-    /// The recorded unit speaks another protocol.
+    /// The recorded unit runs firmware with another protocol.
     #[error("the unit of {location} runs its {state}, which is opened in another way")]
     OtherProtocol {
         /// The record.
@@ -49,7 +49,7 @@ impl From<ReplayError> for PortError {
     }
 }
 
-/// A port with the unit of a record. It opens as the record was made, opening by opening.
+/// A port with the unit of a record. Each opening replays the record's next one.
 #[derive(Debug)]
 pub struct ReplayPort {
     replay: Replay,
@@ -81,7 +81,7 @@ impl ReplayPort {
         if *state == BridgeState::OpenFirmware {
             return Err(ReplayError::OtherProtocol { location: location.clone(), state: *state });
         }
-        let alternate = self.begin()?;
+        let alternate = self.next_alternate()?;
         let pipes = self.watch.over(ReplayPipes::new(&self.replay), self.info(), alternate, || self.raw());
         let no_memory = |error: asm2464_host::bridge::PipeError| ReplayError::NotRecorded(error.to_string());
         info!("{}: opened on alternate setting {alternate}", self.info().location);
@@ -100,14 +100,14 @@ impl ReplayPort {
         if *state != BridgeState::OpenFirmware {
             return Err(ReplayError::OtherProtocol { location: location.clone(), state: *state });
         }
-        let alternate = self.begin()?;
+        let alternate = self.next_alternate()?;
         let pipes = self.watch.over(ReplayPipes::new(&self.replay), self.info(), alternate, || self.raw());
         info!("{location}: opened for control requests");
         Ok(OpenBridge::new(Box::new(pipes), *speed))
     }
 
-    /// The alternate setting of the record's next opening.
-    fn begin(&self) -> Result<u8, ReplayError> {
+    /// The alternate setting of the record's next opening; 0 after the last one, where any request fails.
+    fn next_alternate(&self) -> Result<u8, ReplayError> {
         self.check_record()?;
         match (self.replay.next_opening(), &self.replay.record().unopened) {
             (Some(opening), _) => Ok(opening.alternate),
@@ -153,7 +153,7 @@ impl Port for ReplayPort {
         Ok(self.check_record()?)
     }
 
-    /// A record does not come back.
+    /// Returns `None`: a replayed unit does not return to the bus.
     fn wait_for_return(&mut self, _: Duration, _: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         Ok(None)
     }

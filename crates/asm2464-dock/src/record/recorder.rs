@@ -1,4 +1,4 @@
-//! Makes a record at a unit's pipes.
+//! Records what goes through a unit's pipes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,7 +42,7 @@ struct RecorderTap {
     recorder: Recorder,
     /// The opening before its first event.
     empty: Opening,
-    /// Where the opening is, once it has an event.
+    /// The opening's index in the recording, once it has an event.
     at: Option<usize>,
     /// How many transfers were submitted.
     submitted: usize,

@@ -12,8 +12,8 @@ use super::asked::{Asked, Poll, TAG, shown};
 use super::event::{End, Event, recorded_command};
 use super::{Opening, Record};
 
-/// Events within which a poll is over: more than the hosts here have in flight.
-const SOON: usize = 128;
+/// The most events from a poll's first to its last: more than asmpatch's hosts have in flight.
+const POLL_EVENTS_MAX: usize = 128;
 
 /// A record that is replayed, and how far it has come. Clones share it.
 #[derive(Debug, Clone)]
@@ -29,7 +29,7 @@ struct Shared {
 struct State {
     /// Number of the record's openings that were used.
     used: usize,
-    /// What was asked and is not in the record. From then on there are no answers.
+    /// Why the replay has ended: a request that is not in the record. Later requests get no answer.
     diverged: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Replay {
         self.0.record.openings.get(used)
     }
 
-    /// What was asked and is not in the record.
+    /// Why the replay has ended, if it has: the request that is not in the record.
     pub(super) fn diverged(&self) -> Option<String> {
         self.state().diverged.clone()
     }
@@ -67,7 +67,7 @@ struct Transfer {
 
 /// The pipes of one opening of a record.
 ///
-/// Requests have to come in the record's order on each pipe. A transfer returns once everything has been asked that the
+/// Requests have to come in the record's order on each pipe. A transfer returns once all requests have come that the
 /// record has before its return. A poll may come more or less often: see [`Poll`].
 #[derive(Debug)]
 pub(super) struct ReplayPipes {
@@ -78,12 +78,12 @@ pub(super) struct ReplayPipes {
     at: usize,
     /// Which events were used.
     used: Vec<bool>,
-    /// Where the opening's submissions are.
+    /// Indices of the opening's submissions among its events.
     submissions: Vec<usize>,
     /// The host's transfer of each of the record's submissions, by number.
     numbers: Vec<Option<TransferId>>,
     transfers: Vec<Transfer>,
-    /// The polls since the last request that may have changed what they bring, with the place of the last of each.
+    /// The polls since the last request that may have changed their answers, each with the index of its latest request.
     polls: Vec<(Poll, usize)>,
     /// How much greater the tag of the last command is than the recorded one.
     tag_shift: u32,
@@ -104,18 +104,18 @@ impl ReplayPipes {
         }
     }
 
-    /// Says that a request is not in the record, from now on whatever is asked.
+    /// Ends the replay, because a request is not in the record. Returns the error that every later request gets, too.
     fn diverge(&self, why: String) -> PipeError {
         PipeError::NotRecorded(self.replay.state().diverged.get_or_insert(why).clone())
     }
 
-    fn stands(&self) -> Result<(), PipeError> {
+    fn check_not_diverged(&self) -> Result<(), PipeError> {
         self.replay.diverged().map_or(Ok(()), |why| Err(PipeError::NotRecorded(why)))
     }
 
-    /// Finds a request in the record and uses it. Returns the event's place.
+    /// Finds a request in the record and uses it. Returns the event's index.
     fn ask(&mut self, asked: Asked<'_>) -> Result<usize, PipeError> {
-        self.stands()?;
+        self.check_not_diverged()?;
         let number = *self.opening.get_or_insert_with(|| {
             let mut state = self.replay.state();
             state.used += 1;
@@ -155,7 +155,7 @@ impl ReplayPipes {
         }
     }
 
-    /// Uses the event at this place for a request.
+    /// Uses the event at this index for a request.
     fn answer(&mut self, asked: Asked<'_>, at: usize, event: &Event, flash: &[u8]) {
         self.used[at] = true;
         if let Some((asked, recorded)) = asked.command().zip(recorded_command(event, flash)) {
@@ -166,19 +166,19 @@ impl ReplayPipes {
                 self.polls.retain(|(known, _)| *known != poll);
                 self.polls.push((poll, at));
             }
-            // The data and the status of a poll.
+            // Reading data or status belongs to the command before, which may be a poll.
             None if matches!(asked, Asked::Bulk(Endpoint::DataIn, ..)) => {}
             None => self.polls.clear(),
         }
     }
 
-    /// Finds the place of a request that is not the record's next one, because the host polls more or less often than
-    /// when it was recorded. A host that polls waits for each answer.
+    /// Finds the event for a request that is not the record's next one, because the host polls more or less often than
+    /// recorded. A host waits for each poll's answer, so nothing else may be in flight.
     fn poll(&mut self, asked: Asked<'_>, opening: &Opening, flash: &[u8]) -> Option<usize> {
         if self.transfers.iter().any(|transfer| transfer.is_out) {
             return None;
         }
-        // Less often: what is in between repeats polls.
+        // Less often: between here and the request, the record only repeats polls.
         let mut skipped = Vec::new();
         let mut next = self.at;
         while let Some(at) = (next..opening.events.len()).find(|at| !self.used[*at]) {
@@ -193,7 +193,7 @@ impl ReplayPipes {
             next = at;
         }
         skipped.into_iter().for_each(|at| self.used[at] = false);
-        // More often: what the record has for the last one answers again.
+        // More often: the record's last answer to this poll is used again.
         let poll = asked.poll()?;
         let (_, at) = *self.polls.iter().find(|(known, _)| *known == poll)?;
         self.exchange(at, opening)?.into_iter().for_each(|at| self.used[at] = false);
@@ -201,7 +201,7 @@ impl ReplayPipes {
         Some(at)
     }
 
-    /// The events of the poll at this place: its transfers and their returns. `None` if something else happened meanwhile.
+    /// The events of the poll at this index: its transfers and their returns. `None` if others came in between.
     fn exchange(&self, at: usize, opening: &Opening) -> Option<Vec<usize>> {
         let first = self.submissions.binary_search(&at).ok()?;
         let events = opening.events.iter().enumerate().skip(at);
@@ -210,11 +210,11 @@ impl ReplayPipes {
                 Event::Returned { transfer, end: End::Done | End::Stall, .. } => *transfer == first,
                 _ => false,
             };
-            return Some(vec![at, events.take(SOON).find(|(_, event)| back(event))?.0]);
+            return Some(vec![at, events.take(POLL_EVENTS_MAX).find(|(_, event)| back(event))?.0]);
         }
         // A command ends where the next one begins.
         let is_more = |(place, event): &(usize, &Event)| *place == at || !is_end(event);
-        let all: Vec<(usize, &Event)> = events.take(SOON).take_while(is_more).collect();
+        let all: Vec<(usize, &Event)> = events.take(POLL_EVENTS_MAX).take_while(is_more).collect();
         let is_part = |event: &Event| match event {
             Event::Bulk { .. } => true,
             Event::Returned { transfer, end: End::Done, .. } => *transfer >= first,
@@ -225,7 +225,7 @@ impl ReplayPipes {
             .then(|| all.into_iter().map(|(at, _)| at).collect())
     }
 
-    /// Puts a transfer in flight whose request is at this place in the record, unless it was refused.
+    /// Puts a transfer in flight whose request is the event at this index, unless the record has it refused.
     fn begun(&mut self, transfer: TransferId, at: usize) -> Result<(), PipeError> {
         let Ok(number) = self.submissions.binary_search(&at) else { return Ok(()) };
         let refusal = match self.events().get(at + 1) {
@@ -303,7 +303,7 @@ impl Pipes for ReplayPipes {
     }
 
     fn reap(&mut self, _timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        self.stands()?;
+        self.check_not_diverged()?;
         while self.used.get(self.at) == Some(&true) {
             self.at += 1;
         }
@@ -312,7 +312,7 @@ impl Pipes for ReplayPipes {
         let Some(Event::Returned { transfer: number, end, moved, data }) =
             opening.and_then(|opening| opening.events.get(self.at))
         else {
-            // In the record the host waited in vain here, and went on.
+            // In the record, the host's wait timed out here.
             return Err(PipeError::Timeout);
         };
         let Some(transfer) = self.numbers.get(*number).copied().flatten() else { return Err(PipeError::Timeout) };

@@ -15,12 +15,12 @@ fn port(scenario: &str, image: &asm2464::firmware::Image) -> VirtualPort {
     VirtualPort::new("u", unit.unwrap())
 }
 
-/// What a record says of this unit.
+/// What a replay reports about this unit.
 fn replayed(port: &VirtualPort) -> UnitInfo {
     UnitInfo { location: Location::Replay("u".into()), ..port.info() }
 }
 
-/// The record of a unit that nothing is asked.
+/// The record of a unit that gets no requests.
 fn silent() -> Record {
     recorded(port("", &practice::image()), |_| {})
 }
@@ -36,7 +36,7 @@ fn recorded(mut port: VirtualPort, work: impl FnOnce(&mut VirtualPort)) -> Recor
     Record::checked(unit, descriptors, recorder.openings().unwrap()).unwrap()
 }
 
-/// What a host of the vendor's firmware asks.
+/// Makes requests to vendor firmware. Returns the answers as text.
 fn ask(port: &mut dyn Port) -> String {
     let mut bridge = port.open().unwrap();
     let mut version = [0; 6];
@@ -46,7 +46,7 @@ fn ask(port: &mut dyn Port) -> String {
     format!("{inquiry:?} {read:?} {version:?} {refused:?}")
 }
 
-/// What a host of open firmware asks.
+/// Makes requests to open firmware. Returns the answers as text.
 fn ask_open(port: &mut dyn Port) -> String {
     let mut bridge = port.open_control().unwrap();
     let mut memory = [0; 600];
@@ -114,7 +114,7 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
     assert!(replay.check().unwrap_err().to_string().contains("READ CAPACITY"));
     assert!(replay.open().is_err());
 
-    // The record ends, within an opening and with its openings.
+    // A request after the opening's last one, and a request after the last opening.
     let mut replay = ReplayPort::new(record);
     let mut bridge = replay.open().unwrap();
     bridge.inquiry().unwrap();
@@ -128,7 +128,8 @@ fn a_request_that_is_not_in_the_record_is_named_with_the_one_that_is_and_ends_th
 /// Plain memory of the practice images.
 const MEMORY: XdataAddress = XdataAddress::main(0x5FF0);
 
-/// Polls a byte of memory this many times, writes it, and polls it once more. Returns what the last polls brought.
+/// Polls a byte of memory this many times, writes it, and polls it once more. Returns the last answer before the write,
+/// and the one after it.
 fn poll(unit: &mut dyn TlpEngine, times: usize) -> Result<[u8; 2], EngineError> {
     let mut found = [0xEE; 2];
     for _ in 0..times {
@@ -139,7 +140,7 @@ fn poll(unit: &mut dyn TlpEngine, times: usize) -> Result<[u8; 2], EngineError> 
     Ok(found)
 }
 
-/// The records of this work with a unit of either firmware, and units that replay them.
+/// Records this work with a unit of each firmware, and checks the units that replay it.
 fn over_both_firmwares(
     work: impl Fn(&mut dyn TlpEngine) -> Result<[u8; 2], EngineError>,
     mut check: impl FnMut(&mut dyn TlpEngine),
@@ -188,7 +189,7 @@ fn two_polls_by_turns_may_come_more_or_less_often_too() {
 }
 
 #[test]
-fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_behind_it() {
+fn a_write_must_come_as_often_as_recorded_and_an_answer_before_it_is_not_repeated_after_it() {
     let refused = |result: Result<(), EngineError>| {
         assert!(result.as_ref().is_err_and(|error| error.to_string().contains("does not have")), "{result:?}");
     };
@@ -198,22 +199,22 @@ fn a_write_comes_as_often_as_it_was_recorded_and_a_poll_before_it_answers_none_b
         unit.xdata_write(&[(MEMORY, 0x5C)])?;
         Ok([0; 2])
     };
-    // Once more than recorded.
+    // A write once more than recorded.
     over_both_firmwares(work, |unit| {
         work(unit).unwrap();
         refused(unit.xdata_write(&[(MEMORY, 0x5C)]));
     });
-    // Left out.
+    // A recorded write left out.
     over_both_firmwares(work, |unit| {
         poll(unit, 2).unwrap();
         refused(unit.xdata_write(&[(MEMORY, 0x5C)]));
     });
-    // What was polled before a write may have changed.
+    // A poll whose answer a write may have changed.
     over_both_firmwares(work, |unit| {
         work(unit).unwrap();
         refused(unit.xdata_read(MEMORY, &mut [0]));
     });
-    // What was never asked.
+    // A poll that was never recorded.
     over_both_firmwares(work, |unit| {
         unit.xdata_read(MEMORY, &mut [0]).unwrap();
         refused(unit.xdata_read(MEMORY, &mut [0; 2]));
@@ -282,7 +283,7 @@ fn data_are_bytes_runs_what_the_flash_holds_and_what_is_withheld() {
     assert!(!data.matches(&bytes, &[7, 8, 9, 10]));
 }
 
-/// What parses says the same again, and what a record is made of replays without a panic.
+/// Checks that events are written as they are parsed, and that a record of them replays without a panic.
 fn anything(unit: &UnitInfo, lines: &[String]) {
     let events: Vec<Event> = lines.iter().filter_map(|line| line.parse().ok()).collect();
     for event in &events {

@@ -13,10 +13,10 @@ const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
 const ENTRY_COMMAND_ID: usize = 12;
 const COMMAND_ID: usize = 2;
-/// Registers that hold the written value. CONTROL lies among them and is handled separately.
+/// Registers that hold the written value. CONTROL is among them, and is handled separately.
 const HELD: std::ops::Range<u16> = PROGRAM_AT..COMMAND_AT + 8;
 
-/// The engine of a device that is a tiny-gpu: memory behind its first BAR, [registers](super::registers) behind its second.
+/// The engine of a tiny-gpu device: memory behind its first BAR, [registers](super::registers) behind its second.
 pub const ENGINE: EngineKind = EngineKind {
     bars: &[
         BarSpec { bytes: MEMORY_LEN as u64, is_64: true, prefetchable: true },
@@ -145,7 +145,7 @@ impl Card {
         Some(bytes)
     }
 
-    /// Writes to the card's memory. Ignores bytes beyond its end.
+    /// Writes to the card's memory. Ignores a write that does not fit.
     fn put(&mut self, at: u64, bytes: &[u8]) {
         let Some(end) = at.checked_add(bytes.len() as u64).filter(|end| *end <= u64::from(MEMORY_LEN)) else { return };
         let (at, end) = (at as usize, end as usize);
@@ -188,7 +188,7 @@ impl Card {
         Ok(())
     }
 
-    /// Sends the data, and the completion entry if it is due.
+    /// Sends the data and, if `with_entry` is set, the completion entry.
     fn send(&self, host: &mut dyn HostMemory, with_entry: bool) -> Result<(), CardFault> {
         let len = self.held(SEND_LEN);
         if len != 0 {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_wrong_stands_in_its_status_and_nothing_is_sent() {
+    fn a_fault_is_in_the_status_and_nothing_is_sent() {
         let cases = [
             (PROGRAM_WORDS, 5, CardFault::LeftProgram { block: 0, word: 5 }, 0),
             (CYCLE_LIMIT, 20, CardFault::NeverEnds { block: 0, word: 1 }, 0),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_waits_for_a_command_is_sent_with_the_commands_id_once_it_stands_there() {
+    fn an_entry_that_waits_for_a_command_is_sent_with_its_id_once_the_command_is_there() {
         let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
         card.register_write(u64::from(COMMAND_AT), 0x3000, None);
         card.register_write(u64::from(CONTROL), RUN | SEND | AWAIT, Some(&mut host));
@@ -364,12 +364,12 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn whatever_is_written_the_card_goes_on(
+        fn no_write_makes_the_card_panic(
             writes in proptest::collection::vec((0_u64..0x60, proptest::num::u32::ANY, 0_u32..24), 0..40)
         ) {
             let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
             for (at, value, shift) in writes {
-                // Long runs take long and have tests of their own.
+                // Long runs take long, and have their own tests.
                 let value = if at & !3 == u64::from(CYCLE_LIMIT) { value % 2_000 } else { value >> shift };
                 card.register_write(at, value, Some(&mut host));
                 card.look(Some(&mut host));

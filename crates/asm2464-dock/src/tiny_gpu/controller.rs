@@ -1,5 +1,5 @@
-//! Memory controllers, which share a memory's few channels among many consumers, with or without a cache; and those
-//! memories, program and data memory, as the test benches model them.
+//! Memory controllers: they share a memory's few channels among many consumers, with or without a cache. Also the
+//! channels of program and data memory, as the test benches model them.
 //!
 //! Source: adam-maj/tiny-gpu, `src/controller.sv`; dsandall/tiny-gpu, `src/pmem_controller.sv`, `src/pmem_cache.sv` and
 //! `src/dmem_cache.sv`.
@@ -19,7 +19,7 @@ pub(super) struct CacheLines {
 #[derive(Debug, Clone, Copy, Default)]
 struct CacheLine {
     tag: usize,
-    /// The words that it holds.
+    /// The words that it holds; `None` for a word that it lacks.
     words: [Option<u16>; LINE_MAX],
 }
 
@@ -90,10 +90,10 @@ struct Channel {
     consumer: usize,
     /// The request that it serves.
     request: MemoryRequest,
-    /// Words of the line that have arrived.
+    /// Words of the line that have arrived, and how many.
     words: [u16; LINE_MAX],
-    came: usize,
-    /// Whether the arriving words may stay in the cache: nobody has written to the line meanwhile.
+    received: usize,
+    /// Whether the arriving words may fill the cache: no consumer has written to the line meanwhile.
     fills: bool,
     to_memory: Option<MemoryRequest>,
 }
@@ -113,7 +113,7 @@ impl MemoryController {
             consumer: 0,
             request: MemoryRequest::Read(0),
             words: [0; LINE_MAX],
-            came: 0,
+            received: 0,
             fills: true,
             to_memory: None,
         };
@@ -146,14 +146,14 @@ impl MemoryController {
                 ChannelState::Hit(word) => self.channels[index].state = ChannelState::Relaying(word),
                 ChannelState::Waiting => {
                     if let Some(word) = *answer {
-                        self.came(index, word);
+                        self.receive(index, word);
                     }
                 }
                 ChannelState::NextWord => {
                     let channel = &mut self.channels[index];
                     if let MemoryRequest::Read(address) = channel.request {
                         let first = address - address % LINE_MAX as u8;
-                        channel.to_memory = Some(MemoryRequest::Read(first + channel.came as u8));
+                        channel.to_memory = Some(MemoryRequest::Read(first + channel.received as u8));
                     }
                     channel.state = ChannelState::Waiting;
                 }
@@ -167,7 +167,7 @@ impl MemoryController {
         }
     }
 
-    /// Gives an idle channel the first request that nobody serves.
+    /// Gives an idle channel the first request that no channel serves.
     fn take(&mut self, index: usize, requests: &[Option<MemoryRequest>], cache: Option<&CacheLines>) {
         let serves = |channel: &Channel, at| channel.state != ChannelState::Idle && channel.consumer == at;
         let is_served = |at| self.channels.iter().any(|channel| serves(channel, at));
@@ -188,10 +188,10 @@ impl MemoryController {
             self.write_through(address, value);
         }
         let channel = &mut self.channels[index];
-        *channel = Channel { state, consumer, request: *request, came: 0, fills: true, to_memory, ..*channel };
+        *channel = Channel { state, consumer, request: *request, received: 0, fills: true, to_memory, ..*channel };
     }
 
-    /// Updates the cache for a write on its way to memory. Lines being fetched are older than the write.
+    /// Updates the cache for a write on its way to memory. Words of the same line that are being fetched are older.
     fn write_through(&mut self, address: u8, value: u16) {
         let Some(cache) = &mut self.cache else { return };
         cache.put(address, value);
@@ -204,16 +204,16 @@ impl MemoryController {
     }
 
     /// Handles a word that the memory has returned.
-    fn came(&mut self, index: usize, word: u16) {
+    fn receive(&mut self, index: usize, word: u16) {
         let channel = &mut self.channels[index];
         channel.to_memory = None;
         let (MemoryRequest::Read(address), Some(cache)) = (channel.request, &mut self.cache) else {
             channel.state = ChannelState::Relaying(word);
             return;
         };
-        channel.words[channel.came] = word;
-        channel.came += 1;
-        if channel.came < cache.words_a_line {
+        channel.words[channel.received] = word;
+        channel.received += 1;
+        if channel.received < cache.words_a_line {
             channel.state = ChannelState::NextWord;
             return;
         }
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_written_while_it_comes_from_memory_is_not_kept() {
+    fn a_line_that_is_written_while_it_is_fetched_does_not_fill_the_cache() {
         let mut controller = MemoryController::new(3, 3, Some(CacheLines::new(2)));
         let read = Some(MemoryRequest::Read(0));
         controller.step(&[read, None, None], &[None; 3]);

@@ -1,4 +1,5 @@
-//! A core: runs one block of threads in lockstep, with fetcher, scheduler, and per thread registers, ALU, PC and LSU.
+//! A core: runs one block of threads in lockstep. It has a fetcher, a scheduler and a PC; each thread has registers, an
+//! ALU and a load-store unit (LSU).
 //!
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
@@ -35,7 +36,7 @@ enum Lsu {
     Idle,
     Requesting,
     Waiting(MemoryRequest),
-    /// With what was loaded.
+    /// With the loaded byte.
     Done(u8),
 }
 
@@ -56,8 +57,8 @@ impl Lane {
         Self { registers, condition: Condition::default(), lsu: Lsu::Idle }
     }
 
-    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so each stage
-    /// finds the operands there.
+    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so all
+    /// stages read the same operands.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
         let read = |register: Register| self.registers[register.index()];
         let request = match instruction {
@@ -152,8 +153,8 @@ impl Core {
         match (self.fetcher, word) {
             (FetchState::Idle, _) if stage == Stage::Fetch => {
                 let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
-                let left = CardFault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
-                self.fetcher = FetchState::Fetching(address.ok_or(left)?);
+                let fault = CardFault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
+                self.fetcher = FetchState::Fetching(address.ok_or(fault)?);
             }
             (FetchState::Fetching(_), Some(word)) => {
                 self.instruction = Instruction::from(word);
@@ -175,7 +176,7 @@ impl Core {
             stays => stays,
         };
         if stage == Stage::Update && !returns {
-            // All threads share one PC, the last thread's. The machine does not handle divergence.
+            // All threads share one PC, and the last thread's condition decides. The machine can't handle divergence.
             let condition = self.lanes.last().map_or(Condition::default(), |lane| lane.condition);
             self.pc = match instruction {
                 Instruction::Branch(wanted, target) if wanted.meets(condition) => usize::from(target),

@@ -45,7 +45,7 @@ pub enum TinyGpuError {
         /// What is wrong with it.
         what: String,
     },
-    /// The card tried and failed.
+    /// The card reports a fault.
     #[error("the tiny-gpu at {at}: {fault}")]
     Fault {
         /// The card.
@@ -85,7 +85,7 @@ impl From<TinyGpuError> for SramReadError {
 pub struct DmaWrite {
     /// First byte of data memory.
     pub from: u8,
-    /// Length in bytes. Beyond data memory follows the card's memory behind it.
+    /// Length in bytes. After the last byte of data memory, the card's memory behind it is sent.
     pub len: u32,
     /// Target PCIe address.
     pub to: u64,
@@ -127,7 +127,7 @@ pub struct Job<'a> {
     pub send: Option<DmaWrite>,
 }
 
-/// A card that was found and may send.
+/// A card that answers memory requests and may send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TinyGpu {
     /// Address of the card.
@@ -137,7 +137,8 @@ pub struct TinyGpu {
 }
 
 impl TinyGpu {
-    /// Finds the first card in a tree whose BARs have addresses, and lets it answer and send.
+    /// Finds the first card of a survey, and sets its Memory Space Enable and Bus Master Enable. `None` if there is no
+    /// card. The card's BARs must have addresses.
     ///
     /// # Errors
     /// [`TinyGpuError`].
@@ -160,7 +161,7 @@ impl TinyGpu {
         }
     }
 
-    /// Runs a program. Returns the number of cycles.
+    /// Runs a program, then has the card send what the job says. Returns the number of cycles that the run took.
     ///
     /// # Errors
     /// [`TinyGpuError`].

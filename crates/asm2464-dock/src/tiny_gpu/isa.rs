@@ -1,8 +1,8 @@
 //! The instruction set: 11 instructions in words of 16 bits, the operation in the upper four.
 //!
-//! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page against which this module is measured.
+//! Source: adam-maj/tiny-gpu, `src/decoder.sv`; the course page, whose machine words the tests decode.
 
-/// One of a thread's 16 registers: R0 to R12, then the thread's place, read-only.
+/// One of a thread's 16 registers: R0 to R12, then three read-only ones that identify the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Register(u8);
 
@@ -14,7 +14,7 @@ pub(super) const BLOCK_DIM: Register = Register(14);
 pub(super) const THREAD_INDEX: Register = Register(15);
 
 impl Register {
-    /// R0 to R15. Of a larger number, the lower four bits count.
+    /// R0 to R15, by the lower four bits of a number.
     pub(super) const fn new(number: u8) -> Self {
         Self(number & 0x0F)
     }
@@ -32,7 +32,7 @@ impl Register {
 
 /// The result of a CMP: bit 2 "n", bit 1 "z", bit 0 "p", as a branch tests them.
 ///
-/// The machine subtracts unsigned, so "n" is set if the two differ, and "p" never is. Source: adam-maj/tiny-gpu,
+/// The machine subtracts unsigned, so "n" is set if the two differ, and "p" is never set. Source: adam-maj/tiny-gpu,
 /// `src/alu.sv`: a difference of unsigned registers, compared with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(super) struct Condition(u8);
@@ -82,9 +82,9 @@ impl Arithmetic {
 /// A decoded instruction. Every word decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Instruction {
-    /// Does nothing. Operations 10 to 14 have no meaning, and do the same.
+    /// Does nothing. Operations 10 to 14 are undefined, and also do nothing.
     Nop,
-    /// Continues at a word of the program if the last CMP found one of these conditions.
+    /// Continues at this word of the program if the last CMP found one of these conditions.
     Branch(Condition, u8),
     /// Compares two registers.
     Compare(Register, Register),
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_decodes_and_what_it_decodes_to_has_one_word() {
+    fn every_word_decodes_and_its_instruction_encodes_to_an_equal_one() {
         for word in 0..=u16::MAX {
             let instruction = Instruction::from(word);
             assert_eq!(Instruction::from(instruction.word()), instruction, "{word:#06x}");

@@ -1,6 +1,7 @@
 //! The machine: two cores, a dispatcher that assigns blocks to them, controllers, and external memories. Counts cycles.
 //!
-//! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench for when counting begins and ends.
+//! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench, which defines when counting begins
+//! and ends.
 
 use super::controller::{CacheLines, Channels, MemoryController, MemoryRequest};
 use super::core::{Core, THREADS_A_BLOCK};
@@ -81,10 +82,10 @@ impl TinyGpuMachine {
         })
     }
 
-    /// Runs the program to its end. Returns how many cycles it took, counted as the bench counts them.
+    /// Runs the program to its end, for at most `limit` cycles. Returns its cycles as the test bench counts them.
     ///
     /// # Errors
-    /// [`CardFault`]; data memory stays as the program has left it.
+    /// [`CardFault`]; data memory then holds what the program has stored so far.
     pub fn run(&mut self, limit: u64) -> Result<u64, CardFault> {
         // The bench notices the end one cycle late, and the bench with caches two cycles late.
         let seen_late = if self.design.has_caches { 2 } else { 1 };
@@ -100,8 +101,8 @@ impl TinyGpuMachine {
             }
             for core in 0..CORES {
                 if !had_block[core] && begun < blocks {
-                    let left = usize::from(self.threads) - begun * THREADS_A_BLOCK;
-                    self.cores[core] = Core::new(begun as u8, left.min(THREADS_A_BLOCK));
+                    let remaining = usize::from(self.threads) - begun * THREADS_A_BLOCK;
+                    self.cores[core] = Core::new(begun as u8, remaining.min(THREADS_A_BLOCK));
                     self.has_block[core] = true;
                     begun += 1;
                 } else if had_block[core] && done_before[core] {
@@ -114,7 +115,7 @@ impl TinyGpuMachine {
         Err(CardFault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
     }
 
-    /// Advances everything but the dispatcher by one clock edge. All parts see the wires as they were before it.
+    /// Advances everything but the dispatcher by one clock edge. All parts see the signals as they were before it.
     fn step(&mut self) -> Result<(), CardFault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {

@@ -1,8 +1,8 @@
 //! The registers of tiny-gpu as a PCIe card, and how a host uses them.
 //!
-//! The card is asmpatch's own design: the machine's hardware description ends at its memories. BAR 0 is the card's
-//! memory, BAR 2 its registers, dwords, little-endian. A host writes [`CONTROL`] last, which starts the work. All of it is
-//! done when that write completes, except an entry that waits for a command ([`AWAIT`]).
+//! The card is asmpatch's own design: the machine's hardware description has no PCIe interface. BAR 0 is the card's
+//! memory, BAR 2 its registers: dwords, little-endian. A host writes [`CONTROL`] last, which starts the work. When that
+//! write completes, all work is done, except an entry that waits for a command ([`AWAIT`]).
 
 use thiserror::Error;
 
@@ -26,7 +26,7 @@ pub const REGISTERS_LEN: u32 = 0x1000;
 pub const ID: u16 = 0x00;
 /// The value of [`ID`].
 pub const ID_VALUE: u32 = u32::from_le_bytes(*b"TGPU");
-/// Read-only: [`RAN`], [`SENT`], and a [`CardFault`]'s code in bits 15:8.
+/// Read-only: [`RAN`], [`SENT`], [`WAITS`], and a [`CardFault`]'s code in bits 15:8.
 pub const STATUS: u16 = 0x04;
 /// Read-only: cycles of the last run.
 pub const CYCLES: u16 = 0x08;
@@ -81,7 +81,7 @@ pub const CYCLES_MAX: u32 = 1 << 20;
 /// Reasons that the card's status gives for work it did not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum CardFault {
-    /// The program continued where it has no word.
+    /// The program continued past its end.
     #[error("block {block} went on at word {word}, outside of its program")]
     LeftProgram {
         /// The block.
@@ -106,7 +106,7 @@ pub enum CardFault {
     /// The card may not send: Bus Master Enable is off.
     #[error("it can't send, because Bus Master Enable is off")]
     NotMaster,
-    /// The data to send are not in the card's memory.
+    /// The data to send are not completely in the card's memory.
     #[error("the data to send is outside its memory")]
     NoSource,
     /// Nothing accepts a write at the destination.

@@ -1,6 +1,6 @@
-//! Temporary files and folders, and the removal of those that killed runs left.
+//! Temporary files and folders, and the removal of those that killed runs left behind.
 //!
-//! Each is locked while its process lives. The next run that works in the same folder removes files that have such a
+//! Each is locked while its process lives. The next run that works in the same folder removes those that have such a
 //! name, belong to the same user and are not locked.
 
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ pub(super) fn new_file(folder: &Path) -> io::Result<NamedTempFile> {
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let file = builder.tempfile_in(folder)?;
         file::owner_may(file.as_file(), 0o600)?;
-        if stays(file.as_file()) {
+        if lock_new(file.as_file()) {
             remove_in(folder, file.as_file());
             return Ok(file);
         }
@@ -73,7 +73,7 @@ impl StagedFolder {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 opened => opened?,
             };
-            if lock.as_ref().is_none_or(stays) {
+            if lock.as_ref().is_none_or(lock_new) {
                 if let Some(lock) = &lock {
                     remove_in(parent, lock);
                 }
@@ -101,15 +101,15 @@ impl StagedFolder {
 
 /// Locks a new file or folder. Returns `false` if another process removed it as a leftover before it was locked.
 #[cfg(unix)]
-fn stays(new: &File) -> bool {
+fn lock_new(new: &File) -> bool {
     use std::os::unix::fs::MetadataExt;
-    // On a file system without locks, no process can find it unlocked either.
+    // On a file system without locks this fails. `try_lock` then fails, too, so nothing there counts as a leftover.
     let _ = new.lock();
     new.metadata().map_or(true, |metadata| metadata.nlink() > 0)
 }
 
 #[cfg(not(unix))]
-fn stays(_new: &File) -> bool {
+fn lock_new(_new: &File) -> bool {
     true
 }
 
@@ -125,12 +125,12 @@ fn remove_in(folder: &Path, own: &File) {
         let name = entry.file_name();
         let Some(wants_folder) = name.to_str().and_then(is_folder_of_ours) else { continue };
         let path = entry.path();
-        let Ok(left) = options.open(&path) else { continue };
-        let is_ours = left.metadata().is_ok_and(|found| {
+        let Ok(leftover) = options.open(&path) else { continue };
+        let is_ours = leftover.metadata().is_ok_and(|found| {
             found.uid() == own.uid()
                 && (if wants_folder { found.is_dir() } else { found.is_file() && found.nlink() == 1 })
         });
-        if is_ours && left.try_lock().is_ok() {
+        if is_ours && leftover.try_lock().is_ok() {
             let _ = if wants_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
         }
     }
@@ -139,7 +139,7 @@ fn remove_in(folder: &Path, own: &File) {
 #[cfg(not(unix))]
 fn remove_in(_folder: &Path, _own: &File) {}
 
-/// Whether a temporary name is a folder's; `None` for a name without our form.
+/// Whether a temporary name is that of a folder; `None` if asmpatch does not make such names.
 #[cfg_attr(not(unix), expect(dead_code, reason = "nothing is removed there"))]
 fn is_folder_of_ours(name: &str) -> Option<bool> {
     let rest = name.strip_prefix(PREFIX)?;
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_that_are_backed_up_at_once_do_not_take_each_others_folders_for_leftovers() {
+    fn backups_at_the_same_time_do_not_remove_each_others_folders() {
         let parent = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_run_left_goes_and_what_a_running_one_needs_stays() {
+    fn leftovers_of_killed_runs_are_removed_and_files_in_use_are_kept() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         fs::write(at(".asmpatch-aB3dE6"), "left").unwrap();

@@ -12,7 +12,7 @@ use thiserror::Error;
 pub use self::leftovers::StagedFolder;
 use crate::files::file;
 
-/// A file could not be written. Whatever had its name before is still there, unchanged.
+/// A file could not be written. An earlier file of that name is unchanged, unless only the sync of its folder failed.
 #[derive(Debug, Error)]
 #[error("cannot write {}: {doing}", path.shown())]
 pub struct AtomicWriteError {
@@ -64,7 +64,7 @@ pub fn write_all(files: &[(&Path, &[u8])]) -> Result<(), AtomicWriteError> {
     Ok(())
 }
 
-/// Writes a file that does not exist yet, like [`write()`]. Keeps a file that another process creates in the meantime.
+/// Writes a file like [`write()`], unless it exists. Keeps an existing file and returns `Ok`.
 ///
 /// # Errors
 /// As for [`write()`].
@@ -108,7 +108,7 @@ pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Brings a folder's entries to the disk.
+/// Syncs a folder's entries to the disk.
 ///
 /// # Errors
 /// The system's error.
@@ -117,8 +117,8 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
     std::fs::File::open(folder)?.sync_all()
 }
 
-// On other systems a folder can't be opened as a file, and the rename is as durable as the system makes it.
-/// Brings a folder's entries to the disk, where the system can.
+// On other systems a folder can't be opened as a file, and the system alone decides when a rename is on the disk.
+/// Syncs a folder's entries to the disk, if the system can.
 ///
 /// # Errors
 /// None.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_came_meanwhile_stays_as_it_is() {
+    fn a_file_that_already_exists_is_kept_as_it_is() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("flash.bin");
         create(&path, b"first").unwrap();

@@ -14,7 +14,7 @@ use thiserror::Error;
 use super::pcapng;
 use super::usbmon::{HEADER_LEN, Header};
 
-/// How many bytes may wait for the disk. Packets beyond them are dropped.
+/// How many bytes may wait for the disk. A packet that does not fit is dropped.
 const BACKLOG: usize = 32 << 20;
 
 /// Reasons a capture can't start.
@@ -28,7 +28,7 @@ pub enum CaptureError {
         /// The system's error.
         source: io::Error,
     },
-    /// The file exists and is not a capture, so it would be lost.
+    /// The file exists and is not a capture. It is left as it is.
     #[error("{} exists and is not a pcapng file", path.display())]
     NotACapture {
         /// The file.
@@ -61,9 +61,8 @@ pub struct Summary {
 
 /// Records URBs to a pcapng file.
 ///
-/// Recording copies the data to memory and returns; a thread writes them. Data that the disk does not take in time, or
-/// does not take at all, are dropped and counted. The capture ends when its last clone is dropped, or with
-/// [`Capture::finish`].
+/// Recording copies the data to memory and returns; a thread writes them. Packets that the disk does not take in time,
+/// or at all, are dropped and counted. The capture ends when its last clone is dropped, or with [`Capture::finish`].
 #[derive(Debug, Clone)]
 pub struct Capture(Arc<Owner>);
 
@@ -93,7 +92,7 @@ impl Drop for Owner {
     }
 }
 
-/// The file, of which a torn block is cut off.
+/// The file. A block that was written in part is cut off.
 struct CaptureFile(File);
 
 impl Write for CaptureFile {
@@ -117,7 +116,7 @@ impl Capture {
     /// Starts a capture in a new file, or replaces an earlier capture.
     ///
     /// # Errors
-    /// [`CaptureError`]. Leaves as they are: other files than captures, devices, symbolic links.
+    /// [`CaptureError`]. Devices, symbolic links, and files that are not captures are left as they are.
     pub fn create(path: &Path) -> Result<Self, CaptureError> {
         let failed = |source: io::Error| match source.kind() {
             io::ErrorKind::WouldBlock => CaptureError::Busy { path: path.to_owned() },
@@ -155,13 +154,13 @@ impl Capture {
         self.0.urbs.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Records an event of an URB, whose header lacks the time and these lengths: how many bytes were requested, or
-    /// moved, and how many follow the header.
+    /// Records an event of an URB: sets the time and the lengths in its header. `length` is how many bytes were
+    /// requested or moved; `data` follow the header.
     pub(super) fn record(&self, header: Header, length: usize, data: &[u8]) {
         let original_len = HEADER_LEN + data.len();
         let data = &data[..data.len().min(pcapng::SNAP_LEN - HEADER_LEN)];
         self.0.queue.push(HEADER_LEN + data.len(), |blocks| {
-            // Times in the file never run backwards unless the clock does.
+            // Read the clock in here, so that the times in the file are in order.
             let time = now();
             let length = u32::try_from(length).unwrap_or(u32::MAX);
             let header = Header { time, length, captured: data.len() as u32, ..header };
@@ -171,7 +170,7 @@ impl Capture {
 }
 
 fn now() -> Duration {
-    // Only a machine without a clock thinks that it is before 1970.
+    // This fails only if the clock is set to a time before 1970.
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
@@ -182,7 +181,7 @@ fn open(path: &Path) -> io::Result<File> {
     }
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(false);
-    // Refuse a named pipe without a reader instead of waiting for one.
+    // Neither follow a symbolic link nor wait for a pipe or a device.
     file::careful(&mut options, false);
     file::private(&mut options);
     file::hold(&options, path)

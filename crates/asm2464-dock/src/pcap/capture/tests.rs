@@ -1,4 +1,4 @@
-//! Tests of captures: whole, cut and forged ones.
+//! Tests of captures: complete ones, what a full or hanging disk does to them, and which files are never replaced.
 
 use std::sync::mpsc;
 
@@ -39,7 +39,7 @@ fn a_capture_holds_each_urb_twice_in_the_order_of_its_events() {
 }
 
 #[test]
-fn a_capture_that_is_let_go_is_whole() {
+fn a_dropped_capture_is_complete() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("usb.pcapng");
     Capture::create(&path).unwrap().bus().attach().submit_bulk(0x81, 13, &[]);
@@ -108,7 +108,7 @@ fn a_full_disk_ends_the_file_at_a_whole_block_and_the_unit_goes_on() {
     assert!(summary.failure.is_some());
 }
 
-/// A disk that accepts nothing until it is told to.
+/// A disk that waits for a signal before each write.
 struct Stuck {
     go: mpsc::Receiver<()>,
 }

@@ -2,11 +2,11 @@
 
 use crate::tiny_gpu::kernels::PRODUCT_AT;
 
-/// Where [`packed_matmul`] puts them as well, where it unpacks.
+/// Address to which [`packed_matmul`] copies the product if it unpacks.
 pub const UNPACKED_AT: usize = 24;
-/// Threads of [`matadd`]: one an element.
+/// Threads of [`matadd`]: one per element.
 pub const SUM_THREADS: u8 = 8;
-/// Where a sum's elements stand in data memory.
+/// Address of a sum's elements in data memory.
 pub const SUM_AT: usize = 16;
 
 const ADD: u16 = 3;
@@ -44,7 +44,7 @@ pub const fn constant(rd: u16, value: u16) -> u16 {
 }
 
 /// R0 = the thread's index among all.
-const WHO: [u16; 2] = [compute(MUL, 0, BLOCK_INDEX, BLOCK_DIM), compute(ADD, 0, 0, THREAD_INDEX)];
+const GLOBAL_INDEX: [u16; 2] = [compute(MUL, 0, BLOCK_INDEX, BLOCK_DIM), compute(ADD, 0, 0, THREAD_INDEX)];
 
 /// The sum of two matrices of 8 elements: A at 0, B at 8, the sum at 16.
 pub fn matadd() -> Vec<u16> {
@@ -61,11 +61,11 @@ pub fn matadd() -> Vec<u16> {
         store(7, 6),
         RETURN,
     ];
-    [&WHO[..], &body].concat()
+    [&GLOBAL_INDEX[..], &body].concat()
 }
 
 /// The product of matrices that every thread copies first: A to 16, B to 20. With `unpacks`, every thread copies the
-/// product to 24 in the end.
+/// product to 24 at the end.
 pub fn packed_matmul(unpacks: bool) -> Vec<u16> {
     const PACKED_A: u16 = 16;
     const PACKED_B: u16 = 20;
@@ -74,7 +74,7 @@ pub fn packed_matmul(unpacks: bool) -> Vec<u16> {
     };
     let mut kernel: Vec<_> = copies(0, PACKED_A, 8).collect();
     kernel.extend([constant(3, PACKED_A), constant(4, PACKED_B), constant(5, PRODUCT_AT as u16)]);
-    kernel.extend(WHO);
+    kernel.extend(GLOBAL_INDEX);
     kernel.extend([
         constant(1, 1),
         constant(2, 2),

@@ -28,7 +28,7 @@ fn sums() -> Vec<u8> {
 }
 
 #[test]
-fn the_pages_words_take_the_pages_cycles() {
+fn the_course_pages_words_take_the_course_pages_cycles() {
     for (design, product_cycles, sum_cycles) in [(Design::PLAIN, 491, 178), (Design::CACHED, 706, 270)] {
         let (cycles, data) = ran(design, &MATMUL, &MATRICES, PRODUCT_THREADS);
         assert_eq!((cycles, &data[PRODUCT_AT..][..4]), (product_cycles, &[7, 10, 15, 22][..]));
@@ -38,7 +38,7 @@ fn the_pages_words_take_the_pages_cycles() {
 }
 
 #[test]
-fn caches_cost_where_memory_is_fast_and_gain_in_loops_where_it_is_slow() {
+fn caches_cost_cycles_if_memory_is_fast_and_save_cycles_in_loops_if_it_is_slow() {
     // R1 counts to 100.
     let counts = [0x9001, 0x9264, 0x3110, 0x2012, 0x1802, 0xF000];
     let cycles = |design| {
@@ -98,13 +98,13 @@ fn a_program_that_leaves_its_memory_is_stopped() {
 }
 
 #[test]
-fn what_is_longer_than_its_memory_is_refused() {
+fn a_program_or_data_longer_than_its_memory_is_refused() {
     assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), CardFault::NoRun);
     assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), CardFault::NoRun);
 }
 
 #[test]
-fn registers_that_tell_who_a_thread_is_cannot_be_changed() {
+fn registers_that_identify_a_thread_cannot_be_changed() {
     let program = [constant(THREAD_INDEX, 9), store(THREAD_INDEX, BLOCK_DIM), 0xF000];
     let (_, data) = ran(Design::PLAIN, &program, &[], 3);
     assert_eq!(data[..4], [4, 4, 4, 0]);

@@ -98,10 +98,7 @@ fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Ref
             format!("it enumerates as open firmware, of which asmpatch writes {most} bytes at most: it has {len}")
         }
         (_, Some((check, fault))) => {
-            format!(
-                "on the chip model it does not come up as open firmware or the vendor's. The check \"{}\": {fault}",
-                check.what
-            )
+            format!("on the chip model it fails the check \"{}\": {fault}", check.what)
         }
         (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
     };

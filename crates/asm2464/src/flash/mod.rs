@@ -107,8 +107,8 @@ impl<R: RegisterAccess> RegisterAccess for &mut R {
 pub struct JedecId(pub [u8; 3]);
 
 impl JedecId {
-    /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the makers'
-    /// data sheets.
+    /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the
+    /// makers' data sheets.
     pub const fn maker(self) -> Option<&'static str> {
         match self.0[0] {
             0x85 => Some("Puya"),

@@ -6,7 +6,7 @@ use crate::scsi::XdataAddress;
 pub const SRAM_LEN: usize = 0x8_0000;
 /// PCIe address of the SRAM, for a device's DMA. Source: open firmware; the GPU runtime.
 pub const SRAM_ADDRESS: u64 = 0x0020_0000;
-/// Bytes of a sector.
+/// Bytes of a sector, in which F2 counts its data.
 pub const SECTOR_LEN: usize = 512;
 /// Bytes of a slot. A transfer through the SRAM begins at a slot. Source: PRPs of queued reads, executed.
 pub const SLOT_LEN: usize = 0x4000;

@@ -28,7 +28,7 @@ impl TransportKind {
         matches!(self, Self::Uas | Self::UasStreams)
     }
 
-    /// The name in JSON.
+    /// Returns the name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Control => "control",

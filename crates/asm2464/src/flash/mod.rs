@@ -17,7 +17,7 @@ use crate::scsi::XdataAddress;
 
 pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
-/// Bytes that one erase (20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
+/// Bytes that one erase (command 20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;
 /// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.
 pub const PAGE_LEN: usize = 0x80;
@@ -50,7 +50,7 @@ pub trait RegisterAccess {
     /// The access's own.
     fn send(&mut self, bytes: &[u8]) -> Result<(), Self::Error>;
 
-    /// Whether the unit is gone, so that no later access can succeed.
+    /// Whether this error means that the unit is gone: no later access can succeed.
     fn is_gone(error: &Self::Error) -> bool;
 
     /// Whether the unit's link runs at 5 Gbit/s or more.
@@ -107,8 +107,8 @@ impl<R: RegisterAccess> RegisterAccess for &mut R {
 pub struct JedecId(pub [u8; 3]);
 
 impl JedecId {
-    /// The maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the makers' data
-    /// sheets.
+    /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the
+    /// makers' data sheets.
     pub const fn maker(self) -> Option<&'static str> {
         match self.0[0] {
             0x85 => Some("Puya"),

@@ -273,7 +273,7 @@ impl<R: RegisterAccess> RegisterFlash<R> {
     /// [`RegisterError::Differs`], [`RegisterError::Busy`].
     pub fn program(&mut self, at: FlashAddress, page: &[u8; PAGE_LEN]) -> FlashResult<(), R> {
         let pieces = (at.0..).step_by(self.page_len).map(FlashAddress).zip(page.chunks(self.page_len));
-        // The page's start is written last: in a slot's first page it is the image's length.
+        // The page's start is written last: in the image's first page it is the image's length.
         for (at, piece) in pieces.collect::<Vec<_>>().into_iter().rev() {
             self.program_piece(at, piece)?;
         }

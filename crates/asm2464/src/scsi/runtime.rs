@@ -32,8 +32,8 @@ pub const INITIALISED: [(u16, u8); 3] = [INITIALISATION[0], INITIALISATION[2], I
 const FREE_ONE: [(u16, u8); 5] = [(0x0171, 0xFF), (0x0172, 0xFF), (0x0173, 0xFF), (0xCE6E, 0x00), (0xCE6F, 0x00)];
 /// Clears the bitmap of used slots. A WRITE(16) that takes more than one slot sets several of its bits.
 const FREE_ALL: [(u16, u8); 4] = [(0xCE40, 0x00), (0xCE41, 0x00), (0xCE42, 0x00), (0xCE43, 0x00)];
-/// Clears counters that an early answer to WRITE(16) leaves at 1. Otherwise, the next READ(16) on such a queue slot
-/// never ends.
+/// Clears counters that an early answer to WRITE(16) leaves at 1. Otherwise, the next READ(16) in the same queue
+/// slot never ends.
 pub const COUNTERS: [(u16, u8); 3] = [(0x0517, 0x00), (0x0518, 0x00), (0x0519, 0x00)];
 
 /// Where a version keeps the variables of the initialisation. Source: the operands of the same code in both images; the

@@ -61,7 +61,7 @@ pub struct Counts {
     pub lost: u64,
 }
 
-/// What became of the records.
+/// How a queue ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueEnd {
     /// How many records there were.
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sink_that_hangs_costs_records_and_bounded_memory_and_no_time() {
+    fn a_sink_that_hangs_loses_records_in_bounded_memory_and_delays_nobody() {
         let Started { queue, go, kept } = start(40, 10_000, b"");
         for _ in 0..100 {
             push(&queue, "0123456789");

@@ -9,8 +9,8 @@
 //! | `refused 2 gone` | transfer 2 could not be submitted |
 //! | `clear-halt 81 done`, `mass-storage-reset stall`, `reset-port done` | another action, and its outcome |
 //!
-//! Data are parts with `+` between them: bytes in hexadecimal; `00*512`, a byte so many times; `flash@100:65280`, so
-//! many bytes of the flash from this address on, in hexadecimal; `withheld:64`, so many bytes that the record leaves
+//! Data are parts with `+` between them: bytes in hexadecimal; `00*512`, the byte 00 repeated 512 times;
+//! `flash@100:65280`, 65280 bytes of the flash from address 0x100 on; `withheld:64`, 64 bytes that the record leaves
 //! out.
 
 use std::fmt;
@@ -30,11 +30,11 @@ const RUN: usize = 8;
 pub enum DataPart {
     /// These bytes.
     Bytes(Vec<u8>),
-    /// One byte, so many times.
+    /// A byte, and how often it is repeated.
     Run(u8, usize),
-    /// So many bytes of the unit's flash from this address on.
+    /// Bytes of the unit's flash: the address of the first one, and their number.
     Flash(usize, usize),
-    /// So many bytes that the record leaves out. From the unit they replay as zeros; to the unit any bytes match.
+    /// A number of bytes that the record leaves out. From the unit they replay as zeros; to the unit any bytes match.
     Withheld(usize),
 }
 
@@ -83,7 +83,7 @@ impl Data {
         self.0.iter().fold(0usize, |sum, part| sum.saturating_add(part.len()))
     }
 
-    /// Whether there are none.
+    /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -284,12 +284,12 @@ pub enum Event {
     Refused {
         /// Its number.
         transfer: usize,
-        /// Why.
+        /// The reason.
         end: End,
     },
     /// An action other than a transfer.
     Done {
-        /// What.
+        /// The action.
         action: PipeAction,
         /// Its outcome.
         end: End,

@@ -57,7 +57,7 @@ pub struct ReplayPort {
 }
 
 impl ReplayPort {
-    /// The unit of a record.
+    /// Creates a port with the unit of a record.
     pub fn new(record: Record) -> Self {
         Self { replay: Replay::new(record), watch: Watch::default() }
     }

@@ -312,7 +312,7 @@ impl Pipes for ReplayPipes {
         let Some(Event::Returned { transfer: number, end, moved, data }) =
             opening.and_then(|opening| opening.events.get(self.at))
         else {
-            // In the record, the host's wait timed out here.
+            // In the record, no transfer returns before the host's next request.
             return Err(PipeError::Timeout);
         };
         let Some(transfer) = self.numbers.get(*number).copied().flatten() else { return Err(PipeError::Timeout) };

@@ -72,7 +72,7 @@ fn a_record_answers_as_the_unit_did_whatever_goes_wrong_on_the_wire() {
 }
 
 #[test]
-fn control_requests_many_at_once_replay_too() {
+fn many_control_requests_in_flight_replay_too() {
     let mut seen = String::new();
     let record = recorded(port("", &practice::open_image()), |port| seen = ask_open(port));
     assert_eq!(ask_open(&mut ReplayPort::new(record)), seen);
@@ -173,7 +173,7 @@ fn a_poll_may_come_more_or_less_often_than_it_was_recorded() {
 }
 
 #[test]
-fn two_polls_by_turns_may_come_more_or_less_often_too() {
+fn two_alternating_polls_may_come_more_or_less_often_too() {
     let other = XdataAddress::VERSION;
     let both = |unit: &mut dyn TlpEngine, rounds| {
         let mut found = [0; 2];
@@ -239,7 +239,7 @@ fn a_record_that_ends_within_a_command_ends_that_command_and_every_later_one() {
 }
 
 #[test]
-fn a_unit_that_could_not_be_opened_can_not_be_opened_again() {
+fn an_opening_that_failed_fails_in_the_replay_too() {
     let mut replay = ReplayPort::new(silent().with_unopened(Some("asm2464::usb::busy".to_owned())));
     let error = replay.open().map(drop).unwrap_err();
     assert_eq!(asm2464::Coded::code(&error), "asm2464::replay::unopened");
@@ -271,7 +271,7 @@ fn an_event_that_contradicts_those_before_it_is_refused() {
 }
 
 #[test]
-fn data_are_bytes_runs_what_the_flash_holds_and_what_is_withheld() {
+fn data_are_bytes_runs_parts_of_the_flash_and_withheld_parts() {
     let data: Data = "0102+00*9+flash@2:3+withheld:4".parse().unwrap();
     assert_eq!(data.to_string(), "0102+00*9+flash@2:3+withheld:4");
     let mut bytes = [0xEE; 18];

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_runs_and_its_result_goes_to_the_host_with_an_entry_behind_it() {
+    fn a_program_runs_and_its_result_goes_to_the_host_followed_by_an_entry() {
         for (program, control, cycles) in [
             (&MATMUL[..], RUN | SEND, 491),
             (&MATMUL[..], RUN | SEND | CACHES, 706),
@@ -369,7 +369,7 @@ mod tests {
         ) {
             let (mut card, mut host) = (loaded(&MATMUL), Ranges::default());
             for (at, value, shift) in writes {
-                // Long runs take long, and have their own tests.
+                // Long runs are slow, and have their own tests.
                 let value = if at & !3 == u64::from(CYCLE_LIMIT) { value % 2_000 } else { value >> shift };
                 card.register_write(at, value, Some(&mut host));
                 card.look(Some(&mut host));

@@ -57,7 +57,7 @@ impl Lane {
         Self { registers, condition: Condition::default(), lsu: Lsu::Idle }
     }
 
-    /// Advances by one clock edge. `answer` is the memory's. Registers change in the last stage only, so all
+    /// Advances by one clock edge. `answer` is data memory's. Registers change in the last stage only, so all
     /// stages read the same operands.
     fn step(&mut self, stage: Stage, instruction: Instruction, answer: Option<u8>) {
         let read = |register: Register| self.registers[register.index()];

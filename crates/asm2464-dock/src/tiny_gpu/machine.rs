@@ -88,7 +88,7 @@ impl TinyGpuMachine {
     /// [`CardFault`]; data memory then holds what the program has stored so far.
     pub fn run(&mut self, limit: u64) -> Result<u64, CardFault> {
         // The bench notices the end one cycle late, and the bench with caches two cycles late.
-        let seen_late = if self.design.has_caches { 2 } else { 1 };
+        let notice_delay = if self.design.has_caches { 2 } else { 1 };
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
         let (mut begun, mut ended) = (0, 0);
         for cycle in 0..limit {
@@ -97,7 +97,7 @@ impl TinyGpuMachine {
             self.step()?;
             // The dispatcher. A core without a block is in reset.
             if ended == blocks {
-                return Ok(cycle + 1 + seen_late);
+                return Ok(cycle + 1 + notice_delay);
             }
             for core in 0..CORES {
                 if !had_block[core] && begun < blocks {

@@ -20,7 +20,7 @@ const BACKLOG: usize = 32 << 20;
 /// Reasons a capture can't start.
 #[derive(Debug, Error)]
 pub enum CaptureError {
-    /// The system refuses to open the file.
+    /// The file can't be opened or emptied, or its thread can't be started.
     #[error("cannot record USB traffic to {}", path.display())]
     Io {
         /// The file.
@@ -123,10 +123,10 @@ impl Capture {
             _ => CaptureError::Io { path: path.to_owned(), source },
         };
         let mut file = open(path).map_err(failed)?;
-        let kind = file.metadata().map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         let mut magic = pcapng::MAGIC;
-        let is_capture = kind.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
-        if !kind.is_file() || !is_capture {
+        let is_capture = metadata.len() == 0 || file.read_exact(&mut magic).is_ok() && magic == pcapng::MAGIC;
+        if !metadata.is_file() || !is_capture {
             return Err(CaptureError::NotACapture { path: path.to_owned() });
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(failed)?;

@@ -128,7 +128,7 @@ impl Write for Stuck {
 impl Sink for Stuck {}
 
 #[test]
-fn a_disk_that_hangs_costs_packets_and_no_time() {
+fn a_disk_that_hangs_loses_packets_and_delays_nobody() {
     let (disk, go) = mpsc::channel();
     let capture = Capture::to(Stuck { go }).unwrap();
     let device = capture.bus().attach();

@@ -69,7 +69,7 @@ fn the_packed_product_is_the_same_and_is_unpacked_on_request() {
 }
 
 #[test]
-fn the_last_block_may_have_fewer_threads_and_none_at_all_end_at_once() {
+fn the_last_block_may_have_fewer_threads_and_a_run_without_threads_ends_at_once() {
     for threads in (0..20).chain([251, 255]) {
         // Each thread stores its index at the address of that index.
         let program = [0b0101_0000_1101_1110, 0b0011_0000_0000_1111, 0x8000, 0xF000];

@@ -119,6 +119,9 @@ fn ctrl_c_ends_a_soak_with_what_was_measured() {
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     schemas::check_document("bench-soak", &report).unwrap();
     assert_eq!((&report["ended"], &report["asked_s"]), (&"stopped".into(), &3600.0.into()));
-    assert!(report["elapsed_s"].as_f64().unwrap() < 60.0 && report["bytes"].as_u64().unwrap() > 0);
-    assert!(report["over_time"].as_array().unwrap().len() > 20, "a picture of the time that it lasted");
+    let elapsed_s = report["elapsed_s"].as_f64().unwrap();
+    assert!(elapsed_s < 60.0 && report["bytes"].as_u64().unwrap() > 0);
+    // Slices begin with 10 ms, and 200 are merged to 100.
+    let slices = report["over_time"].as_array().unwrap().len();
+    assert!(slices >= (90.0 * elapsed_s).min(100.0) as usize, "{slices} slices of {elapsed_s} s");
 }

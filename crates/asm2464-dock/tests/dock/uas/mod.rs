@@ -217,10 +217,14 @@ fn a_response_in_place_of_a_status_says_what_the_unit_refuses() {
 }
 
 #[test]
-fn a_status_transfer_is_out_only_while_a_command_waits_for_one() {
-    let answers =
-        || Lies { status: Some(ready(1)), data: Some(vec![7; 36]), further: [good(1)].into(), ..Lies::default() };
-    let (outcome, engine) = inquire(Lies { streams: 0, ..answers() });
+fn the_status_of_the_last_command_is_the_last_that_is_asked_for() {
+    let (outcome, engine) = inquire(Lies {
+        status: Some(ready(1)),
+        data: Some(vec![7; 36]),
+        further: [good(1)].into(),
+        streams: 0,
+        ..Lies::default()
+    });
     assert_eq!((outcome.unwrap().transferred, engine.pipes().resets()), (36, 0));
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use asm2464::firmware::{BridgeState, UsbId};
 use asm2464_dock::files::file;
+use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{BusSpeed, UnitInfo};
 
 /// Reads the TOML files of a folder in the repository: the name for messages, and the text of each.
@@ -30,4 +31,10 @@ pub(crate) fn unit(place: &str, serial: &str) -> UnitInfo {
         speed: BusSpeed::Super,
         driver: None,
     }
+}
+
+/// The port of a virtual unit in memory, with this `bridge.toml`.
+pub(crate) fn virtual_port(scenario: &str) -> VirtualPort {
+    let scenario = Scenario::parse(scenario).unwrap();
+    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
 }

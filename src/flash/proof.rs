@@ -145,11 +145,11 @@ impl Runs {
 mod tests {
     use asm2464::digest::Sha256Digest;
     use asm2464_chip::practice;
-    use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
     use asm2464_host::bridge::Port as _;
 
     use super::*;
     use crate::patch::{Library, PatchSet, Selection};
+    use crate::tests::virtual_port;
 
     fn of(version: u8, long_e4: Option<bool>) -> Behaviour {
         Behaviour { version: Some(FirmwareVersion([version; 6])), long_e4, ..Behaviour::UNKNOWN }
@@ -192,8 +192,7 @@ mod tests {
             build: build.map(str::to_owned),
             ..Behaviour::UNKNOWN
         };
-        let scenario = Scenario::parse("factory = 'open'").unwrap();
-        let mut port = VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap());
+        let mut port = virtual_port("factory = 'open'");
         let attached = port.attached().unwrap();
         let open = known(BridgeState::OpenFirmware, Some(&attached.product));
         assert_eq!(Behaviour::of_unit(&mut Access::open(&mut port).unwrap(), &attached), Ok(open.clone()));

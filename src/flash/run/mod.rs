@@ -73,6 +73,11 @@ pub struct FlashReport {
 }
 
 impl FlashReport {
+    /// The report on a unit at this port to which nothing has happened yet.
+    pub const fn new(location: Location) -> Self {
+        Self { location, after: None, version: None, runs: None, needs_power: false, backup: None, steps: Vec::new() }
+    }
+
     /// Whether the unit is back and doesn't run its old firmware any more.
     pub fn is_back(&self) -> bool {
         self.after.is_some() && self.runs != Some(Runs::Before)

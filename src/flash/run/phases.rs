@@ -45,15 +45,7 @@ pub fn prepare<'a>(
     observer: &'a mut FlashProgress<'a>,
     interrupt: Interrupt<'a>,
 ) -> Result<Opened<'a, Prepared>, Box<Stopped>> {
-    let report = FlashReport {
-        location: port.location(),
-        after: None,
-        version: None,
-        runs: None,
-        needs_power: false,
-        backup: None,
-        steps: Vec::new(),
-    };
+    let report = FlashReport::new(port.location());
     let run = Run {
         plan,
         options,

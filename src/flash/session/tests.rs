@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use asm2464::firmware::{BridgeState, FlashAddress};
 use asm2464::flash::BUDGET;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
@@ -18,6 +18,7 @@ use super::super::proof::Runs;
 use super::super::recovery::Standing;
 use super::super::slot::SLOT_LEN;
 use super::*;
+use crate::tests::{unit, virtual_port};
 
 /// The place of every unit here.
 const PLACE: &str = "1-1";
@@ -132,8 +133,7 @@ fn session(ports: Vec<NamedPort>, allowed: Allowed) -> WritingSession {
 }
 
 fn unit_in_its_boot_loader() -> VirtualPort {
-    let scenario = Scenario::parse("factory = 'no-image'\nserial = 'DOCK7'\n").unwrap();
-    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
+    virtual_port("factory = 'no-image'\nserial = 'DOCK7'\n")
 }
 
 fn plan(seen: &Observation) -> Result<FlashPlan, AnyFailure> {
@@ -221,15 +221,8 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
     for (after, expected) in [(None, Some("again [] AsGiven")), (Some(there), None)] {
-        unit.outcome = UnitOutcome::Written(FlashReport {
-            location: PLACE.parse().unwrap(),
-            after,
-            version: None,
-            runs: Some(Runs::Written),
-            needs_power: false,
-            backup: None,
-            steps: Vec::new(),
-        });
+        let report = FlashReport::new(PLACE.parse().unwrap());
+        unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
         assert_eq!(unit.next_command(&job).as_deref(), expected);
     }
 }
@@ -238,8 +231,7 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
 fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     let home = tempfile::tempdir().unwrap();
     std::fs::write(home.path().join("file"), "x").unwrap();
-    let unit = VirtualUnit::in_memory(Scenario::default(), b"unit", None).unwrap();
-    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(VirtualPort::new("unit", unit))));
+    let port: NamedPort = ("virtual:unit".to_owned(), Ok(Box::new(virtual_port(""))));
     let mut session = session(vec![port], Allowed { unproven: true, force: true, ..Allowed::default() });
     let elsewhere = home.path().join("elsewhere");
     session.options.backup_into = Some(home.path().join("file").join("backups"));
@@ -256,15 +248,7 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
 #[test]
 fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
     let location: Location = PLACE.parse().unwrap();
-    let report = FlashReport {
-        location: location.clone(),
-        after: None,
-        version: None,
-        runs: None,
-        needs_power: false,
-        backup: None,
-        steps: Vec::new(),
-    };
+    let report = FlashReport::new(location.clone());
     let asked = Action { question: Some("is it yours?".to_owned()), ..Action::run("ask", "asked".to_owned()) };
     let failure = FlashFailure {
         error: FlashError::NotBack(Duration::ZERO),
@@ -279,7 +263,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
 #[test]
 fn the_neighbours_are_the_listed_units_that_are_not_written() {
     let units = [PreparedUnit::new(PLACE.to_owned())];
-    let listed = vec![crate::tests::unit(PLACE, "A"), crate::tests::unit("1-2", "B")];
-    assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Neighbours::Listed(vec![crate::tests::unit("1-2", "B")]));
+    let listed = vec![unit(PLACE, "A"), unit("1-2", "B")];
+    assert_eq!(neighbours(&units, Ok::<_, String>(listed)), Neighbours::Listed(vec![unit("1-2", "B")]));
     assert_eq!(neighbours(&units, Err("no bus")), Neighbours::Unknown("no bus".to_owned()));
 }

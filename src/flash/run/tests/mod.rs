@@ -23,7 +23,7 @@ use super::super::backup::tests::sample_image;
 use super::super::observe::Observation;
 use super::super::proof::Behaviour;
 use super::*;
-use crate::tests::unit;
+use crate::tests::{unit, virtual_port};
 
 /// The unit's behaviour on the n-th command of an opcode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

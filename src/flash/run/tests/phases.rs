@@ -1,7 +1,6 @@
 //! What each phase does, and what it leaves for the next.
 
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 
 use super::*;
 
@@ -61,9 +60,7 @@ fn a_signal_while_a_unit_waits_for_others_stops_it_before_the_write() {
 
 #[test]
 fn block_protection_is_as_it_was_until_the_write() {
-    let scenario = Scenario::parse("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n").unwrap();
-    let unit = VirtualUnit::in_memory(scenario, b"unit", None).unwrap();
-    let mut port = VirtualPort::new("unit", unit);
+    let mut port = virtual_port("factory = \"open\"\n[flash]\nprotection = \"clearable\"\n");
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();

@@ -3,7 +3,7 @@
 use asm2464::firmware::FlashAddress;
 use asm2464_chip::mcu::SpiFlash as _;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 
 use super::*;
 
@@ -55,8 +55,7 @@ impl Port for Exchanged {
 }
 
 fn open_unit(scenario: &str) -> VirtualPort {
-    let scenario = Scenario::parse(&format!("factory = 'open'\n{scenario}")).unwrap();
-    VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", None).unwrap())
+    virtual_port(&format!("factory = 'open'\n{scenario}"))
 }
 
 fn cells(unit: &SharedUnit) -> Vec<u8> {

@@ -230,30 +230,30 @@ fn replayed_of_hosts(name: &str, image: &Image, speed: Speed) -> Vec<String> {
     hosts(name, speed).into_iter().flat_map(|setting| replayed(name, image, setting, &host(name))).collect()
 }
 
-/// Replays recordings of the model itself. The table has no counts for them, and no images.
-#[test]
-fn a_recording_of_any_image_at_either_speed_is_replayed() {
-    let mut wrong = Vec::new();
-    for (name, image) in [("practice", practice::image()), ("practice-open", practice::open_image())] {
-        wrong.extend(SPEEDS.into_iter().flat_map(|speed| replayed_of_hosts(name, &image, speed)));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE and the like"]
-fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
-    let images = images();
-    let wrong: Vec<String> = std::thread::scope(|scope| {
+/// Replays recordings of the model itself, each speed in a thread of its own. The table has no counts for them.
+fn replayed_at_both_speeds(images: &[(String, Image)]) -> Vec<String> {
+    std::thread::scope(|scope| {
         let both = SPEEDS.map(|speed| {
-            let images = &images;
             scope.spawn(move || {
                 let with = |(name, image): &(String, Image)| replayed_of_hosts(name, image, speed);
                 images.iter().flat_map(with).collect::<Vec<_>>()
             })
         });
         both.into_iter().flat_map(|replays| replays.join().unwrap()).collect()
-    });
+    })
+}
+
+#[test]
+fn a_recording_of_any_image_at_either_speed_is_replayed() {
+    let images = [("practice", practice::image()), ("practice-open", practice::open_image())];
+    let wrong = replayed_at_both_speeds(&images.map(|(name, image)| (name.to_owned(), image)));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and the like"]
+fn a_recording_of_each_firmware_at_either_speed_is_replayed() {
+    let wrong = replayed_at_both_speeds(&images());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 

@@ -12,8 +12,8 @@
 pub mod baseline;
 mod behind;
 mod benched_unit;
-mod error;
 mod event;
+mod halt;
 mod integrity;
 mod measure;
 mod open;
@@ -31,7 +31,6 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use error::BenchError;
 pub use event::BenchEvent;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;

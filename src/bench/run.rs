@@ -4,29 +4,30 @@ use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_host::pcie::PcieError;
+use asm2464_host::pcie::EngineError;
 
 use super::behind::{self, Memory};
 use super::benched_unit::{BenchedUnit, Known, Task};
-use super::error::{BenchError, Halt};
 use super::event::BenchEvent;
+use super::halt::Halt;
 use super::path::Path;
 use super::pattern::Pattern;
 use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::{integrity, tlp, verdict};
+use crate::failure::AnyFailure;
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
-/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
+/// If it is refused because of an SSD, the wire failed, Ctrl-C.
 pub fn run<S: BenchedUnit>(
     subject: &mut S,
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
+) -> Result<BenchReport, AnyFailure> {
     let mut saved = None;
     let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
         .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
@@ -42,13 +43,12 @@ pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
 /// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
 /// have left it hanging.
-pub(super) fn restore<S: BenchedUnit>(subject: &mut S, saved: Saved) -> Result<(), PcieError> {
+pub(super) fn restore<S: BenchedUnit>(subject: &mut S, saved: Saved) -> Result<(), EngineError> {
     let Some((memory, before)) = saved else { return Ok(()) };
     subject.write_memory(memory, &before).or_else(|_| {
         subject.recover()?;
         subject.write_memory(memory, &before)
-    })?;
-    Ok(())
+    })
 }
 
 /// A unit that is surveyed, initialised and checked.
@@ -67,7 +67,7 @@ pub(super) fn prepare<S: BenchedUnit>(
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
     saved: &mut Saved,
-) -> Result<Prepared, BenchError> {
+) -> Result<Prepared, AnyFailure> {
     progress.event(BenchEvent::Checking);
     [unit.state, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan, &unit.device)?;
@@ -99,7 +99,7 @@ fn check_sram<S: BenchedUnit>(
     checked: &mut Integrity,
     pattern: &Pattern,
     timeout: Duration,
-) -> Result<(), BenchError> {
+) -> Result<(), AnyFailure> {
     let [written, read] = integrity::check(subject, pattern, timeout)?;
     *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
     checked.e4 = read;
@@ -112,8 +112,8 @@ pub(super) fn check_again<S: BenchedUnit>(
     Prepared { known, pattern, checked }: &mut Prepared,
     timeout: Duration,
     saved: &mut Saved,
-) -> Result<(), BenchError> {
-    subject.recover().map_err(PcieError::from)?;
+) -> Result<(), AnyFailure> {
+    subject.recover()?;
     subject.after_silence(known)?;
     let failed = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Same);
     if let Some(memory) = known.memory().filter(|_| failed(&checked.memory)) {
@@ -134,7 +134,7 @@ fn measure_all<S: BenchedUnit>(
     Prepared { known, pattern, checked }: &Prepared,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
+) -> Result<BenchReport, AnyFailure> {
     let task = Task {
         known,
         pattern,
@@ -180,7 +180,7 @@ fn measure<S: BenchedUnit>(
     point: Point,
     plan: &BenchPlan,
     task: &Task<'_>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let outcome = match &task.known.devices {
         Some(devices) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, devices, task))?,
         _ => subject.measure(point, task)?,
@@ -192,7 +192,7 @@ fn measure<S: BenchedUnit>(
     if point.path == Path::TlpWrite
         && let Some(memory) = task.known.memory().filter(|_| plan.paths.contains(&Path::F0Read) && task.memory_holds)
     {
-        subject.write_memory(memory, &task.pattern.bytes()[..S::MEMORY_LEN]).map_err(PcieError::from)?;
+        subject.write_memory(memory, &task.pattern.bytes()[..S::MEMORY_LEN])?;
     }
     Ok(outcome)
 }

@@ -1,10 +1,11 @@
 //! A unit that is open, by the firmware that it runs, and the only guard for an SSD behind it.
 
+use asm2464::Kind;
 use asm2464::firmware::BridgeState;
-use asm2464::{Coded, Kind, Label};
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, Port, PortError, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, PortError, survey};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
-use thiserror::Error;
+
+use crate::failure::{AnyFailure, Failure};
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {
@@ -54,8 +55,8 @@ impl Live {
     /// drives none.
     ///
     /// # Errors
-    /// [`GuardError`].
-    pub fn spare_ssd(&mut self, device: &str, purpose: Purpose) -> Result<(), GuardError> {
+    /// As of [`spare_ssd`], and if the unit could not be asked.
+    pub fn spare_ssd(&mut self, device: &str, purpose: Purpose) -> Result<(), AnyFailure> {
         match self {
             Self::Vendor(bridge) => Ok(spare_ssd(&survey::behind(bridge)?, device, purpose)?),
             Self::Open(_) => Ok(()),
@@ -78,59 +79,49 @@ pub enum Purpose {
 /// through the same registers, and WRITE(16) overwrites it.
 ///
 /// # Errors
-/// [`Unfit`].
-pub fn spare_ssd(behind: &Behind, device: &str, purpose: Purpose) -> Result<(), Unfit> {
-    let device = device.to_owned();
+/// Of kind [`Kind::Refused`]. Nothing was sent that changes anything.
+pub fn spare_ssd(behind: &Behind, device: &str, purpose: Purpose) -> Result<(), Failure> {
     match behind {
         Behind::NoMedium => Ok(()),
         // A GPU runtime initialises a unit only if it has no SSD. That is not proof enough for WRITE(16).
         Behind::CannotTell(_) if purpose != Purpose::Bench && behind.is_initialised() => Ok(()),
-        Behind::Ssd(what) => Err(Unfit::Ssd { device, purpose, what: what.clone() }),
-        Behind::CannotTell(why) => Err(Unfit::CannotTell { device, purpose, why: why.clone() }),
+        Behind::Ssd(what) => Err(purpose.ssd(device, what)),
+        Behind::CannotTell(why) => Err(purpose.cannot_tell(device, why)),
     }
 }
 
-/// Reasons a unit is not used for a purpose. Nothing was sent that changes anything.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub enum Unfit {
-    /// It is in its boot loader.
-    #[error("{device}: the unit runs its {}, which {}", BridgeState::BootLoader, .purpose.lacking())]
-    NoFirmware {
-        /// The unit.
-        device: String,
-        /// What it was opened for.
-        purpose: Purpose,
-    },
-    /// An SSD is behind it.
-    #[error("{device}: an SSD is behind the bridge ({what}){}", .purpose.harm())]
-    Ssd {
-        /// The unit.
-        device: String,
-        /// What it was opened for.
-        purpose: Purpose,
-        /// The SSD's capacity or model, as the unit reports it.
-        what: String,
-    },
-    /// The unit does not tell whether an SSD is there.
-    #[error("{device}: asmpatch can't tell whether an SSD is behind the bridge{}: {why}", .purpose.harm())]
-    CannotTell {
-        /// The unit.
-        device: String,
-        /// What it was opened for.
-        purpose: Purpose,
-        /// The reason.
-        why: String,
-    },
-}
-
 impl Purpose {
-    /// What a boot loader lacks for it.
-    const fn lacking(self) -> &'static str {
-        match self {
-            Self::Bench => "has none of the paths that a bench measures",
-            Self::Pcie => "carries no PCIe requests",
-            Self::Xdata => "gives no access to XDATA",
-        }
+    /// The failure of a unit that is in its boot loader. Each purpose has codes of its own, because other advice helps.
+    pub(crate) fn no_firmware(self, device: &str) -> Failure {
+        let (label, lacks) = match self {
+            Self::Bench => {
+                (Kind::Device.code("asmpatch::bench::no_firmware"), "has none of the paths that a bench measures")
+            }
+            Self::Pcie => (Kind::Refused.code("asmpatch::pcie::no_firmware"), "carries no PCIe requests"),
+            Self::Xdata => (Kind::Refused.code("asmpatch::xdata::no_firmware"), "gives no access to XDATA"),
+        };
+        Failure::new(label, format!("{device}: the unit runs its {}, which {lacks}", BridgeState::BootLoader))
+    }
+
+    /// The failure of a unit with an SSD behind it.
+    fn ssd(self, device: &str, what: &str) -> Failure {
+        let label = match self {
+            Self::Bench => Kind::Refused.code("asmpatch::bench::ssd"),
+            Self::Pcie => Kind::Refused.code("asmpatch::pcie::ssd"),
+            Self::Xdata => Kind::Refused.code("asmpatch::xdata::ssd"),
+        };
+        Failure::new(label, format!("{device}: an SSD is behind the bridge ({what}){}", self.harm()))
+    }
+
+    /// The failure of a unit that does not tell whether an SSD is there.
+    pub(crate) fn cannot_tell(self, device: &str, why: &str) -> Failure {
+        let label = match self {
+            Self::Bench => Kind::Refused.code("asmpatch::bench::unknown_behind"),
+            Self::Pcie => Kind::Refused.code("asmpatch::pcie::unknown_behind"),
+            Self::Xdata => Kind::Refused.code("asmpatch::xdata::unknown_behind"),
+        };
+        let harm = self.harm();
+        Failure::new(label, format!("{device}: asmpatch can't tell whether an SSD is behind the bridge{harm}: {why}"))
     }
 
     /// What it would do to an SSD, unless the error's help says so.
@@ -141,36 +132,3 @@ impl Purpose {
         }
     }
 }
-
-/// Each purpose has codes of its own, because other advice helps.
-impl Coded for Unfit {
-    fn label(&self) -> Label {
-        match self {
-            Self::NoFirmware { purpose: Purpose::Bench, .. } => Kind::Device.code("asmpatch::bench::no_firmware"),
-            Self::NoFirmware { purpose: Purpose::Pcie, .. } => Kind::Refused.code("asmpatch::pcie::no_firmware"),
-            Self::NoFirmware { purpose: Purpose::Xdata, .. } => Kind::Refused.code("asmpatch::xdata::no_firmware"),
-            Self::Ssd { purpose: Purpose::Bench, .. } => Kind::Refused.code("asmpatch::bench::ssd"),
-            Self::Ssd { purpose: Purpose::Pcie, .. } => Kind::Refused.code("asmpatch::pcie::ssd"),
-            Self::Ssd { purpose: Purpose::Xdata, .. } => Kind::Refused.code("asmpatch::xdata::ssd"),
-            Self::CannotTell { purpose: Purpose::Bench, .. } => Kind::Refused.code("asmpatch::bench::unknown_behind"),
-            Self::CannotTell { purpose: Purpose::Pcie, .. } => Kind::Refused.code("asmpatch::pcie::unknown_behind"),
-            Self::CannotTell { purpose: Purpose::Xdata, .. } => Kind::Refused.code("asmpatch::xdata::unknown_behind"),
-        }
-    }
-}
-
-/// Reasons a unit does not pass the guard of an SSD.
-#[derive(Debug, Error)]
-pub enum GuardError {
-    /// The guard refuses the unit.
-    #[error(transparent)]
-    Unfit(#[from] Unfit),
-    /// The unit could not be asked.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-}
-
-asm2464::coded!(GuardError {
-    Unfit(cause) => cause,
-    Command(cause) => cause,
-});

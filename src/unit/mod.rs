@@ -15,7 +15,7 @@ use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
 use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
 pub use error::ConnectError;
-pub use live::{GuardError, Live, Purpose, Unfit, spare_ssd};
+pub use live::{Live, Purpose, spare_ssd};
 pub use selector::Selector;
 
 use std::path::Path;
@@ -70,14 +70,12 @@ impl Chosen {
     /// offers, or for control requests.
     ///
     /// # Errors
-    /// [`Unfit::NoFirmware`] if it is in its boot loader; [`ConnectError`].
+    /// If it is in its boot loader; [`ConnectError`].
     pub fn open_for(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
         Ok(match self.info.state {
             BridgeState::Vendor => Live::Vendor(self.open(wanted)?),
             BridgeState::OpenFirmware => Live::Open(self.open_control()?),
-            BridgeState::BootLoader => {
-                return Err(Unfit::NoFirmware { device: self.info.location.to_string(), purpose }.into());
-            }
+            BridgeState::BootLoader => return Err(purpose.no_firmware(&self.info.location.to_string()).into()),
         })
     }
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use asm2464::{Coded as _, Kind};
+use asm2464::Kind;
 
 use super::report::{Ended, ErrorCount, ErrorKind, Slice, SoakPath, SoakReport};
-use crate::bench::error::{BenchError, Halt};
+use crate::bench::halt::Halt;
 use crate::bench::path::Path;
 use crate::bench::report::{BenchUnit, Outcome};
 
@@ -15,39 +15,22 @@ const SLICE: Duration = Duration::from_millis(10);
 /// Maximum number of slices. When more are needed, each is merged with its neighbour.
 const SLICES: usize = 200;
 
-/// An error of a transfer.
-pub(super) struct Failure {
-    pub(super) kind: ErrorKind,
-    what: String,
-}
-
-impl From<Halt> for Failure {
-    fn from(halt: Halt) -> Self {
+impl ErrorKind {
+    /// The kind of what ended a transfer.
+    pub(super) fn of(halt: &Halt) -> Self {
         match halt {
-            Halt::Outcome(outcome) => {
-                let kind = match outcome {
-                    Outcome::NoAnswer { .. } => ErrorKind::NoAnswer,
-                    Outcome::Short { .. } => ErrorKind::Short,
-                    Outcome::Differs { .. } => ErrorKind::Differs,
-                    _ => ErrorKind::Refused,
-                };
-                Self { kind, what: outcome.to_string() }
-            }
-            Halt::Error(error) => error.into(),
+            Halt::Outcome(Outcome::NoAnswer { .. }) => Self::NoAnswer,
+            Halt::Outcome(Outcome::Short { .. }) => Self::Short,
+            Halt::Outcome(Outcome::Differs { .. }) => Self::Differs,
+            Halt::Outcome(_) => Self::Refused,
+            Halt::Error(error) => match error.kind() {
+                Kind::Gone => Self::Gone,
+                Kind::NoAnswer => Self::NoAnswer,
+                Kind::Short => Self::Short,
+                Kind::Rejected | Kind::Refused | Kind::Usage | Kind::BadInput | Kind::CheckFailed => Self::Refused,
+                Kind::Wire | Kind::Unopened | Kind::DiskInUse | Kind::Device | Kind::Interrupted => Self::Wire,
+            },
         }
-    }
-}
-
-impl From<BenchError> for Failure {
-    fn from(error: BenchError) -> Self {
-        let kind = match error.kind() {
-            Kind::Gone => ErrorKind::Gone,
-            Kind::NoAnswer => ErrorKind::NoAnswer,
-            Kind::Short => ErrorKind::Short,
-            Kind::Rejected | Kind::Refused | Kind::Usage | Kind::BadInput | Kind::CheckFailed => ErrorKind::Refused,
-            Kind::Wire | Kind::Unopened | Kind::DiskInUse | Kind::Device | Kind::Interrupted => ErrorKind::Wire,
-        };
-        Self { kind, what: error.to_string() }
     }
 }
 
@@ -97,10 +80,11 @@ impl SoakTally {
     }
 
     /// Counts an error, of a path or of the unit's preparation.
-    pub(super) fn failed(&mut self, path: Option<Path>, Failure { kind, what }: Failure) {
+    pub(super) fn failed(&mut self, path: Option<Path>, halt: &Halt) {
+        let kind = ErrorKind::of(halt);
         let what = match path {
-            Some(path) => format!("{path}: {what}"),
-            None => what,
+            Some(path) => format!("{path}: {halt}"),
+            None => halt.to_string(),
         };
         tracing::info!("soak: {what}");
         let at = self.elapsed();
@@ -195,14 +179,17 @@ mod tests {
     #[test]
     fn the_first_error_of_a_kind_has_the_count_of_its_paths_transfers_before_it() {
         let mut tally = SoakTally::new();
-        let hang = || Failure { kind: ErrorKind::NoAnswer, what: "no answer".to_owned() };
+        let hang = Halt::from(Outcome::no_answer(Duration::from_secs(1)));
         (0..7_000).for_each(|_| tally.moved(Path::F2Out, 64, 0));
         tally.moved(Path::F2In, 64, 64);
-        tally.failed(Some(Path::F2Out), hang());
+        tally.failed(Some(Path::F2Out), &hang);
         tally.moved(Path::F2Out, 64, 0);
-        tally.failed(Some(Path::F2Out), hang());
+        tally.failed(Some(Path::F2Out), &hang);
         let error = &tally.errors[&ErrorKind::NoAnswer];
-        assert_eq!((error.count, error.first_after, error.first.as_str()), (2, 7_000, "F2 out: no answer"));
+        assert_eq!(
+            (error.count, error.first_after, error.first.as_str()),
+            (2, 7_000, format!("F2 out: {hang}").as_str())
+        );
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The self-test after a flash: a short bench of READ(16) against E4.
 
-use std::error::Error;
 use std::sync::Arc;
 
+use asm2464::Kind;
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 
 use super::{CheckFailed, measured, seed, spinner, table};
-use crate::bench::{BenchError, BenchPlan, BenchReport, Effort, Path};
+use crate::bench::{BenchPlan, BenchReport, Effort, Path};
 use crate::cli::context::Context;
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
@@ -35,12 +35,10 @@ pub fn run(
     let report = match unit.state {
         BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
         _ if !writes => measure(&reads),
-        _ => measure(&Path::SCSI).or_else(|failure| {
-            match (failure.coded() as &dyn Error).downcast_ref() {
-                // Nothing was written yet.
-                Some(BenchError::Unfit(_)) => measure(&reads),
-                _ => Err(failure),
-            }
+        _ => measure(&Path::SCSI).or_else(|failure| match failure.kind() {
+            // An SSD may be behind it, and nothing was written.
+            Kind::Refused => measure(&reads),
+            _ => Err(failure),
         }),
     };
     bar.finish_and_clear();

@@ -16,6 +16,7 @@ mod program {
     #[cfg(unix)]
     mod journey;
     mod open_flash;
+    mod process;
     #[cfg(unix)]
     mod readme;
     mod soak;

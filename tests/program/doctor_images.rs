@@ -2,7 +2,6 @@
 //! `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Cdb;
@@ -11,21 +10,12 @@ use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, Virtual
 use asm2464_host::bridge::{Endpoint, Port as _};
 use asmpatch::doctor::{DoctorOptions, PipeState, examine};
 
+use crate::program::process::{good, json, run};
 use crate::schemas;
 
 fn image(variable: &str) -> PathBuf {
     let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
     std::fs::canonicalize(path).unwrap()
-}
-
-fn run(home: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
-}
-
-fn asmpatch(home: &Path, words: &[&str]) {
-    let output = run(home, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// Runs `doctor --report`. Returns its status, its page and the report.
@@ -53,12 +43,11 @@ fn assert_model_agrees(report: &serde_json::Value) {
 fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
     let home = tempfile::tempdir().unwrap();
     let open = image("ASMPATCH_OPEN_IMAGE");
-    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    good(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     assert_model_agrees(&report);
-    let written = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
-    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stdout));
+    good(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
     std::fs::write(home.path().join("unit/bridge.toml"), "bulk-hangs = true\n").unwrap();
     let hangs = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
     let said = String::from_utf8_lossy(&hangs.stdout).into_owned();
@@ -74,14 +63,13 @@ fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
 fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_its_supply() {
     let home = tempfile::tempdir().unwrap();
     let open = image("ASMPATCH_OPEN_NEW_IMAGE");
-    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    good(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     let line = |topic| page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == topic).unwrap();
     assert_eq!((&line("12 V")["verdict"], &line("PCIe link")["verdict"]), (&"note".into(), &"good".into()), "{page:#}");
     assert_eq!(report["supply"], serde_json::Value::Null, "{report:#}");
-    let shown = run(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
-    let shown = schemas::parse(&["pcie"], &shown.stdout);
+    let shown = json(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
     assert_eq!(shown["supply"], serde_json::Value::Null, "{shown:#}");
     assert_eq!((&shown["supply_fault"], &report["supply_fault"]), (&false.into(), &false.into()), "{shown:#}");
 }
@@ -101,7 +89,7 @@ fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
         ("voltage-mv = 12100, current-ma = 2200, fault = true", "fault", "bad", true),
     ] {
         std::fs::write(home.path().join("unit/bridge.toml"), format!("supply = {{ {supply} }}\n")).unwrap();
-        asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+        good(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
         let (status, page, report) = doctor(home.path());
         let line = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "12 V").unwrap();
         assert!(line["found"].as_str().unwrap().contains(found), "{line:#}");
@@ -120,12 +108,12 @@ fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none
     let home = tempfile::tempdir().unwrap();
     let vendor = image("ASMPATCH_VENDOR_IMAGE");
     let vendor = vendor.to_str().unwrap();
-    asmpatch(home.path(), &["flash", vendor, "--device", "virtual:unit", "--yes"]);
+    good(home.path(), &["flash", vendor, "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(1), &serde_json::Value::Null), "{page:#}");
     assert_model_agrees(&report);
-    asmpatch(home.path(), &["patch", vendor, "-o", "patched.bin"]);
-    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    good(home.path(), &["patch", vendor, "-o", "patched.bin"]);
+    good(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad up to v0.13.0".into()), "{page:#}");
     assert_model_agrees(&report);

@@ -2,9 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
-use crate::schemas;
+use crate::program::process::{good, json, run};
 
 const UNIT: &str = "virtual:unit";
 
@@ -21,21 +20,6 @@ impl Rig {
         fs::create_dir(rig.home.path().join("unit")).unwrap();
         fs::write(rig.home.path().join("unit/bridge.toml"), "").unwrap();
         rig
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(self.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
-    }
-
-    fn asmpatch(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> serde_json::Value {
-        schemas::parse(words, self.asmpatch(words).as_bytes())
     }
 }
 
@@ -56,10 +40,10 @@ fn open_firmware_that_cannot_be_replaced_is_refused() {
         broken[at + 1] = 0x77;
     }
     fs::write(rig.home.path().join("code"), broken).unwrap();
-    rig.asmpatch(&["wrap", "code", "-o", "broken.bin"]);
-    let verified = rig.run(&["verify", "--boot", "broken.bin"]);
+    good(rig.home.path(), &["wrap", "code", "-o", "broken.bin"]);
+    let verified = run(rig.home.path(), &["verify", "--boot", "broken.bin"]);
     assert_eq!(verified.status.code(), Some(1));
-    let refused = rig.run(&["flash", "broken.bin", "--device", UNIT, "--yes", "--unproven"]);
+    let refused = run(rig.home.path(), &["flash", "broken.bin", "--device", UNIT, "--yes", "--unproven"]);
     assert_eq!(refused.status.code(), Some(5));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("asmpatch::flash::not_rewritable"), "{said}");
@@ -71,10 +55,10 @@ fn wrapping_the_open_images_code_gives_the_open_image() {
     let rig = Rig::new();
     let file = fs::read(&rig.open).unwrap();
     fs::write(rig.home.path().join("code"), &file[4..file.len() - 6]).unwrap();
-    let printed = rig.json(&["wrap", "code", "-o", "image.bin", "--json"]);
+    let printed = json(rig.home.path(), &["wrap", "code", "-o", "image.bin", "--json"]);
     assert_eq!((&printed["format"], &printed["parts"]), (&"raw".into(), &1.into()));
     assert!(fs::read(rig.home.path().join("image.bin")).unwrap() == file);
-    let known = rig.json(&["info", "image.bin", "--json"]);
+    let known = json(rig.home.path(), &["info", "image.bin", "--json"]);
     assert_eq!((&known["open"]["product"], &known["version"]), (&"custom v0.1".into(), &serde_json::Value::Null));
-    rig.asmpatch(&["verify", "--boot", "image.bin"]);
+    good(rig.home.path(), &["verify", "--boot", "image.bin"]);
 }

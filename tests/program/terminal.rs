@@ -9,6 +9,8 @@ use std::thread;
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
+use crate::program::process::PROGRAM;
+
 /// The terminal's width.
 pub const COLUMNS: usize = 80;
 /// The terminal's height.
@@ -28,7 +30,7 @@ fn ends() -> (File, File) {
 /// status and the terminal's text.
 pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
     let (mut ours, theirs) = ends();
-    let program = Path::new(env!("CARGO_BIN_EXE_asmpatch")).parent().unwrap();
+    let program = Path::new(PROGRAM).parent().unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
     let mut command = Command::new("sh");

@@ -1,8 +1,6 @@
 //! Units in which the flash's status and ID overwrite the bytes that the next program writes: the first bytes of a
 //! configuration block then come back changed, and no other byte does. See docs/firmware.md, "What is assumed".
 
-use std::process::Command;
-
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::chip::FlashDefects;
@@ -15,6 +13,7 @@ use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::run::{FlashReport, run};
 
 use crate::program::flash::cases::{Rig, asmpatch};
+use crate::program::process::good;
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
 
@@ -66,9 +65,7 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
     assert!(restored.status.success() && printed.contains(r#""changed": false"#), "{printed}");
     assert!(rig.cells() == cells);
     std::fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
-    let mut verify = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    verify.current_dir(home).args(["verify", "practice.bin", "--device", "virtual:unit"]);
-    assert!(verify.status().unwrap().success());
+    good(home, &["verify", "practice.bin", "--device", "virtual:unit"]);
 
     // A backup of such a unit can be restored, and brings back what it has.
     let saved = flash(&rig, &image_with_its_status_first()).backup.unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::program::flash::cases::patched;
 use crate::program::process::{command, good, run, text};
-use crate::schemas;
+use crate::{chip_images, schemas};
 
 /// A virtual unit with the patched practice image and these faults.
 fn unit(scenario: &str) -> tempfile::TempDir {
@@ -32,7 +32,7 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     let faults = "[[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 20\n\
                   [[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 22\n";
     let folder = unit(faults);
-    let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--json", "--svg", "soak.svg"];
+    let words = ["bench", "--device", "virtual:unit", "--soak", "2s", "--json", "--svg", "soak.svg"];
     let output = run(folder.path(), &words);
     assert!(output.status.success(), "{}", text(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -43,7 +43,7 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     assert!(svg.starts_with("<svg") && svg.contains("throughput over time; 2 errors"), "{svg}");
 
     let limited = |most: &str| {
-        let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--max-errors-per-hour", most];
+        let words = ["bench", "--device", "virtual:unit", "--soak", "2s", "--max-errors-per-hour", most];
         run(folder.path(), &words)
     };
     let output = limited("10");
@@ -74,10 +74,9 @@ fn a_path_that_was_left_out_has_not_passed() {
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
-    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
     let folder = unpatched_unit("");
-    fs::copy(image, folder.path().join("open.bin")).unwrap();
-    good(folder.path(), &["flash", "open.bin", "--device", "virtual:unit", "--yes"]);
+    let image = chip_images::path("ASMPATCH_OPEN_NEW_IMAGE");
+    good(folder.path(), &["flash", &image, "--device", "virtual:unit", "--yes"]);
     for (scenario, code) in [("bulk-hangs = true\n", "failed"), ("pcie-link-lost-after = 3000\n", "corrupt")] {
         fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
         let (status, said) = soaked(folder.path());

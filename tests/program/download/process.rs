@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use crate::program::download::server::{Server, send, send_file};
 use crate::program::download::{image, manifest, zip_of};
 use crate::program::process::{PROGRAM, command, good, json, run, text};
-use crate::side_by_side;
+use crate::{chip_images, side_by_side};
 
 /// A folder with `manifests/test.toml`, which names these mirrors.
 fn workspace(urls: &[String]) -> tempfile::TempDir {
@@ -72,8 +72,7 @@ fn a_file_that_is_not_the_open_image_is_refused_with_the_way_to_build_it_and_not
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn the_newest_open_firmware_takes_one_download_and_one_flash() {
-    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
-    let image = fs::read(image).unwrap();
+    let image = chip_images::file("ASMPATCH_OPEN_NEW_IMAGE");
     let server = Server::start(move |_, stream| send_file(stream, &image));
     let folder = tempfile::tempdir().unwrap();
     let url = server.url("/firmware_wrapped.bin");

@@ -107,6 +107,13 @@ impl Rig {
     }
 }
 
+/// Plans to flash an image, and to keep the unit's configuration blocks.
+pub fn plan(port: &mut VirtualPort, image: &Image) -> FlashPlan {
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
+    FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap()
+}
+
 #[test]
 fn a_stock_unit_returns_patched_and_a_restore_brings_back_every_byte() {
     let rig = Rig::new("");

@@ -6,13 +6,10 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
-use asm2464_host::bridge::Port as _;
-use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::run::{FlashReport, run};
 
-use crate::program::flash::cases::{Rig, asmpatch};
+use crate::program::flash::cases::{Rig, asmpatch, plan};
 use crate::program::process::good;
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
@@ -33,9 +30,7 @@ fn image_with_its_status_first() -> Image {
 
 fn flash(rig: &Rig, image: &Image) -> FlashReport {
     let mut port = rig.port();
-    let attached = port.attached().unwrap();
-    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap();
+    let plan = plan(&mut port, image);
     run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap()
 }
 

@@ -31,7 +31,6 @@ macro_rules! on_both_images {
 
 mod firmware {
     mod both_images;
-    mod chip_flash;
     mod chip_wire;
     mod e4;
     mod fuzz_corpus;

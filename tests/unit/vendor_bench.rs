@@ -7,14 +7,12 @@ use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{
-    AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
-};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::bench::{self, BenchError, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
 use crate::chip_images::{patched, patched_231204, vendor, with};
-use crate::unit::rig::unit;
+use crate::unit::rig::{is_timeout, unit};
 
 const HIGH: &str = "speed = 'high'";
 
@@ -196,10 +194,7 @@ fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer
     assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
-    assert!(
-        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-        "{error}"
-    );
+    assert!(is_timeout(&error), "{error}");
     assert!(bridge.inquiry().is_ok());
 }
 

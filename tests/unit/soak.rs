@@ -1,6 +1,7 @@
 //! A soak of virtual units with faults on the wire: it counts exactly the faults that occurred.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::firmware::{BridgeState, Image};
@@ -103,16 +104,16 @@ fn without_faults_every_byte_that_comes_back_is_the_one_sent_and_ctrl_c_ends_wit
 
 #[test]
 fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
-    for (kind, expected) in [
-        ("timeout", ErrorKind::NoAnswer),
-        ("stall", ErrorKind::Refused),
-        ("short-data", ErrorKind::Short),
-        ("bad-tag", ErrorKind::Wire),
-        ("phase-error", ErrorKind::Wire),
-    ] {
-        for opcode in [0x8A, 0xE4] {
-            // The check before the soak sends 17 WRITE(16) and some hundred E4.
-            let (first, apart) = if opcode == 0x8A { (30, 1) } else { (3000, 700) };
+    let check = |opcode| {
+        // The check before the soak sends 17 WRITE(16) and some hundred E4.
+        let (first, apart) = if opcode == 0x8A { (30, 1) } else { (3000, 700) };
+        for (kind, expected) in [
+            ("timeout", ErrorKind::NoAnswer),
+            ("stall", ErrorKind::Refused),
+            ("short-data", ErrorKind::Short),
+            ("bad-tag", ErrorKind::Wire),
+            ("phase-error", ErrorKind::Wire),
+        ] {
             let scenario = three_faults(kind, opcode, first, apart);
             let report = soaked(&patched_practice(), &scenario, 3);
             match (kind, opcode) {
@@ -126,7 +127,8 @@ fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
             assert!(report.ended == Ended::Stopped && bytes == compared, "{report:#?}");
             assert_adds_up(&report);
         }
-    }
+    };
+    thread::scope(|scope| [0x8A, 0xE4].map(|opcode| drop(scope.spawn(move || check(opcode)))));
 }
 
 #[test]

@@ -2,11 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use crate::program::flash::cases::patched;
-use crate::program::process::{command, good, run, text};
+use crate::program::process::{good, run, text};
 use crate::{chip_images, schemas};
 
 /// A virtual unit with the patched practice image and these faults.
@@ -88,6 +86,11 @@ fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_soak_with_what_was_measured() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use crate::program::process::command;
+
     let folder = unit("");
     let mut command = command(folder.path(), &["bench", "--device", "virtual:unit", "--soak", "1h", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,11 +1,11 @@
 //! Downloads as a user sees them: exit statuses, and the files left behind.
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::program::download::server::{Server, send, send_file};
 use crate::program::download::{image, manifest, zip_of};
-use crate::program::process::{PROGRAM, command, good, json, run, text};
+use crate::program::process::{command, good, json, run, text};
 use crate::{chip_images, side_by_side};
 
 /// A folder with `manifests/test.toml`, which names these mirrors.
@@ -187,12 +187,13 @@ fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_sh
 // Unix only: limits and signals.
 #[cfg(unix)]
 mod unix {
-    use std::process::Stdio;
+    use std::process::{Command, Stdio};
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
     use super::*;
     use crate::program::download::{files, nothing_is_kept};
+    use crate::program::process::PROGRAM;
 
     #[test]
     fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {

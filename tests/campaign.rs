@@ -10,6 +10,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "its output is its result")]
 
 #[cfg(target_os = "linux")]
+mod pty;
+#[cfg(target_os = "linux")]
 mod schemas;
 
 #[cfg(target_os = "linux")]

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
-mod schemas;
 mod wire_checks;
 
 /// Makes two tests of each check: with the practice image, and with the vendor's.
@@ -32,7 +31,6 @@ macro_rules! on_both_images {
 
 mod firmware {
     mod both_images;
-    mod chip_flash;
     mod chip_wire;
     mod e4;
     mod fuzz_corpus;

@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails, in its helpers too")]
 
 mod chip_images;
+#[cfg(unix)]
+mod pty;
 mod schemas;
 
 mod program {
@@ -16,6 +18,7 @@ mod program {
     #[cfg(unix)]
     mod journey;
     mod open_flash;
+    mod process;
     #[cfg(unix)]
     mod readme;
     mod soak;

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use fastrand::Rng;
 
 use crate::campaign::history::{
-    Blow, Build, Class, Companion, Config, Defects, Firmware, History, Job, Kind, Moment, Output, Signal, Start,
+    Blow, Build, Class, Companion, Config, Defects, FAULTS, Firmware, History, Job, Moment, Output, Signal, Start,
     Trouble, WireFault,
 };
 
@@ -85,14 +85,14 @@ fn pick<T: Copy>(rng: &mut Rng, from: &[T]) -> T {
 }
 
 fn class(rng: &mut Rng) -> Class {
-    if rng.u8(..100) < 8 { Class::Uas(pick(rng, &Kind::ALL)) } else { writing_class(rng) }
+    if rng.u8(..100) < 8 { Class::Uas(pick(rng, &FAULTS)) } else { writing_class(rng) }
 }
 
 fn writing_class(rng: &mut Rng) -> Class {
     match rng.u8(..100) {
         0..16 => Class::PowerLoss,
         16..30 => Class::Unplug,
-        30..50 => Class::BulkOnly(pick(rng, &Kind::STAYING)),
+        30..50 => Class::BulkOnly(pick(rng, &FAULTS[..6])),
         50..60 => Class::Kill,
         60..69 => Class::Once(pick(rng, &Signal::STOPPING)),
         69..77 => Class::Twice(pick(rng, &Signal::STOPPING)),
@@ -165,7 +165,7 @@ fn add(rng: &mut Rng, trouble: &mut Trouble, class: Class, job: Job, is_open: bo
                 trouble.is_slow = true;
                 trouble.unplug_after_micros = Some(rng.u64(..microseconds(is_open)));
             } else {
-                trouble.faults.push(fault(rng, Kind::Disconnect, None, job, is_open));
+                trouble.faults.push(fault(rng, "disconnect", None, job, is_open));
             }
         }
         Class::BulkOnly(kind) | Class::Uas(kind) => {
@@ -240,7 +240,7 @@ fn opcode(rng: &mut Rng, job: Job) -> Option<u8> {
     }
 }
 
-fn fault(rng: &mut Rng, kind: Kind, opcode: Option<u8>, job: Job, is_open: bool) -> WireFault {
+fn fault(rng: &mut Rng, kind: &'static str, opcode: Option<u8>, job: Job, is_open: bool) -> WireFault {
     // Every register access is a request.
     let most = if is_open {
         30_000

@@ -1,73 +1,57 @@
 //! Counts properties of the unit over the histories: how many histories have one, and in how many it mattered.
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::campaign::history::{Build, Companion, Firmware, History, Job, Start};
 
 /// A property of the unit that only some histories have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Feature {
-    /// Its link is at 480 Mbit/s. Mattered: a command wrote the unit or read it.
-    HighSpeed,
-    /// At 480 Mbit/s it has defects of chips. Mattered: a command wrote or read the flash through registers.
-    HighSpeedDefects,
-    /// A CPU reset keeps the code. Mattered: a command reset the CPU and judged what runs.
-    KeepsCode,
-    /// A CPU reset loads the code from the flash. Mattered: the same.
-    LoadsCode,
-    /// Another unit has its serial number. Mattered: one command wrote both.
-    EqualSerials,
-    /// It runs the newest open firmware, or is flashed with it. Mattered: a command wrote the unit or read it.
-    NewestOpen,
-}
-
-impl Feature {
-    const ALL: [Self; 6] = [
-        Self::HighSpeed,
-        Self::HighSpeedDefects,
-        Self::KeepsCode,
-        Self::LoadsCode,
-        Self::EqualSerials,
-        Self::NewestOpen,
-    ];
-
+pub struct Feature {
+    pub name: &'static str,
     /// Whether the unit of a history has it.
-    pub fn is_of(self, history: &History) -> bool {
-        let is_newest = history.start == Start::Open(Build::Newest)
-            || matches!(history.job, Job::Flash { firmware: Firmware::Open(Build::Newest), .. });
-        match self {
-            Self::HighSpeed => history.is_high_speed,
-            Self::HighSpeedDefects => history.is_high_speed && !history.defects.is_none(),
-            Self::KeepsCode => !history.loads_code,
-            Self::LoadsCode => history.loads_code,
-            Self::EqualSerials => history.companion == Some(Companion::Same),
-            Self::NewestOpen => is_newest,
-        }
-    }
-
-    /// The features that none of the first [`SOME`] histories of a seed has.
-    pub fn never_drawn(seed: u64) -> Vec<Self> {
-        let mut missing = Self::ALL.to_vec();
-        for number in 0..SOME {
-            let history = History::new(seed, number);
-            missing.retain(|feature| !feature.is_of(&history));
-        }
-        missing
-    }
+    is_of: fn(&History) -> bool,
+    /// Whether it mattered to what the commands of a history did.
+    matters: fn(&Done) -> bool,
 }
 
-impl fmt::Display for Feature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::HighSpeed => "480 Mbit/s",
-            Self::HighSpeedDefects => "480 Mbit/s, with defects",
-            Self::KeepsCode => "CPU reset keeps the code",
-            Self::LoadsCode => "CPU reset loads the code",
-            Self::EqualSerials => "equal serial numbers",
-            Self::NewestOpen => "newest open firmware",
-        })
-    }
+/// The newest open firmware, which only a variable gives.
+pub const NEWEST_OPEN: &str = "newest open firmware";
+
+const FEATURES: [Feature; 6] = [
+    Feature { name: "480 Mbit/s", is_of: |history| history.is_high_speed, matters: |done| done.moved },
+    Feature {
+        name: "480 Mbit/s, with defects",
+        is_of: |history| history.is_high_speed && !history.defects.is_none(),
+        matters: |done| done.through_registers,
+    },
+    Feature {
+        name: "CPU reset keeps the code",
+        is_of: |history| !history.loads_code,
+        matters: |done| done.judged_reset,
+    },
+    Feature {
+        name: "CPU reset loads the code",
+        is_of: |history| history.loads_code,
+        matters: |done| done.judged_reset,
+    },
+    Feature {
+        name: "equal serial numbers",
+        is_of: |history| history.companion == Some(Companion::Same),
+        matters: |done| done.wrote_companion,
+    },
+    Feature {
+        name: NEWEST_OPEN,
+        is_of: |history| {
+            history.start == Start::Open(Build::Newest)
+                || matches!(history.job, Job::Flash { firmware: Firmware::Open(Build::Newest), .. })
+        },
+        matters: |done| done.moved,
+    },
+];
+
+/// The features that none of the first [`SOME`] histories of a seed has.
+pub fn never_drawn(seed: u64) -> impl Iterator<Item = &'static str> {
+    let drawn: Vec<History> = (0..SOME).map(|number| History::new(seed, number)).collect();
+    FEATURES.iter().filter(move |feature| !drawn.iter().any(feature.is_of)).map(|feature| feature.name)
 }
 
 /// What a process of a history did.
@@ -83,17 +67,6 @@ pub struct Done {
     pub wrote_companion: bool,
 }
 
-impl Done {
-    fn matters_to(self, feature: Feature) -> bool {
-        match feature {
-            Feature::HighSpeed | Feature::NewestOpen => self.moved,
-            Feature::HighSpeedDefects => self.through_registers,
-            Feature::KeepsCode | Feature::LoadsCode => self.judged_reset,
-            Feature::EqualSerials => self.wrote_companion,
-        }
-    }
-}
-
 #[derive(Debug, Default, Clone, Copy)]
 struct Counts {
     histories: u64,
@@ -103,38 +76,35 @@ struct Counts {
 
 /// Counts by feature.
 #[derive(Debug, Default)]
-pub struct Features(BTreeMap<Feature, Counts>);
+pub struct Features([Counts; FEATURES.len()]);
 
-/// If this many histories have a feature, it must matter in at least one of them.
-const ENOUGH: u64 = 30;
+/// If this many histories have a feature, it must matter in at least one of them. The rarest matters in one of twelve.
+const ENOUGH: u64 = 100;
 /// Every feature must occur among this many first histories of a seed.
 const SOME: u64 = 2_000;
 
 impl Features {
     /// Counts a history. `done` is what its processes did, or `None` if it is broken.
     pub fn add(&mut self, history: &History, done: Option<Done>) {
-        for feature in Feature::ALL.into_iter().filter(|feature| feature.is_of(history)) {
-            let counts = self.0.entry(feature).or_default();
+        for (feature, counts) in FEATURES.iter().zip(&mut self.0).filter(|(feature, _)| (feature.is_of)(history)) {
             counts.histories += 1;
-            counts.mattered += u64::from(done.is_some_and(|done| done.matters_to(feature)));
+            counts.mattered += u64::from(done.as_ref().is_some_and(feature.matters));
             counts.broken += u64::from(done.is_none());
         }
     }
 
     /// The features that at least [`ENOUGH`] histories had and that mattered in none.
-    pub fn unreached(&self) -> impl Iterator<Item = Feature> {
-        self.0
-            .iter()
-            .filter(|(_, counts)| counts.histories >= ENOUGH && counts.mattered == 0)
-            .map(|(feature, _)| *feature)
+    pub fn unreached(&self) -> impl Iterator<Item = &'static str> {
+        let is_unreached = |counts: &Counts| counts.histories >= ENOUGH && counts.mattered == 0;
+        FEATURES.iter().zip(&self.0).filter(move |(_, counts)| is_unreached(counts)).map(|(feature, _)| feature.name)
     }
 }
 
 impl fmt::Display for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| the unit | histories | mattered | broken |\n|---|--:|--:|--:|")?;
-        for (feature, Counts { histories, mattered, broken }) in &self.0 {
-            writeln!(f, "| {feature} | {histories} | {mattered} | {broken} |")?;
+        for (Feature { name, .. }, Counts { histories, mattered, broken }) in FEATURES.iter().zip(&self.0) {
+            writeln!(f, "| {name} | {histories} | {mattered} | {broken} |")?;
         }
         Ok(())
     }

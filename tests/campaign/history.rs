@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::fmt;
 
+use rustix::process::Signal as Number;
+
 /// The classes of faults that the campaign counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
@@ -11,9 +13,9 @@ pub enum Class {
     /// The unit leaves the bus, at a command or at a point in time.
     Unplug,
     /// A fault on the wire while the unit is written or read over Bulk-Only.
-    BulkOnly(Kind),
+    BulkOnly(&'static str),
     /// A fault on the wire while the unit is measured over UAS.
-    Uas(Kind),
+    Uas(&'static str),
     /// kill -9.
     Kill,
     /// A signal, once.
@@ -34,55 +36,34 @@ pub enum Class {
     TwoAtOnce,
 }
 
-/// A wire fault, named as in bridge.toml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    Stall,
-    StallStatus,
-    ShortData,
-    BadTag,
-    PhaseError,
-    Timeout,
-    Disconnect,
-}
+/// The wire faults of bridge.toml. The last one takes the unit off the bus.
+pub const FAULTS: [&str; 7] =
+    ["stall", "stall-status", "short-data", "bad-tag", "phase-error", "timeout", "disconnect"];
 
-impl Kind {
-    /// The faults that leave the unit on the bus.
-    pub const STAYING: [Self; 6] =
-        [Self::Stall, Self::StallStatus, Self::ShortData, Self::BadTag, Self::PhaseError, Self::Timeout];
-    pub const ALL: [Self; 7] = [
-        Self::Stall,
-        Self::StallStatus,
-        Self::ShortData,
-        Self::BadTag,
-        Self::PhaseError,
-        Self::Timeout,
-        Self::Disconnect,
-    ];
-}
-
-/// A signal: the first four ask a process to stop, the others end it unless they are caught.
+/// A signal: its name and its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Signal {
-    Int,
-    Term,
-    Hup,
-    Quit,
-    Usr1,
-    Usr2,
-    Alarm,
-    VtAlarm,
-    Prof,
-    Xcpu,
-    Xfsz,
-    Io,
-    Power,
-}
+pub struct Signal(pub &'static str, pub i32);
 
 impl Signal {
-    pub const STOPPING: [Self; 4] = [Self::Int, Self::Term, Self::Hup, Self::Quit];
-    pub const IGNORED: [Self; 9] =
-        [Self::Usr1, Self::Usr2, Self::Alarm, Self::VtAlarm, Self::Prof, Self::Xcpu, Self::Xfsz, Self::Io, Self::Power];
+    /// The signals that ask a process to stop.
+    pub const STOPPING: [Self; 4] = [
+        Self("SIGINT", Number::INT.as_raw()),
+        Self("SIGTERM", Number::TERM.as_raw()),
+        Self("SIGHUP", Number::HUP.as_raw()),
+        Self("SIGQUIT", Number::QUIT.as_raw()),
+    ];
+    /// Others, which end a process unless they are caught.
+    pub const IGNORED: [Self; 9] = [
+        Self("SIGUSR1", Number::USR1.as_raw()),
+        Self("SIGUSR2", Number::USR2.as_raw()),
+        Self("SIGALRM", Number::ALARM.as_raw()),
+        Self("SIGVTALRM", Number::VTALARM.as_raw()),
+        Self("SIGPROF", Number::PROF.as_raw()),
+        Self("SIGXCPU", Number::XCPU.as_raw()),
+        Self("SIGXFSZ", Number::XFSZ.as_raw()),
+        Self("SIGIO", Number::IO.as_raw()),
+        Self("SIGPWR", Number::POWER.as_raw()),
+    ];
 }
 
 /// The unit at the beginning.
@@ -208,7 +189,7 @@ pub enum Output {
 /// A fault on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WireFault {
-    pub kind: Kind,
+    pub kind: &'static str,
     pub opcode: Option<u8>,
     pub nth: u64,
     pub times: u64,
@@ -337,8 +318,8 @@ impl fmt::Display for Class {
             Self::BulkOnly(kind) => write!(f, "{kind}, Bulk-Only"),
             Self::Uas(kind) => write!(f, "{kind}, UAS"),
             Self::Kill => f.write_str("kill -9"),
-            Self::Once(signal) => write!(f, "{signal}, once"),
-            Self::Twice(signal) => write!(f, "{signal}, twice"),
+            Self::Once(signal) => write!(f, "{}, once", signal.0),
+            Self::Twice(signal) => write!(f, "{}, twice", signal.0),
             Self::Ignored => f.write_str("a signal that is ignored"),
             Self::ClosedPipe => f.write_str("closed pipe"),
             Self::LostTerminal => f.write_str("lost terminal"),
@@ -346,39 +327,5 @@ impl fmt::Display for Class {
             Self::FullFiles => f.write_str("full disk, files"),
             Self::TwoAtOnce => f.write_str("two at once"),
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Stall => "stall",
-            Self::StallStatus => "stall-status",
-            Self::ShortData => "short-data",
-            Self::BadTag => "bad-tag",
-            Self::PhaseError => "phase-error",
-            Self::Timeout => "timeout",
-            Self::Disconnect => "disconnect",
-        })
-    }
-}
-
-impl fmt::Display for Signal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Int => "SIGINT",
-            Self::Term => "SIGTERM",
-            Self::Hup => "SIGHUP",
-            Self::Quit => "SIGQUIT",
-            Self::Usr1 => "SIGUSR1",
-            Self::Usr2 => "SIGUSR2",
-            Self::Alarm => "SIGALRM",
-            Self::VtAlarm => "SIGVTALRM",
-            Self::Prof => "SIGPROF",
-            Self::Xcpu => "SIGXCPU",
-            Self::Xfsz => "SIGXFSZ",
-            Self::Io => "SIGIO",
-            Self::Power => "SIGPWR",
-        })
     }
 }

@@ -13,11 +13,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, kill_process};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::campaign::history::{Blow, Moment, Output, Signal, Trouble};
+use crate::campaign::history::{Blow, Moment, Output, Trouble};
 use crate::campaign::watchdog::Watchdog;
+use crate::pty;
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +129,7 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
             complete = (false, !stderr_too);
         }
         Output::Terminal { lost_after_micros } => {
-            let (master, slave) = terminal()?;
+            let (master, slave) = pty::open()?;
             command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
             child = command.spawn()?;
             // Closes this process's copy of the terminal; only the child's remains.
@@ -161,9 +161,9 @@ pub fn run(line: &OsStr, place: Place<'_>, trouble: &Trouble, watchdog: &Watchdo
 }
 
 fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
-    let (first, at, again) = match blow {
-        Blow::Kill(at) => (rustix::process::Signal::KILL, at, None),
-        Blow::Signal { signal, at, again_after_micros } => (number(signal), at, again_after_micros),
+    let (number, at, again) = match blow {
+        Blow::Kill(at) => (Signal::KILL.as_raw(), at, None),
+        Blow::Signal { signal, at, again_after_micros } => (signal.1, at, again_after_micros),
     };
     let micros = match at {
         Moment::Micros(micros) => micros,
@@ -176,9 +176,10 @@ fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
     let mut send = || {
         // Nobody has waited for the process yet, so no other process can have its ID.
         if let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw)
-            && kill_process(pid, first).is_ok()
+            && let Some(signal) = Signal::from_named_raw(number)
+            && kill_process(pid, signal).is_ok()
         {
-            sent.push(first.as_raw());
+            sent.push(number);
         }
     };
     thread::sleep(Duration::from_micros(micros));
@@ -188,25 +189,6 @@ fn strike(child: &Child, blow: Blow, lines: &Receiver<usize>) -> Vec<i32> {
         send();
     }
     sent
-}
-
-fn number(signal: Signal) -> rustix::process::Signal {
-    use rustix::process::Signal as Number;
-    match signal {
-        Signal::Int => Number::INT,
-        Signal::Term => Number::TERM,
-        Signal::Hup => Number::HUP,
-        Signal::Quit => Number::QUIT,
-        Signal::Usr1 => Number::USR1,
-        Signal::Usr2 => Number::USR2,
-        Signal::Alarm => Number::ALARM,
-        Signal::VtAlarm => Number::VTALARM,
-        Signal::Prof => Number::PROF,
-        Signal::Xcpu => Number::XCPU,
-        Signal::Xfsz => Number::XFSZ,
-        Signal::Io => Number::IO,
-        Signal::Power => Number::POWER,
-    }
 }
 
 /// Reads to the end, or closes after `close_after` lines. Sends the number of lines so far to `count`.
@@ -225,20 +207,6 @@ fn read_all(from: Option<impl Read>, count: Option<&Sender<usize>>, close_after:
         }
     }
     text
-}
-
-/// Opens a pseudo-terminal. Returns our end and the command's.
-fn terminal() -> io::Result<(File, File)> {
-    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
-    grantpt(&master)?;
-    unlockpt(&master)?;
-    let name = ptsname(&master, Vec::new())?;
-    let slave = {
-        use std::os::unix::fs::OpenOptionsExt;
-        let flags = i32::try_from(rustix::fs::OFlags::NOCTTY.bits()).unwrap_or_default();
-        OpenOptions::new().read(true).write(true).custom_flags(flags).open(OsStr::from_bytes(name.to_bytes()))?
-    };
-    Ok((master.into(), slave))
 }
 
 /// Reads the terminal, answers the question with yes and the offer of a self-test with no, and closes the terminal when

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 use std::{env, fs};
 
-use super::feature::Feature;
+use super::feature;
 use super::history::History;
 use super::play::{Broken, play};
 use super::tally::Tally;
@@ -136,11 +136,11 @@ fn run(options: &Options) -> io::Result<bool> {
         println!("{tally}");
         unreached.extend(tally.features.unreached());
     }
-    unreached.extend(Feature::never_drawn(options.seed));
+    unreached.extend(feature::never_drawn(options.seed));
     // The practice image that replaces a missing newest open firmware proves nothing about it.
-    unreached.retain(|feature| *feature != Feature::NewestOpen || world.has_newest_open());
+    unreached.retain(|feature| *feature != feature::NEWEST_OPEN || world.has_newest_open());
     for feature in &unreached {
-        println!("no history reaches {feature:?}");
+        println!("no history reaches: {feature}");
     }
     for (number, Broken { what, .. }) in &broken {
         println!("broken: {what}\n  again: {}", options.repeat(*number));

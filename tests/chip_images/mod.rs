@@ -11,10 +11,16 @@ use asm2464_chip::chip::{DATA_IN, DATA_OUT, Driver};
 use asm2464_chip::mcu::MemoryFlash;
 use asmpatch::patch::{PatchSet, Selection};
 
+/// The path of the file that an environment variable names.
+pub fn path(variable: &str) -> String {
+    let path = std::env::var(variable).unwrap_or_else(|error| panic!("set {variable} to the image: {error}"));
+    let absolute = std::fs::canonicalize(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    absolute.into_os_string().into_string().unwrap()
+}
+
 /// Reads the file that an environment variable names.
 pub fn file(variable: &str) -> Vec<u8> {
-    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
-    std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    std::fs::read(path(variable)).unwrap()
 }
 
 /// The vendor's image.

@@ -5,15 +5,13 @@ use asm2464::Bdf;
 use asm2464::firmware::Image;
 use asm2464::scsi::XdataAddress;
 use asm2464_chip::chip::{
-    Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketIn, PacketOut, RunEnd, Speed, SupplySensor,
-    Unanswered,
+    Board, DATA_IN, DATA_OUT, Driver, EarlyLanes, MemoryFunction, PacketOut, RunEnd, Speed, Unanswered,
 };
 use asm2464_chip::mcu::MemoryFlash;
 
 use crate::chip_images::{new_open, open, open_usb4, pattern, powered_on};
 
 const GPU: Bdf = Bdf::new(1, 0, 0);
-const CONFIG_READ_0: u8 = 0x04;
 const CONFIG_READ_1: u8 = 0x05;
 const CONFIG_WRITE_1: u8 = 0x45;
 const MEMORY_READ: u8 = 0x20;
@@ -100,32 +98,6 @@ fn open_firmware_enumerates_as_custom_firmware() {
         let text: Vec<u8> = product[2..].iter().copied().step_by(2).collect();
         assert_eq!(String::from_utf8_lossy(&text), "custom v0.1");
     }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_e5_writes_what_e4_reads() {
-    let mut unit = unit(Speed::Super);
-    unit.control([0x40, 0xE5, 0x00, 0xF0, 0xAB, 0, 0, 0], &[]).unwrap();
-    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 4, 0], &[]).unwrap(), [0xAB, 0, 0, 0]);
-    assert_eq!(unit.chip.sram()[0], 0xAB);
-    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xCC, 0, 0, 64, 0], &[]).unwrap().len(), 64);
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_f0_reaches_configuration_space_and_memory() {
-    let mut unit = unit(Speed::Super);
-    send_tlp(&mut unit, CONFIG_READ_0, 0, 0, 0).unwrap();
-    assert_eq!(completion(&mut unit), (0x2463_1B21, 0, 0), "the root port");
-    send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24, 0).unwrap();
-    assert_eq!(completion(&mut unit), (0x744C_1002, 0, 0));
-    send_tlp(&mut unit, CONFIG_READ_1, 0, 1 << 24 | 1 << 19, 0).unwrap();
-    assert_eq!(completion(&mut unit).1, 1, "unsupported request");
-    send_tlp(&mut unit, CONFIG_WRITE_1, 0, 1 << 24 | 0x10, BAR).unwrap();
-    send_tlp(&mut unit, MEMORY_WRITE, 0, BAR + 0x40, 0xCAFE_F00D).unwrap();
-    send_tlp(&mut unit, MEMORY_READ, 0, BAR + 0x40, 0).unwrap();
-    assert_eq!(completion(&mut unit), (0xCAFE_F00D, 0, 0));
 }
 
 /// Many transfers in flight hide the host's latency, but not the firmware's time.
@@ -215,25 +187,6 @@ fn new_open_firmware_reports_zeros_for_its_supply_while_the_fault_line_is_quiet(
     }
 }
 
-/// The voltage in millivolts, the current in milliamperes, and the fault.
-fn supply(unit: &mut Driver<MemoryFlash>) -> (u16, i16, u8) {
-    let answered = unit.control([0xC0, 0xC0, 0, 0, 0, 0, 5, 0], &[]).unwrap();
-    (u16::from_le_bytes([answered[0], answered[1]]), i16::from_le_bytes([answered[2], answered[3]]), answered[4])
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
-fn new_open_firmware_reads_its_supply_from_the_sensor_of_a_board_that_has_one() {
-    for (voltage_mv, current_ma, fault) in [(12_050, 1_500, false), (11_250, -40, true)] {
-        let sensor = SupplySensor { voltage_mv, current_ma, fault };
-        let mut unit = unit_on(&new_open(), Board { supply: Some(sensor), ..Board::default() }, Speed::Super);
-        let (voltage, current, answered) = supply(&mut unit);
-        // The sensor's units are 1.25 mV and 1.04 mA.
-        assert!(voltage.abs_diff(voltage_mv) <= 1 && current.abs_diff(current_ma) <= 1, "{voltage} mV, {current} mA");
-        assert_eq!(answered, u8::from(fault));
-    }
-}
-
 fn pcie_state(unit: &mut Driver<MemoryFlash>) -> u8 {
     unit.settle();
     unit.chip.peek(XdataAddress::main(0xB450))
@@ -253,30 +206,6 @@ fn the_pcie_link_trains_with_every_open_firmware_except_the_old_one_where_early_
             assert_eq!((data == 0x744C_1002, status), (state == 0x78, u8::from(state != 0x78)), "{early_lanes:?}");
         }
     }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_OPEN_IMAGE"]
-fn open_firmware_f2_fills_the_sram_and_reads_it_once_the_pcie_side_says_so() {
-    let mut unit = unit(Speed::Super);
-    let data = pattern(4096, 9);
-    arm_dma(&mut unit, 8, false);
-    assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 2, "busy");
-    unit.send(DATA_OUT, 0, &data).unwrap();
-    assert!(unit.chip.sram()[..4096] == data[..]);
-    assert_eq!(unit.chip.peek(XdataAddress::main(0xC450)), 0);
-    assert_eq!(unit.settle(), RunEnd::Parked, "no unhandled interrupt is left");
-    arm_dma(&mut unit, 8, true);
-    assert_eq!(unit.chip.bulk_in(DATA_IN, 0), PacketIn::Nak, "nothing is sent before the entry is written");
-    let mut entry = [0; 16];
-    entry[14] = 1;
-    unit.chip.pcie_write(0x0082_2000, &entry);
-    let mut came = Vec::new();
-    while came.len() < data.len() {
-        came.extend(unit.receive(DATA_IN, 0).unwrap());
-    }
-    assert!(came == data);
-    assert_eq!(unit.control([0xC0, 0xE4, 0x00, 0xF0, 0, 0, 2, 0], &[]).unwrap(), data[..2], "it goes on");
 }
 
 #[test]

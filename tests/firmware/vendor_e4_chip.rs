@@ -6,11 +6,7 @@ use asm2464_chip::chip::{Speed, Work};
 
 use crate::chip_images::{cdb16, vendor, with};
 use crate::firmware::chip_wire::{INQUIRY, Reply, SPEEDS, Unit, WIRES, Wire, everywhere, is_about, sram};
-use crate::schemas;
 
-/// Upper bound of the instructions of a 4,096-byte read, from the command's arrival to its status, including
-/// interrupts.
-const MOST: u64 = 36_000;
 fn unit(is_extended: bool, wire: Wire, speed: Speed) -> Unit {
     Unit::new(&if is_extended { crate::firmware::e4::extended(&vendor()) } else { vendor() }, wire, speed)
 }
@@ -74,18 +70,6 @@ fn the_other_page_and_a_wrapping_address_come_whole() {
         assert_eq!(whole.data.len(), 4096);
         assert_eq!(whole.data[..0x5FF], sram(0xA01, 0x5FF));
         assert_eq!(whole.data[0x5FF + 0x07F0..0x5FF + 0x07F6], vendor().version().0, "past 0xFFFF comes 0x0000");
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_read_of_4096_bytes_takes_at_most_36000_instructions() {
-    for (wire, speed) in everywhere() {
-        let mut unit = extended(wire, speed);
-        for mode in [0x50, 0x51] {
-            let cost = unit.cost(mode, 4096).instructions;
-            assert!(cost <= MOST, "{wire:?} {speed:?} {mode:#x}: {cost}");
-        }
     }
 }
 
@@ -229,33 +213,5 @@ fn a_long_read_leaves_no_trace_but_its_reply() {
         let named = |at| matches!(at, 0x00..=0x07 | 0x09..=0x0C | 0x3B..=0x3F | 0x6B..);
         unit.changes_only(declared, named, &read(0x50, 0xF000, 4096), 4096);
         assert!(unit.driver.chip.stack_high_water() <= depth, "{wire:?} {speed:?}: the stack");
-    }
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn run_counts_the_same_instructions() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("extended.bin");
-    std::fs::write(&path, crate::firmware::e4::extended(&vendor()).to_file()).unwrap();
-    for (transport, wire) in [("bot", Wire::BulkOnly), ("uas", Wire::Uas)] {
-        for (cdb, len) in [("e4 ff 50 f0 00 00", 255), ("e4 00 50 f0 00 10", 4096)] {
-            let output = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"))
-                .args(["run", "--json", "--transport", transport])
-                .args(
-                    ["12 00 00 00 24 00", "e5 c0 50 f0 00 00", "e5 de 50 f0 01 00", cdb]
-                        .map(|cdb| format!("--cdb={cdb}")),
-                )
-                .arg(&path)
-                .output()
-                .unwrap();
-            let report = schemas::parse(&["run"], &output.stdout);
-            let answer = &report["commands"][3];
-            let cost = extended(wire, Speed::Super).cost(0x50, len).instructions;
-            let found = answer["instructions"].as_u64().unwrap();
-            assert!(is_about(found, cost), "{transport} {cdb}: {found}, expected about {cost}");
-            let data = answer["data"].as_str().unwrap();
-            assert!(data.len() == 3 * usize::from(len) - 1 && data.starts_with("c0 de 00"), "{transport} {cdb}");
-        }
     }
 }

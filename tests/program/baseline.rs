@@ -2,17 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
 
+use crate::program::process;
 use crate::schemas;
 
 fn bench(folder: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(folder).env("NO_COLOR", "1");
-    command.args(["bench", "--device", "virtual:unit", "--seconds", "0.005", "--repetitions", "1"]);
-    command.args(words).output().unwrap()
+    let quick = ["bench", "--device", "virtual:unit", "--seconds", "0.005", "--repetitions", "1"];
+    process::run(folder, &[&quick, words].concat())
 }
 
 /// Saves the report of a run as `name`.

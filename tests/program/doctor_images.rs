@@ -1,8 +1,7 @@
 //! `doctor` on units that run the vendor's image, the open one, and a newer build of it, which `ASMPATCH_VENDOR_IMAGE`,
 //! `ASMPATCH_OPEN_IMAGE` and `ASMPATCH_OPEN_NEW_IMAGE` name.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::Cdb;
@@ -11,22 +10,8 @@ use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, Virtual
 use asm2464_host::bridge::{Endpoint, Port as _};
 use asmpatch::doctor::{DoctorOptions, PipeState, examine};
 
-use crate::schemas;
-
-fn image(variable: &str) -> PathBuf {
-    let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
-    std::fs::canonicalize(path).unwrap()
-}
-
-fn run(home: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
-}
-
-fn asmpatch(home: &Path, words: &[&str]) {
-    let output = run(home, words);
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
+use crate::program::process::{good, json, run};
+use crate::{chip_images, schemas};
 
 /// Runs `doctor --report`. Returns its status, its page and the report.
 fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
@@ -52,13 +37,12 @@ fn assert_model_agrees(report: &serde_json::Value) {
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
     let home = tempfile::tempdir().unwrap();
-    let open = image("ASMPATCH_OPEN_IMAGE");
-    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let open = chip_images::path("ASMPATCH_OPEN_IMAGE");
+    good(home.path(), &["flash", &open, "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     assert_model_agrees(&report);
-    let written = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
-    assert!(written.status.success(), "{}", String::from_utf8_lossy(&written.stdout));
+    good(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
     std::fs::write(home.path().join("unit/bridge.toml"), "bulk-hangs = true\n").unwrap();
     let hangs = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
     let said = String::from_utf8_lossy(&hangs.stdout).into_owned();
@@ -73,15 +57,14 @@ fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_its_supply() {
     let home = tempfile::tempdir().unwrap();
-    let open = image("ASMPATCH_OPEN_NEW_IMAGE");
-    asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+    let open = chip_images::path("ASMPATCH_OPEN_NEW_IMAGE");
+    good(home.path(), &["flash", &open, "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     let line = |topic| page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == topic).unwrap();
     assert_eq!((&line("12 V")["verdict"], &line("PCIe link")["verdict"]), (&"note".into(), &"good".into()), "{page:#}");
     assert_eq!(report["supply"], serde_json::Value::Null, "{report:#}");
-    let shown = run(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
-    let shown = schemas::parse(&["pcie"], &shown.stdout);
+    let shown = json(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
     assert_eq!(shown["supply"], serde_json::Value::Null, "{shown:#}");
     assert_eq!((&shown["supply_fault"], &report["supply_fault"]), (&false.into(), &false.into()), "{shown:#}");
 }
@@ -90,7 +73,7 @@ fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
     let home = tempfile::tempdir().unwrap();
-    let open = image("ASMPATCH_OPEN_NEW_IMAGE");
+    let open = chip_images::path("ASMPATCH_OPEN_NEW_IMAGE");
     std::fs::create_dir(home.path().join("unit")).unwrap();
     for (supply, found, verdict, fault) in [
         ("voltage-mv = 12100, current-ma = 2200", "12.10 V", "good", false),
@@ -101,15 +84,15 @@ fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
         ("voltage-mv = 12100, current-ma = 2200, fault = true", "fault", "bad", true),
     ] {
         std::fs::write(home.path().join("unit/bridge.toml"), format!("supply = {{ {supply} }}\n")).unwrap();
-        asmpatch(home.path(), &["flash", open.to_str().unwrap(), "--device", "virtual:unit", "--yes"]);
+        good(home.path(), &["flash", &open, "--device", "virtual:unit", "--yes"]);
         let (status, page, report) = doctor(home.path());
         let line = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "12 V").unwrap();
         assert!(line["found"].as_str().unwrap().contains(found), "{line:#}");
         assert_eq!((&line["verdict"], status), (&verdict.into(), Some(i32::from(verdict == "bad"))), "{line:#}");
-        assert!(
-            report["supply"]["voltage_mv"].as_u64().is_some_and(|voltage| supply.contains(&voltage.to_string())),
-            "{report:#}"
-        );
+        let measured = |what: &str| report["supply"][what].as_u64();
+        assert!(measured("voltage_mv").is_some_and(|voltage| supply.contains(&voltage.to_string())), "{report:#}");
+        // The sensor's unit is 1.04 mA.
+        assert!(measured("current_ma").is_some_and(|current| current.abs_diff(2200) <= 1), "{report:#}");
         assert_eq!(report["supply_fault"], fault, "{report:#}");
     }
 }
@@ -118,14 +101,13 @@ fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none() {
     let home = tempfile::tempdir().unwrap();
-    let vendor = image("ASMPATCH_VENDOR_IMAGE");
-    let vendor = vendor.to_str().unwrap();
-    asmpatch(home.path(), &["flash", vendor, "--device", "virtual:unit", "--yes"]);
+    let vendor = chip_images::path("ASMPATCH_VENDOR_IMAGE");
+    good(home.path(), &["flash", &vendor, "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(1), &serde_json::Value::Null), "{page:#}");
     assert_model_agrees(&report);
-    asmpatch(home.path(), &["patch", vendor, "-o", "patched.bin"]);
-    asmpatch(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    good(home.path(), &["patch", &vendor, "-o", "patched.bin"]);
+    good(home.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad up to v0.13.0".into()), "{page:#}");
     assert_model_agrees(&report);
@@ -134,7 +116,7 @@ fn patched_vendor_firmware_suits_the_older_runtime_and_stock_firmware_suits_none
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
-    let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
+    let file = chip_images::file("ASMPATCH_VENDOR_IMAGE");
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
     // E2 of 9,011 bytes, of which the host takes only one packet.
@@ -150,7 +132,7 @@ fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle() {
-    let file = std::fs::read(image("ASMPATCH_VENDOR_IMAGE")).unwrap();
+    let file = chip_images::file("ASMPATCH_VENDOR_IMAGE");
     let scenario = Scenario { behind: Behind::Nothing, ..Scenario::default() };
     let mut unit = VirtualUnit::in_memory(scenario, b"dead", Some(&file)).unwrap();
     unit.reset_by_host(1).unwrap();
@@ -172,7 +154,7 @@ fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cycle() {
-    let file = std::fs::read(image("ASMPATCH_OPEN_IMAGE")).unwrap();
+    let file = chip_images::file("ASMPATCH_OPEN_IMAGE");
     let mut unit = VirtualUnit::in_memory(Scenario::default(), b"dead", Some(&file)).unwrap();
     unit.reset_by_host(0).unwrap();
     let mut request = 0x1000_0000_u64.to_le_bytes().to_vec();

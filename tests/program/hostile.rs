@@ -12,9 +12,9 @@ use asm2464::escape::is_harmful;
 use asm2464::firmware::ConfigField;
 use asm2464_chip::practice;
 
+use crate::program::process::{PROGRAM, command, run as asmpatch};
 use crate::schemas;
 
-const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
 /// Forges lines, clears the screen, reverses text.
 const HOSTILE: &str = "X\n  backup    none\r\x1b[2J\u{9b}8m\u{202E}\u{2028}end";
 
@@ -23,12 +23,6 @@ fn workspace() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("practice.bin"), practice::image().to_file()).unwrap();
     folder
-}
-
-fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.current_dir(folder).env("ASMPATCH_CACHE_DIR", "cache").env("NO_COLOR", "1").args(arguments);
-    command.output().unwrap()
 }
 
 /// Returns all output. Checks that it has no control characters except line ends and tabs.
@@ -250,12 +244,7 @@ fn ctrl_c_ends_a_read_from_a_pipe_that_gives_nothing() {
     let folder = workspace();
     let fifo = folder.path().join("fifo");
     make_fifo(&fifo);
-    let mut child = Command::new(PROGRAM)
-        .current_dir(folder.path())
-        .args(["download", "--from", "fifo", "--cache-dir", "cache"])
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = command(folder.path(), &["download", "--from", "fifo"]).stderr(Stdio::null()).spawn().unwrap();
     // The open returns once the program has opened the pipe for reading. By then its signal handler is installed.
     let writer = fs::OpenOptions::new().write(true).open(&fifo).unwrap();
     assert!(Command::new("kill").arg("-INT").arg(child.id().to_string()).status().unwrap().success());
@@ -316,9 +305,8 @@ fn a_folder_whose_name_is_not_utf_8_does_not_prevent_json() {
         ("backup", &["backup", "--json", "-o"][..]),
         ("flash", &["flash", "patched.bin", "--yes", "--json", "--backup-dir"]),
     ] {
-        let mut command = Command::new(PROGRAM);
-        command.current_dir(folder.path()).args(words).arg(backups);
-        let output = command.args(["--device", "virtual:unit"]).output().unwrap();
+        let mut command = command(folder.path(), words);
+        let output = command.arg(backups).args(["--device", "virtual:unit"]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let document = schemas::parse(&[name], &output.stdout);
         let document = document.get(0).unwrap_or(&document);

@@ -1,52 +1,15 @@
 //! Open firmware through asmpatch's commands. `ASMPATCH_OPEN_IMAGE` names the image.
 
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output};
 
-use crate::schemas;
-
-const UNIT: &str = "virtual:unit";
-
-struct Rig {
-    home: tempfile::TempDir,
-    open: PathBuf,
-}
-
-impl Rig {
-    /// Makes a new unit.
-    fn new() -> Self {
-        let open = std::env::var_os("ASMPATCH_OPEN_IMAGE").expect("set ASMPATCH_OPEN_IMAGE to the image");
-        let rig = Self { home: tempfile::tempdir().unwrap(), open: fs::canonicalize(open).unwrap() };
-        fs::create_dir(rig.home.path().join("unit")).unwrap();
-        fs::write(rig.home.path().join("unit/bridge.toml"), "").unwrap();
-        rig
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(self.home.path()).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap()
-    }
-
-    fn asmpatch(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, words: &[&str]) -> serde_json::Value {
-        schemas::parse(words, self.asmpatch(words).as_bytes())
-    }
-}
+use crate::chip_images;
+use crate::program::process::{good, json, run};
 
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn open_firmware_that_cannot_be_replaced_is_refused() {
-    let rig = Rig::new();
-    let body = {
-        let file = fs::read(&rig.open).unwrap();
-        file[4..file.len() - 6].to_vec()
-    };
+    let home = tempfile::tempdir().unwrap();
+    let body = chip_images::open().body().to_vec();
     // Without E5 a unit can't be written through its registers. The code compares bRequest with it.
     let at = body.windows(2).enumerate().filter(|(_, bytes)| *bytes == [0xBD, 0xE5]);
     let at: Vec<usize> = at.map(|(at, _)| at).collect();
@@ -55,11 +18,11 @@ fn open_firmware_that_cannot_be_replaced_is_refused() {
     for at in at {
         broken[at + 1] = 0x77;
     }
-    fs::write(rig.home.path().join("code"), broken).unwrap();
-    rig.asmpatch(&["wrap", "code", "-o", "broken.bin"]);
-    let verified = rig.run(&["verify", "--boot", "broken.bin"]);
+    fs::write(home.path().join("code"), broken).unwrap();
+    good(home.path(), &["wrap", "code", "-o", "broken.bin"]);
+    let verified = run(home.path(), &["verify", "--boot", "broken.bin"]);
     assert_eq!(verified.status.code(), Some(1));
-    let refused = rig.run(&["flash", "broken.bin", "--device", UNIT, "--yes", "--unproven"]);
+    let refused = run(home.path(), &["flash", "broken.bin", "--device", "virtual:unit", "--yes", "--unproven"]);
     assert_eq!(refused.status.code(), Some(5));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("asmpatch::flash::not_rewritable"), "{said}");
@@ -68,13 +31,13 @@ fn open_firmware_that_cannot_be_replaced_is_refused() {
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn wrapping_the_open_images_code_gives_the_open_image() {
-    let rig = Rig::new();
-    let file = fs::read(&rig.open).unwrap();
-    fs::write(rig.home.path().join("code"), &file[4..file.len() - 6]).unwrap();
-    let printed = rig.json(&["wrap", "code", "-o", "image.bin", "--json"]);
+    let home = tempfile::tempdir().unwrap();
+    let file = chip_images::file("ASMPATCH_OPEN_IMAGE");
+    fs::write(home.path().join("code"), &file[4..file.len() - 6]).unwrap();
+    let printed = json(home.path(), &["wrap", "code", "-o", "image.bin", "--json"]);
     assert_eq!((&printed["format"], &printed["parts"]), (&"raw".into(), &1.into()));
-    assert!(fs::read(rig.home.path().join("image.bin")).unwrap() == file);
-    let known = rig.json(&["info", "image.bin", "--json"]);
+    assert!(fs::read(home.path().join("image.bin")).unwrap() == file);
+    let known = json(home.path(), &["info", "image.bin", "--json"]);
     assert_eq!((&known["open"]["product"], &known["version"]), (&"custom v0.1".into(), &serde_json::Value::Null));
-    rig.asmpatch(&["verify", "--boot", "image.bin"]);
+    good(home.path(), &["verify", "--boot", "image.bin"]);
 }

@@ -5,9 +5,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use asm2464_chip::practice;
+
+use crate::program::process;
 
 const SESSION: [&str; 3] =
     ["asmpatch patch stock.bin -o patched.bin", "asmpatch flash patched.bin --yes", "asmpatch doctor"];
@@ -31,13 +32,8 @@ fn session(folder: &Path) -> String {
     let mut shown = String::new();
     for line in SESSION {
         let _ = writeln!(shown, "\x1b[1m$ {line}\x1b[0m");
-        let output = Command::new(env!("CARGO_BIN_EXE_asmpatch"))
-            .args(line.split(' ').skip(1))
-            .current_dir(folder)
-            .env("ASMPATCH_DEVICE", "virtual:dock")
-            .env("ASMPATCH_BACKUP_DIR", "backups")
-            .output()
-            .unwrap();
+        let mut command = process::command(folder, &process::arguments(line));
+        let output = command.env_remove("NO_COLOR").env("ASMPATCH_DEVICE", "virtual:dock").output().unwrap();
         assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
         for line in String::from_utf8(output.stdout).unwrap().lines() {
             fold(line, &mut shown);

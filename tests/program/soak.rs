@@ -2,32 +2,16 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
-use asm2464::digest::Sha256Digest;
-use asm2464_chip::practice;
-use asmpatch::patch::{PatchSet, Selection};
-
-use crate::schemas;
-
-fn asmpatch(folder: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(folder).env("NO_COLOR", "1").args(words);
-    command
-}
+use crate::program::flash::cases::patched;
+use crate::program::process::{good, run, text};
+use crate::{chip_images, schemas};
 
 /// A virtual unit with the patched practice image and these faults.
 fn unit(scenario: &str) -> tempfile::TempDir {
     let folder = unpatched_unit("");
-    let stock = practice::image();
-    let library = asmpatch::embedded::patches().unwrap();
-    let digest = Sha256Digest(stock.sha256());
-    let set = PatchSet::resolve(&library, &Selection::default(), &stock, digest).unwrap();
-    fs::write(folder.path().join("patched.bin"), set.apply().unwrap().image.to_file()).unwrap();
-    let words = ["flash", "patched.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
-    let output = asmpatch(folder.path(), &words).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    fs::write(folder.path().join("patched.bin"), patched().image.to_file()).unwrap();
+    good(folder.path(), &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
     folder
 }
@@ -40,18 +24,14 @@ fn unpatched_unit(scenario: &str) -> tempfile::TempDir {
     folder
 }
 
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned()
-}
-
 #[test]
 fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_were_allowed() {
     // The check before the soak sends 17 WRITE(16).
     let faults = "[[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 20\n\
                   [[fault]]\nkind = 'bad-tag'\nopcode = 0x8A\nnth = 22\n";
     let folder = unit(faults);
-    let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--json", "--svg", "soak.svg"];
-    let output = asmpatch(folder.path(), &words).output().unwrap();
+    let words = ["bench", "--device", "virtual:unit", "--soak", "2s", "--json", "--svg", "soak.svg"];
+    let output = run(folder.path(), &words);
     assert!(output.status.success(), "{}", text(&output));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     schemas::check_document("bench-soak", &report).unwrap();
@@ -61,8 +41,8 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
     assert!(svg.starts_with("<svg") && svg.contains("throughput over time; 2 errors"), "{svg}");
 
     let limited = |most: &str| {
-        let words = ["bench", "--device", "virtual:unit", "--soak", "4s", "--max-errors-per-hour", most];
-        asmpatch(folder.path(), &words).output().unwrap()
+        let words = ["bench", "--device", "virtual:unit", "--soak", "2s", "--max-errors-per-hour", most];
+        run(folder.path(), &words)
     };
     let output = limited("10");
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
@@ -74,7 +54,7 @@ fn a_soak_counts_a_fault_in_json_and_picture_and_fails_above_the_errors_that_wer
 /// Soaks the unit of a folder. Returns its status and its words.
 fn soaked(folder: &Path) -> (Option<i32>, String) {
     let words = ["bench", "--device", "virtual:unit", "--soak", "1s", "--timeout", "0.3"];
-    let output = asmpatch(folder, &words).output().unwrap();
+    let output = run(folder, &words);
     (output.status.code(), text(&output))
 }
 
@@ -92,12 +72,9 @@ fn a_path_that_was_left_out_has_not_passed() {
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
-    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
     let folder = unpatched_unit("");
-    fs::copy(image, folder.path().join("open.bin")).unwrap();
-    let words = ["flash", "open.bin", "--device", "virtual:unit", "--yes", "--backup-dir", "backups"];
-    let output = asmpatch(folder.path(), &words).output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    let image = chip_images::path("ASMPATCH_OPEN_NEW_IMAGE");
+    good(folder.path(), &["flash", &image, "--device", "virtual:unit", "--yes"]);
     for (scenario, code) in [("bulk-hangs = true\n", "failed"), ("pcie-link-lost-after = 3000\n", "corrupt")] {
         fs::write(folder.path().join("unit/bridge.toml"), scenario).unwrap();
         let (status, said) = soaked(folder.path());
@@ -109,8 +86,13 @@ fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_soak_with_what_was_measured() {
+    use std::process::{Command, Stdio};
+    use std::time::Duration;
+
+    use crate::program::process::command;
+
     let folder = unit("");
-    let mut command = asmpatch(folder.path(), &["bench", "--device", "virtual:unit", "--soak", "1h", "--json"]);
+    let mut command = command(folder.path(), &["bench", "--device", "virtual:unit", "--soak", "1h", "--json"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     std::thread::sleep(Duration::from_secs(2));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());

@@ -1,34 +1,23 @@
 //! Runs a shell's command on a terminal of its own.
 
-use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use crate::program::process::PROGRAM;
+use crate::pty;
 
 /// The terminal's width.
 pub const COLUMNS: usize = 80;
 /// The terminal's height.
 pub const ROWS: usize = 24;
 
-/// A terminal's two ends: ours and the command's.
-fn ends() -> (File, File) {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
-    grantpt(&ours).unwrap();
-    unlockpt(&ours).unwrap();
-    let name = ptsname(&ours, Vec::new()).unwrap();
-    let path = Path::new(std::ffi::OsStr::from_bytes(name.to_bytes()));
-    (ours.into(), OpenOptions::new().read(true).write(true).open(path).unwrap())
-}
-
 /// Runs a shell's line in a folder, with the unit `virtual:dock`, and answers each question with yes. Returns its
 /// status and the terminal's text.
 pub fn run(folder: &Path, line: &str) -> (Option<i32>, String) {
-    let (mut ours, theirs) = ends();
-    let program = Path::new(env!("CARGO_BIN_EXE_asmpatch")).parent().unwrap();
+    let (mut ours, theirs) = pty::open().unwrap();
+    let program = Path::new(PROGRAM).parent().unwrap();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths([program.to_owned()].into_iter().chain(std::env::split_paths(&path)));
     let mut command = Command::new("sh");

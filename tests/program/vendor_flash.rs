@@ -1,33 +1,19 @@
 //! The vendor's image in asmpatch's commands, from `flash` to `restore`. `ASMPATCH_VENDOR_IMAGE` names the image.
-use std::path::Path;
-use std::process::{Command, Output};
 
-use crate::schemas;
-
-fn asmpatch(home: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    let output = command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).output().unwrap();
-    assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-fn json(home: &Path, words: &[&str]) -> serde_json::Value {
-    schemas::parse(words, &asmpatch(home, words).stdout)
-}
+use crate::chip_images;
+use crate::program::process::{good, json, run};
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() {
-    let vendor = std::env::var("ASMPATCH_VENDOR_IMAGE")
-        .expect("set ASMPATCH_VENDOR_IMAGE to AS_USB4_240417_85_00_00.bin, which `asmpatch download` fetches");
-    let vendor = std::fs::canonicalize(vendor).unwrap();
+    let vendor = &chip_images::path("ASMPATCH_VENDOR_IMAGE");
     let home = tempfile::tempdir().unwrap();
     let (home, unit) = (home.path(), "virtual:unit");
 
     // Flash the vendor's firmware first, so that its own handlers make the backup and take the patched image.
-    asmpatch(home, &["flash", vendor.to_str().unwrap(), "--device", unit, "--yes"]);
+    good(home, &["flash", vendor, "--device", unit, "--yes"]);
     let cells = std::fs::read(home.join("unit/flash.bin")).unwrap();
-    asmpatch(home, &["patch", vendor.to_str().unwrap(), "-o", "patched.bin"]);
+    good(home, &["patch", vendor, "-o", "patched.bin"]);
 
     let flashed = json(home, &["flash", "patched.bin", "--device", unit, "--yes", "--json"]);
     assert_eq!(flashed[0]["before"]["usb_id"], "174C:2464");
@@ -43,10 +29,8 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
     assert!(std::fs::read(home.join("unit/flash.bin")).unwrap() == cells, "every byte is as it was");
 
     // Flash stock firmware under the patches' identity, on which the bench can measure nothing, then go back.
-    asmpatch(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
-    let vendor = vendor.to_str().unwrap();
-    let printed = asmpatch(home, &["flash", vendor, "--device", unit, "--yes"]).stdout;
-    let printed = String::from_utf8(printed).unwrap();
+    good(home, &["flash", "patched.bin", "--device", unit, "--yes"]);
+    let printed = good(home, &["flash", vendor, "--device", unit, "--yes"]);
     assert!(printed.contains("done: stock firmware 240417.85.00.00 under ADD1:0001"), "{printed}");
     assert!(printed.contains("--stock-identity") && !printed.contains("asmpatch bench"), "{printed}");
     let listed = json(home, &["list", "--device", unit, "--json"]);
@@ -62,11 +46,10 @@ fn the_vendors_image_is_patched_flashed_comes_up_as_add1_0001_and_is_restored() 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patch_says_why_231204_has_no_patches() {
-    let vendor = std::env::var("ASMPATCH_VENDOR_231204_IMAGE").unwrap();
-    let vendor = std::fs::canonicalize(vendor).unwrap();
+    let vendor = &chip_images::path("ASMPATCH_VENDOR_231204_IMAGE");
     let home = tempfile::tempdir().unwrap();
-    let words = ["patch", vendor.to_str().unwrap(), "-o", "patched.bin"];
-    let output = Command::new(env!("CARGO_BIN_EXE_asmpatch")).args(words).current_dir(home.path()).output().unwrap();
+    let words = ["patch", vendor, "-o", "patched.bin"];
+    let output = run(home.path(), &words);
     let printed = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(3), "{printed}");
     let printed = printed.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -8,21 +8,17 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SLOT_LEN;
 use asm2464::tlp::{CompletionStatus, Tlp};
-use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
 use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
+use crate::unit::rig::unit;
+
 const BAR: u64 = 0x1000_0000;
 
-fn port(scenario: &str) -> VirtualPort {
-    let image = crate::chip_images::open().to_file();
-    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"open", Some(&image)).unwrap();
-    VirtualPort::new("unit", unit)
-}
-
 fn opened(scenario: &str) -> (OpenBridge, SharedUnit) {
-    let mut port = port(scenario);
+    let mut port = unit(scenario, Some(&crate::chip_images::open()));
     (port.open_control().unwrap(), port.unit().clone())
 }
 
@@ -246,7 +242,6 @@ fn with_nothing_behind_the_bridge_a_bench_skips_the_paths_to_it_and_says_why() {
 
 #[test]
 fn a_unit_that_runs_the_vendors_protocol_takes_no_control_requests() {
-    let unit = VirtualUnit::in_memory(Scenario::default(), b"stock", None).unwrap();
-    let error = VirtualPort::new("unit", unit).open_control().unwrap_err();
+    let error = unit("", None).open_control().unwrap_err();
     assert!(error.to_string().contains("takes none of the open firmware's requests"), "{error}");
 }

@@ -66,22 +66,6 @@ fn through_the_practice_image_the_tree_is_found_and_its_memory_holds_what_is_wri
 }
 
 #[test]
-fn through_firmware_a_gpu_at_a_fixed_place_is_found_and_gets_an_address() {
-    let mut bridge = unit("", None).open().unwrap();
-    let mut engine = VendorTlp::new(&mut bridge);
-    let mut patience = NoTime;
-    let mut pcie = Pcie::new(&mut engine, &mut patience);
-    let mut survey = pcie.survey(Scope::USUAL).unwrap();
-    pcie.assign(&mut survey).unwrap();
-    let bars: Vec<_> = survey.functions[1].bars.iter().map(|bar| (bar.size.unwrap(), bar.address)).collect();
-    assert_eq!(bars, [(1 << 20, 0x8_0000_0000)]);
-    pcie.memory_write(0x8_0000_0000, b"abcdef").unwrap();
-    let mut found = [0; 6];
-    pcie.memory_read(0x8_0000_0000, &mut found).unwrap();
-    assert_eq!(&found, b"abcdef");
-}
-
-#[test]
 fn through_firmware_misbehaving_devices_are_reported_and_the_unit_goes_on() {
     let device = |answers: &str| format!("[[device]]\nat = \"0\"\nvendor = 1\ndevice = 1\nanswers = {answers}");
     let at = Bdf::new(1, 0, 0);

@@ -3,6 +3,7 @@
 use asm2464::firmware::Image;
 use asm2464_dock::tiny_gpu::TinyGpu;
 use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
+use asm2464_host::bridge::{CommandError, TransportError, TransportErrorKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine};
 
 /// Two matrices for the card.
@@ -14,6 +15,11 @@ pub fn unit(scenario: &str, image: Option<&Image>) -> VirtualPort {
     let file = image.map(Image::to_file);
     let scenario = Scenario::parse(scenario).unwrap();
     VirtualPort::new("unit", VirtualUnit::in_memory(scenario, b"unit", file.as_deref()).unwrap())
+}
+
+/// Whether a command had no answer in time.
+pub fn is_timeout(error: &CommandError) -> bool {
+    matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. }))
 }
 
 /// Finds the card, if there is one, and assigns addresses.

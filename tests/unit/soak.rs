@@ -4,24 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
-use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Bridge, Port as _};
 use asmpatch::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
 use asmpatch::bench::{BenchEvent, BenchUnit, Path};
-use asmpatch::patch::{PatchSet, Selection};
+use asmpatch::patch::Selection;
 
 use crate::chip_images;
+use crate::unit::rig::unit;
 
 /// The practice image with the patches that `patch` applies by default.
 fn patched_practice() -> Image {
-    let image = practice::image();
-    let library = asmpatch::embedded::patches().unwrap();
-    let digest = Sha256Digest::of(&image.to_file());
-    PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
+    chip_images::patched_by(&practice::image(), &Selection::default())
 }
 
 /// Three faults, far enough apart that none strikes the transfer of another.
@@ -47,8 +43,7 @@ fn soaked(image: &Image, scenario: &str, errors: u64) -> SoakReport {
 
 /// As [`soaked`], at most for this long.
 fn soaked_for(duration: Duration, image: &Image, scenario: &str, errors: u64) -> SoakReport {
-    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"soak", Some(&image.to_file())).unwrap();
-    let mut port = VirtualPort::new("virtual:soak".to_owned(), unit);
+    let mut port = unit(scenario, Some(image));
     let plan = SoakPlan { duration, timeout: Duration::from_secs(2), seed: 7 };
     let who = BenchUnit { is_virtual: true, ..BenchUnit::default() };
     let flag = AtomicBool::new(false);

@@ -3,46 +3,18 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464::{Bdf, Kind};
-use asm2464_chip::chip::Speed;
-use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
-use asm2464_host::bridge::{
-    AnyTransport, Bridge, CommandError, Port as _, Transport as _, TransportError, TransportErrorKind, survey,
-};
+use asm2464_dock::virtual_unit::VirtualPort;
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, Transport as _, survey};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
 use asmpatch::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
-fn vendor() -> Image {
-    let path = std::env::var_os("ASMPATCH_VENDOR_IMAGE").expect("ASMPATCH_VENDOR_IMAGE names the vendor's image");
-    Image::parse(&std::fs::read(path).unwrap()).unwrap()
-}
+use crate::chip_images::{patched, patched_231204, vendor, with};
+use crate::unit::rig::{is_timeout, unit};
 
-/// 240417 with the status patch.
-fn patched() -> Image {
-    let mut image = vendor();
-    assert!(image.replace(BodyOffset(0x2A0E), &[0x05]));
-    image
-}
-
-/// 240417 with the default patches and these.
-fn with(patches: &[&str]) -> Image {
-    let image = vendor();
-    let library = asmpatch::embedded::patches().unwrap();
-    let add = patches.iter().map(|patch| (*patch).to_owned()).collect();
-    let selection = asmpatch::patch::Selection { no_defaults: false, add };
-    let digest = asm2464::digest::Sha256Digest::of(&image.to_file());
-    let set = asmpatch::patch::PatchSet::resolve(&library, &selection, &image, digest).unwrap();
-    set.apply().unwrap().image
-}
-
-fn port(image: &Image, speed: Speed) -> VirtualPort {
-    let scenario = Scenario { speed, ..Scenario::default() };
-    let unit = VirtualUnit::in_memory(scenario, b"bench", Some(&image.to_file())).unwrap();
-    VirtualPort::new("bench", unit)
-}
+const HIGH: &str = "speed = 'high'";
 
 fn uas(port: &mut VirtualPort) -> Bridge<AnyTransport> {
     Bridge::new(port.uas().unwrap().unwrap())
@@ -82,7 +54,7 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
-    let mut port = port(&patched(), Speed::Super);
+    let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
@@ -110,7 +82,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_231204_IMAGE"]
 fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
-    let mut port = port(&crate::chip_images::patched_231204(), Speed::Super);
+    let mut port = unit("", Some(&patched_231204()));
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
@@ -121,16 +93,10 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
     }
 }
 
-/// A unit with this image and this scenario.
-fn port_of(image: &Image, scenario: &str) -> VirtualPort {
-    let unit = VirtualUnit::in_memory(Scenario::parse(scenario).unwrap(), b"bench", Some(&image.to_file())).unwrap();
-    VirtualPort::new("bench", unit)
-}
-
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_read16_is_measured_where_a_gpu_completes_it_and_compared() {
-    let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+    let mut port = unit("behind = \"tiny-gpu\"\n", Some(&patched()));
     let mut bridge = uas(&mut port);
     let (report, initialised) =
         run(&mut bridge, &plan(&[Path::E4Stock, Path::ConfigRead, Path::Write16, Path::Read16], vec![31]));
@@ -138,7 +104,7 @@ fn a_read16_is_measured_where_a_gpu_completes_it_and_compared() {
     let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
     let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
     assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (0x1_0000, 1, 0, true), "{row:?}");
-    let mut port = port_of(&patched(), "behind = \"tiny-gpu\"\n");
+    let mut port = unit("behind = \"tiny-gpu\"\n", Some(&patched()));
     let report = run(&mut port.open().unwrap(), &plan(&[Path::E4Stock, Path::Read16], Vec::new())).0;
     assert!(matches!(outcome(&report, Path::Read16), Outcome::NotRun { .. }), "over Bulk-Only");
 }
@@ -146,7 +112,7 @@ fn a_read16_is_measured_where_a_gpu_completes_it_and_compared() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn with_the_patch_for_it_read16_is_measured_and_compared() {
-    let mut port = port_of(&with(&["read16-sram"]), "");
+    let mut port = unit("", Some(&with(&["read16-sram"])));
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16, Path::Read16], vec![31]));
     assert!(report.read16_sram);
@@ -158,7 +124,7 @@ fn with_the_patch_for_it_read16_is_measured_and_compared() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
-    let mut port = port(&patched(), Speed::High);
+    let mut port = unit(HIGH, Some(&patched()));
     let mut bridge = uas(&mut port);
     let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
     assert!(!initialised && report.integrity.is_none());
@@ -172,8 +138,8 @@ fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_no
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
-    for speed in [Speed::Super, Speed::High] {
-        let mut port = port(&patched(), speed);
+    for speed in ["", HIGH] {
+        let mut port = unit(speed, Some(&patched()));
         let mut bridge = port.open().unwrap();
         let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
         assert!(!initialised && !is_initialised(&mut bridge) && report.integrity.is_none());
@@ -189,7 +155,7 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
     for over_uas in [true, false] {
-        let mut port = port(&patched(), Speed::Super);
+        let mut port = unit("", Some(&patched()));
         let mut bridge = if over_uas { uas(&mut port) } else { port.open().unwrap() };
         let (report, initialised) = run(&mut bridge, &plan(&[Path::Read16], Vec::new()));
         assert!(initialised);
@@ -201,7 +167,7 @@ fn a_requested_read16_gets_no_answer_and_the_unit_works_afterwards() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
-    let mut port = port(&vendor(), Speed::Super);
+    let mut port = unit("", Some(&vendor()));
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::E4Stock, Path::Write16], Vec::new()));
     assert!(matches!(outcome(&report, Path::Write16), Outcome::NoAnswer { .. }), "{report:?}");
@@ -211,7 +177,7 @@ fn on_a_stock_unit_write16_gets_no_answer_and_e4_is_still_measured() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
-    let mut port = port(&patched(), Speed::Super);
+    let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
     assert!(bridge.has_no_medium().unwrap());
     bridge.initialise().unwrap();
@@ -223,21 +189,18 @@ fn a_unit_that_a_runtime_has_initialised_is_sent_no_e6() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn over_bulk_only_a_write_is_refused_before_the_initialisation_and_has_no_answer_after_it() {
-    let mut port = port(&patched(), Speed::Super);
+    let mut port = unit("", Some(&patched()));
     let mut bridge = port.open().unwrap();
     assert!(matches!(bridge.write16(0, &[0x5A; 512]), Err(CommandError::CheckCondition { .. })));
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &[0x5A; 512]).unwrap_err();
-    assert!(
-        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-        "{error}"
-    );
+    assert!(is_timeout(&error), "{error}");
     assert!(bridge.inquiry().is_ok());
 }
 
 /// The GPU's memory before and after `spoiled` runs a bench that writes to it.
 fn memory_around(scenario: &str, spoiled: impl FnOnce(&mut Bridge<AnyTransport>)) -> [Vec<u8>; 2] {
-    let mut port = port_of(&patched(), scenario);
+    let mut port = unit(scenario, Some(&patched()));
     let memory = |port: &mut VirtualPort, data: Option<&[u8]>| {
         let bridge = &mut uas(port);
         let (engine, patience) = (&mut VendorTlp::new(bridge), &mut NoTime);
@@ -294,7 +257,7 @@ fn a_bench_puts_back_what_was_in_a_gpus_memory_after_an_error_of_the_wire() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn single_tlps_go_through_e4_and_e5_and_their_memory_is_checked() {
-    let mut port = port(&patched(), Speed::Super);
+    let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
     let (report, _) = run(&mut bridge, &plan(&[Path::ConfigRead, Path::TlpRead, Path::TlpWrite], Vec::new()));
     assert_eq!(report.unit.behind, "no SSD; on PCIe 1002:744c at 01:00.0");

@@ -8,13 +8,11 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
 use asm2464::scsi::{ResetMode, XdataAddress};
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{
-    AnyTransport, Behind, Bridge, CommandError, Port, TransportError, TransportErrorKind, survey,
-};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, survey};
 use asmpatch::patch::{PatchSet, Selection};
 
 use crate::chip_images::{vendor, vendor_231204};
-use crate::unit::rig::unit;
+use crate::unit::rig::{is_timeout, unit};
 
 /// A new unit with the vendor's image.
 fn stock_unit(scenario: &str) -> VirtualPort {
@@ -93,10 +91,7 @@ fn a_drive_that_disappears_during_a_write_times_out_and_the_unit_is_recovered() 
         let written: Vec<_> = (0..40).map(|_| bridge.write16(0, &[2; 4096])).collect();
         assert!(written[0].is_ok(), "UAS {is_uas}: {:?}", written[0]);
         let lost = written.iter().find_map(|written| written.as_ref().err()).unwrap();
-        assert!(
-            matches!(lost, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-            "UAS {is_uas}: {lost}"
-        );
+        assert!(is_timeout(lost), "UAS {is_uas}: {lost}");
         assert_eq!(bridge.firmware_version().unwrap().to_string(), "240417.85.00.00", "UAS {is_uas}");
     }
 }
@@ -144,10 +139,7 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     bridge.inquiry().unwrap();
     bridge.initialise().unwrap();
     let error = bridge.write16(0, &pattern).unwrap_err();
-    assert!(
-        matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-        "{error}"
-    );
+    assert!(is_timeout(&error), "{error}");
     let mut bridge = Bridge::new(port.uas().unwrap().unwrap());
     bridge.initialise().unwrap();
     bridge.write16(0, &pattern).unwrap();

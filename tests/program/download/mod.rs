@@ -8,8 +8,9 @@ use std::fs;
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -167,17 +168,6 @@ fn when_no_mirror_gives_the_image_each_is_named_with_its_reason() {
 }
 
 #[test]
-fn statuses_other_than_success_are_named() {
-    for status in [403, 404, 500, 503] {
-        let cache = tempfile::tempdir().unwrap();
-        let server = Server::start(move |_, stream| send(stream, &format!("{status} No\r\nContent-Length: 0"), b""));
-        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
-        assert!(code == "status" && error.to_string().contains(&format!("answers {status} for")), "{error}");
-        nothing_is_kept(cache.path());
-    }
-}
-
-#[test]
 fn redirects_are_followed_but_not_for_ever() {
     let cache = tempfile::tempdir().unwrap();
     let server = Server::start(|request, stream| match request.path.as_str() {
@@ -192,67 +182,55 @@ fn redirects_are_followed_but_not_for_ever() {
 }
 
 #[test]
-fn a_content_length_that_is_too_long_is_a_cut_and_nothing_is_kept() {
-    let cache = tempfile::tempdir().unwrap();
-    let server = Server::start(|_, stream| {
-        let bytes = image();
-        send(stream, &format!("200 OK\r\nContent-Length: {}", bytes.len() + 1), &bytes);
-    });
-    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
-    assert_eq!(code, "cut_off", "{error}");
-    assert_eq!(server.requests().len(), 3);
-    nothing_is_kept(cache.path());
+fn each_wrong_answer_has_its_own_error_and_nothing_is_kept() {
+    let (bytes, page) = (image(), b"\n<html><body>Log in to download</body></html>");
+    let length = |len: usize| format!("200 OK\r\nContent-Length: {len}");
+    let status = |status: u16| (format!("{status} No\r\nContent-Length: 0"), format!("answers {status} for"));
+    let statuses = [403, 404, 500, 503].map(status);
+    // What the server sends; the error, and how often the server is asked.
+    let mut cases = vec![
+        (length(bytes.len() + 1), &bytes[..], "cut_off", "", 3),
+        (length(1000), &bytes, "size", "has 1000 bytes", 1),
+        (length(page.len()), page, "html", "", 1),
+    ];
+    cases.extend(statuses.iter().map(|(head, says)| (head.clone(), &b""[..], "status", says.as_str(), 1)));
+    for (head, body, code, says, asked) in cases {
+        let cache = tempfile::tempdir().unwrap();
+        let body = body.to_vec();
+        let server = Server::start(move |_, stream| send(stream, &head, &body));
+        let (found, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
+        assert!(found == code && error.to_string().contains(says), "{code} {says}: {error}");
+        if code != "status" {
+            assert_eq!(server.requests().len(), asked, "{code}");
+        }
+        nothing_is_kept(cache.path());
+    }
 }
 
-#[test]
-fn a_content_length_that_is_too_short_gives_no_image() {
-    let cache = tempfile::tempdir().unwrap();
-    let server = Server::start(|_, stream| {
-        send(stream, "200 OK\r\nContent-Length: 1000", &image());
-    });
-    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits()));
-    assert!(code == "size" && error.to_string().contains("has 1000 bytes"), "{error}");
-    nothing_is_kept(cache.path());
-}
-
-#[test]
-fn a_web_page_in_place_of_a_file_is_called_one() {
-    let cache = tempfile::tempdir().unwrap();
-    let server = Server::start(|_, stream| send_file(stream, b"\n<html><body>Log in to download</body></html>"));
-    let (code, error) = failure(fetch_url(cache.path(), &server.url("/fw.zip"), &limits()));
-    assert_eq!(code, "html", "{error}");
-    nothing_is_kept(cache.path());
-}
-
-#[test]
-fn a_server_that_never_answers_is_given_up() {
-    let cache = tempfile::tempdir().unwrap();
-    let (release, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let server = Server::start(move |_, _| {
-        let _ = wait.lock().unwrap().recv();
-    });
-    let limits = Limits { silence: Duration::from_millis(100), retries: 0, ..limits() };
-    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
-    assert!(code == "timeout" && error.to_string().ends_with("after 0 bytes"), "{error}");
-    drop(release);
-}
-
-#[test]
-fn a_server_that_falls_silent_half_way_is_given_up() {
-    let cache = tempfile::tempdir().unwrap();
-    let (release, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
+/// A server that sends this much of an image that it announces, and then nothing until the sender is dropped.
+fn silent_after(len: usize) -> (Server, Sender<()>) {
+    let (release, wait) = channel();
+    let wait = Mutex::new(wait);
     let server = Server::start(move |_, stream| {
-        send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
+        if len > 0 {
+            send(stream, "200 OK\r\nContent-Length: 60000", &image()[..len]);
+        }
         let _ = wait.lock().unwrap().recv();
     });
-    // Long enough for the first bytes to arrive on a busy machine.
-    let limits = Limits { silence: Duration::from_secs(3), retries: 0, ..limits() };
-    let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
-    assert!(code == "timeout" && error.to_string().ends_with("after 20000 bytes"), "{error}");
-    drop(release);
-    nothing_is_kept(cache.path());
+    (server, release)
+}
+
+#[test]
+fn a_server_that_falls_silent_is_given_up() {
+    // The first bytes need time to arrive on a busy machine.
+    for (sent, silence) in [(0, Duration::from_millis(100)), (20_000, Duration::from_secs(3))] {
+        let cache = tempfile::tempdir().unwrap();
+        let (server, _release) = silent_after(sent);
+        let limits = Limits { silence, retries: 0, ..limits() };
+        let (code, error) = failure(fetch_url(cache.path(), &server.url("/"), &limits));
+        assert!(code == "timeout" && error.to_string().ends_with(&format!("after {sent} bytes")), "{error}");
+        nothing_is_kept(cache.path());
+    }
 }
 
 #[test]
@@ -405,12 +383,7 @@ fn a_download_over_the_size_limit_is_refused_with_or_without_a_content_length() 
 #[test]
 fn ctrl_c_ends_a_transfer_and_nothing_is_kept() {
     let cache = tempfile::tempdir().unwrap();
-    let (release, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Mutex::new(wait);
-    let server = Server::start(move |_, stream| {
-        send(stream, "200 OK\r\nContent-Length: 60000", &image()[..20_000]);
-        let _ = wait.lock().unwrap().recv();
-    });
+    let (server, _release) = silent_after(20_000);
     let stop = AtomicBool::new(false);
     let source = Source::Url(server.url("/"));
     let interrupt = Interrupt::watching(&stop);
@@ -422,7 +395,6 @@ fn ctrl_c_ends_a_transfer_and_nothing_is_kept() {
     let result = fetch_with(cache.path(), &[], Some(&source), &limits(), &mut progress, interrupt);
     assert_eq!(AnyFailure::from(result.unwrap_err()).kind(), Kind::Interrupted);
     nothing_is_kept(cache.path());
-    drop(release);
 }
 
 #[test]

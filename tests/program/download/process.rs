@@ -1,13 +1,12 @@
 //! Downloads as a user sees them: exit statuses, and the files left behind.
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::program::download::server::{Server, send, send_file};
 use crate::program::download::{image, manifest, zip_of};
-use crate::{schemas, side_by_side};
-
-const PROGRAM: &str = env!("CARGO_BIN_EXE_asmpatch");
+use crate::program::process::{command, good, json, run, text};
+use crate::{chip_images, side_by_side};
 
 /// A folder with `manifests/test.toml`, which names these mirrors.
 fn workspace(urls: &[String]) -> tempfile::TempDir {
@@ -17,21 +16,11 @@ fn workspace(urls: &[String]) -> tempfile::TempDir {
     folder
 }
 
-fn arguments(command: &mut Command, folder: &Path) {
-    command.current_dir(folder).env_remove("ASMPATCH_CACHE_DIR").args([
-        "download",
-        "test",
-        "--manifest-dir",
-        "manifests",
-        "--cache-dir",
-        "cache",
-    ]);
-}
+/// Downloads the image of the folder's manifest.
+const DOWNLOAD: [&str; 4] = ["download", "test", "--manifest-dir", "manifests"];
 
 fn download(folder: &Path, more: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    arguments(&mut command, folder);
-    command.args(more).output().unwrap()
+    run(folder, &[&DOWNLOAD, more].concat())
 }
 
 fn stderr(output: &Output) -> String {
@@ -47,8 +36,7 @@ fn a_download_prints_where_the_image_is() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(output.stdout, b"out.bin\n");
     assert_eq!(fs::read(folder.path().join("out.bin")).unwrap(), image());
-    let output = download(folder.path(), &["--offline", "--json"]);
-    let report = schemas::parse(&["download"], &output.stdout);
+    let report = json(folder.path(), &[&DOWNLOAD[..], &["--offline", "--json"]].concat());
     assert_eq!((report["image"].as_str(), report["origin"].as_str()), (Some("test"), Some("cache")));
 }
 
@@ -66,20 +54,13 @@ fn an_output_file_with_other_content_is_only_replaced_with_force() {
     assert_eq!(download(folder.path(), &["-o", "out.bin"]).status.code(), Some(0));
 }
 
-/// Runs the program in the folder, with a cache of its own.
-fn asmpatch(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(PROGRAM);
-    command.current_dir(folder).env("ASMPATCH_CACHE_DIR", "cache").env("ASMPATCH_CONFIG", "");
-    command.args(arguments).output().unwrap()
-}
-
 #[test]
 fn a_file_that_is_not_the_open_image_is_refused_with_the_way_to_build_it_and_nothing_is_written() {
     for (len, code) in [(9207, "asmpatch::fetch::sha256"), (9206, "asmpatch::fetch::size")] {
         let server = Server::start(move |_, stream| send_file(stream, &vec![1; len]));
         let folder = tempfile::tempdir().unwrap();
         let url = server.url("/firmware_wrapped.bin");
-        let output = asmpatch(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
+        let output = run(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         let printed = stderr(&output).split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(printed.contains(code) && printed.contains("git -C asm2464pd-firmware checkout ed4e39b"), "{printed}");
@@ -91,31 +72,23 @@ fn a_file_that_is_not_the_open_image_is_refused_with_the_way_to_build_it_and_not
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_NEW_IMAGE"]
 fn the_newest_open_firmware_takes_one_download_and_one_flash() {
-    let image = std::env::var_os("ASMPATCH_OPEN_NEW_IMAGE").expect("set ASMPATCH_OPEN_NEW_IMAGE to the image");
-    let image = fs::read(image).unwrap();
+    let image = chip_images::file("ASMPATCH_OPEN_NEW_IMAGE");
     let server = Server::start(move |_, stream| send_file(stream, &image));
     let folder = tempfile::tempdir().unwrap();
     let url = server.url("/firmware_wrapped.bin");
-    for arguments in [
-        &["download", "ed4e39b", "--from", &url, "-o", "open.bin"][..],
-        &["flash", "open.bin", "--device", "virtual:dock", "--yes"],
-    ] {
-        let output = asmpatch(folder.path(), arguments);
-        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-    }
-    let listed = asmpatch(folder.path(), &["list", "--device", "virtual:dock"]);
-    assert!(String::from_utf8_lossy(&listed.stdout).contains("custom ed4e39b7-CLEAN"), "{listed:?}");
+    good(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
+    good(folder.path(), &["flash", "open.bin", "--device", "virtual:dock", "--yes"]);
+    let listed = good(folder.path(), &["list", "--device", "virtual:dock"]);
+    assert!(listed.contains("custom ed4e39b7-CLEAN"), "{listed}");
     // Doctor reports no missing feature of this build.
-    let doctor = asmpatch(folder.path(), &["doctor", "--device", "virtual:dock"]);
-    assert!(!String::from_utf8_lossy(&doctor.stdout).contains("E4 fails"), "{doctor:?}");
+    let doctor = text(&run(folder.path(), &["doctor", "--device", "virtual:dock"]));
+    assert!(!doctor.contains("E4 fails"), "{doctor}");
 }
 
 /// Downloads from an address with `HTTP_PROXY` and `NO_PROXY` set.
 fn through_proxy(folder: &Path, proxy: &Server, no_proxy: &str, url: &str) -> Output {
-    let mut command = Command::new(PROGRAM);
-    arguments(&mut command, folder);
-    command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy);
-    command.args(["--from", url]).output().unwrap()
+    let mut command = command(folder, &DOWNLOAD);
+    command.env("HTTP_PROXY", proxy.url("")).env("NO_PROXY", no_proxy).args(["--from", url]).output().unwrap()
 }
 
 #[test]
@@ -183,7 +156,7 @@ fn a_password_is_sent_and_never_printed() {
         let folder = workspace(&[]);
         for more in [&["-vv"][..], &["--json", "-vv"], &["--json", "--offline"]] {
             let output = download(folder.path(), &[&["--from", &url], more].concat());
-            let text = stderr(&output) + &String::from_utf8_lossy(&output.stdout);
+            let text = text(&output);
             assert!(text.contains("***@") && !text.contains("secret"), "{url} {more:?}: {text}");
         }
     });
@@ -203,8 +176,7 @@ fn an_over_long_address_is_not_printed_back() {
 #[test]
 fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_shown() {
     let folder = workspace(&[]);
-    let mut command = Command::new(PROGRAM);
-    arguments(&mut command, folder.path());
+    let mut command = command(folder.path(), &DOWNLOAD);
     command.env("HTTP_PROXY", "ftp://me:secret@proxy:21").env("NO_PROXY", "");
     let output = command.args(["--from", "http://mirror.invalid/fw.bin"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
@@ -215,12 +187,13 @@ fn a_proxy_variable_that_is_no_address_ends_the_download_and_its_value_is_not_sh
 // Unix only: limits and signals.
 #[cfg(unix)]
 mod unix {
-    use std::process::Stdio;
+    use std::process::{Command, Stdio};
     use std::sync::Mutex;
     use std::sync::mpsc::channel;
 
     use super::*;
     use crate::program::download::{files, nothing_is_kept};
+    use crate::program::process::PROGRAM;
 
     #[test]
     fn a_full_disk_ends_in_a_clear_error_and_nothing_half_written() {
@@ -232,8 +205,8 @@ mod unix {
         // A limit on file size stands in for a full disk: the write fails in the same place. A full disk sends no
         // signal, so ignore the one that the limit sends.
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]);
-        arguments(&mut command, folder.path());
+        command.args(["-c", "trap '' XFSZ; ulimit -f 20; exec \"$0\" \"$@\"", PROGRAM]).args(DOWNLOAD);
+        command.current_dir(folder.path()).env("ASMPATCH_CACHE_DIR", "cache");
         let output = command.args(["--from", &server.url("/")]).output().unwrap();
         assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
         assert!(stderr(&output).contains("asmpatch::file::write"), "{}", stderr(&output));
@@ -252,8 +225,7 @@ mod unix {
             let _ = wait.0.recv();
         });
         let folder = workspace(&[]);
-        let mut command = Command::new(PROGRAM);
-        arguments(&mut command, folder.path());
+        let mut command = command(folder.path(), &DOWNLOAD);
         let child = command.args(["--from", &server.url("/")]).stderr(Stdio::piped()).spawn().unwrap();
         has_begun.recv().unwrap();
         let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();

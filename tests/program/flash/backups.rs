@@ -2,16 +2,17 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use crate::program::flash::cases::{Rig, patched, write_image};
+use crate::program::process::{self, arguments};
 use crate::schemas;
 
 /// Runs asmpatch with its data folder in `home`.
 fn printed(home: &Path, words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).env("ASMPATCH_CONFIG", "").env("XDG_DATA_HOME", home.join("data"));
-    command.args(words).args(["--yes", "--json"]).output().unwrap()
+    let mut command = process::command(home, words);
+    command.env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
+    command.args(["--yes", "--json"]).output().unwrap()
 }
 
 fn commands(unit: &serde_json::Value) -> Vec<String> {
@@ -35,7 +36,7 @@ fn the_command_after_a_backup_that_could_not_be_saved_saves_it_elsewhere() {
         let commands = commands(&unit);
         let [on] = &commands[..] else { panic!("{commands:?}") };
         assert!(on.contains("--backup-dir=") && !on.contains(taken), "{on}");
-        let output = printed(home, &on.split(' ').skip(1).collect::<Vec<_>>());
+        let output = printed(home, &arguments(on));
         assert!(output.status.success(), "{on}: {}", String::from_utf8_lossy(&output.stdout));
         let unit = schemas::parse(&["flash"], &output.stdout)[0].clone();
         assert!(Path::new(unit["backup"].as_str().unwrap()).starts_with(home.join("data/asmpatch/backups")), "{unit}");
@@ -71,7 +72,7 @@ fn the_commands_printed_after_a_write_whose_backup_is_gone_bring_the_unit_back()
     assert!(steps.iter().any(|step| step["result"].as_str().unwrap().contains("saved again in backups")), "{unit:#}");
     rig.tell("");
     for command in commands(&unit) {
-        let output = printed(home, &command.split(' ').skip(1).collect::<Vec<_>>());
+        let output = printed(home, &arguments(&command));
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(rig.cells() == before, "the last command goes back");

@@ -20,6 +20,7 @@ use asmpatch::flash::proof::Runs;
 use asmpatch::flash::run::{FlashOptions, FlashReport, Stopped, run};
 use asmpatch::patch::{PatchSet, Patched, Selection};
 
+use crate::program::process;
 use crate::side_by_side;
 
 /// A unit in a folder, and a folder for its backups.
@@ -104,6 +105,13 @@ impl Rig {
         let plan = FlashPlan::restore(attached, blocks, &saved, &saved.firmware().unwrap());
         run(&mut port, &plan, &self.options(backup), &mut (), Interrupt::never())
     }
+}
+
+/// Plans to flash an image, and to keep the unit's configuration blocks.
+pub fn plan(port: &mut VirtualPort, image: &Image) -> FlashPlan {
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(port).unwrap().blocks(attached.state).unwrap();
+    FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap()
 }
 
 #[test]
@@ -239,10 +247,7 @@ fn a_fault_that_passes_is_overcome_without_help() {
 
 /// Runs a printed command, with `--yes` for its question.
 pub fn asmpatch(home: &Path, words: &[&str]) -> std::process::Output {
-    let binary = env!("CARGO_BIN_EXE_asmpatch");
-    let mut command = std::process::Command::new(binary);
-    command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(words).args(["--yes", "--json"]);
-    command.output().unwrap()
+    process::run(home, &[words, &["--yes", "--json"]].concat())
 }
 
 pub fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
@@ -253,13 +258,12 @@ pub fn write_image(home: &Path, Patched { image, receipt }: &Patched) {
 /// Starts `asmpatch flash` for this rig's unit, and returns once the old image can't boot any more.
 #[cfg(unix)]
 pub fn flashing(rig: &Rig) -> std::process::Child {
-    use std::process::{Command, Stdio};
+    use std::process::Stdio;
 
     let home = rig.home.path();
     let before = rig.cells()[0x100..0x104].to_vec();
     write_image(home, &patched());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(home).args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    let mut command = process::command(home, &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
     let flash = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // The erase reaches the file at once.
     let has_begun = || fs::read(rig.dir().join("flash.bin")).unwrap()[0x100..0x104] != before;

@@ -3,6 +3,7 @@ use asm2464::firmware::ConfigField;
 use serde_json::Value;
 
 use super::cases::{Rig, asmpatch};
+use crate::program::process;
 use crate::schemas;
 
 /// Runs `config set` and returns the unit's document.
@@ -45,11 +46,7 @@ fn only_the_named_fields_and_the_checksum_change_in_all_of_the_flash() {
 fn on_open_firmware_the_block_is_read_and_written_through_registers() {
     let rig = Rig::new("factory = 'open'\nserial = 'DOCK7'\nport-power = true\n");
     let before = rig.cells();
-    let get = || {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(rig.home.path()).args(["config", "get", "serial", "--device", "virtual:unit"]);
-        String::from_utf8(command.output().unwrap().stdout).unwrap()
-    };
+    let get = || process::good(rig.home.path(), &["config", "get", "serial", "--device", "virtual:unit"]);
     assert_eq!(get(), "DOCK7\n");
     let printed = set(&rig, &["serial=LAB-07"]);
     assert_eq!((&printed["ok"], &printed["after"]["state"]), (&true.into(), &"open-firmware".into()), "{printed}");
@@ -79,7 +76,7 @@ fn a_change_that_stops_half_way_is_undone_and_done_by_the_commands_that_are_prin
         let script = format!("{} --yes", command.replacen("asmpatch", "\"$ASMPATCH\"", 1));
         let status = std::process::Command::new("sh")
             .args(["-c", &script])
-            .env("ASMPATCH", env!("CARGO_BIN_EXE_asmpatch"))
+            .env("ASMPATCH", process::PROGRAM)
             .env("ASMPATCH_BACKUP_DIR", "backups")
             .current_dir(rig.home.path())
             .stdout(std::process::Stdio::null())

@@ -6,6 +6,7 @@ use asm2464::firmware::BridgeState;
 use serde_json::Value;
 
 use crate::program::flash::cases::{Rig, asmpatch, patched, write_image};
+use crate::program::process;
 use crate::schemas;
 
 /// A unit with a backup in the default folder. Its flash then lost its image and, if `erased`, its blocks, too.
@@ -21,15 +22,12 @@ fn interrupted(erased: bool) -> (Rig, Vec<u8>) {
 }
 
 fn backup(rig: &Rig) {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
-    assert!(command.args(["backup", "--device", "virtual:unit"]).status().unwrap().success());
+    process::good(rig.home.path(), &["backup", "--device", "virtual:unit"]);
 }
 
 /// Runs a printed command, split into words.
 fn run(rig: &Rig, command: &str) -> std::process::Output {
-    let words: Vec<&str> = command.split(' ').skip(1).collect();
-    asmpatch(rig.home.path(), &words)
+    asmpatch(rig.home.path(), &process::arguments(command))
 }
 
 fn flash(rig: &Rig, options: &[&str]) -> Value {
@@ -38,9 +36,7 @@ fn flash(rig: &Rig, options: &[&str]) -> Value {
 }
 
 fn doctor(rig: &Rig) -> Value {
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
-    let output = command.args(["doctor", "--device", "virtual:unit", "--json"]).output().unwrap();
+    let output = process::run(rig.home.path(), &["doctor", "--device", "virtual:unit", "--json"]);
     schemas::parse(&["doctor"], &output.stdout)
 }
 
@@ -116,9 +112,7 @@ fn another_units_backup_in_the_same_folder_changes_nothing() {
     let other = Rig::new("serial = 'OTHER'\n");
     other.cells();
     fs::rename(other.dir(), rig.home.path().join("elsewhere")).unwrap();
-    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.current_dir(rig.home.path()).env("ASMPATCH_BACKUP_DIR", "backups");
-    assert!(command.args(["backup", "--device", "virtual:elsewhere"]).status().unwrap().success());
+    process::good(rig.home.path(), &["backup", "--device", "virtual:elsewhere"]);
     assert!(doctor(&rig).get("recovery").is_none());
     assert_eq!(flash(&rig, &["--no-backup"])["ok"], true);
 }

@@ -1,20 +1,16 @@
 //! Units in which the flash's status and ID overwrite the bytes that the next program writes: the first bytes of a
 //! configuration block then come back changed, and no other byte does. See docs/firmware.md, "What is assumed".
 
-use std::process::Command;
-
 use asm2464::firmware::{BodyOffset, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::chip::FlashDefects;
 use asm2464_chip::chip::boot;
 use asm2464_chip::practice;
-use asm2464_host::bridge::Port as _;
-use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::run::{FlashReport, run};
 
-use crate::program::flash::cases::{Rig, asmpatch};
+use crate::program::flash::cases::{Rig, asmpatch, plan};
+use crate::program::process::good;
 
 const DEFECT: &str = "[flash]\nstatus-in-buffer = true\n";
 
@@ -34,9 +30,7 @@ fn image_with_its_status_first() -> Image {
 
 fn flash(rig: &Rig, image: &Image) -> FlashReport {
     let mut port = rig.port();
-    let attached = port.attached().unwrap();
-    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, image, |_| Ok(())).unwrap();
+    let plan = plan(&mut port, image);
     run(&mut port, &plan, &rig.options(true), &mut (), Interrupt::never()).unwrap()
 }
 
@@ -66,9 +60,7 @@ fn a_block_whose_first_bytes_come_back_changed_is_written_once_verified_and_left
     assert!(restored.status.success() && printed.contains(r#""changed": false"#), "{printed}");
     assert!(rig.cells() == cells);
     std::fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
-    let mut verify = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    verify.current_dir(home).args(["verify", "practice.bin", "--device", "virtual:unit"]);
-    assert!(verify.status().unwrap().success());
+    good(home, &["verify", "practice.bin", "--device", "virtual:unit"]);
 
     // A backup of such a unit can be restored, and brings back what it has.
     let saved = flash(&rig, &image_with_its_status_first()).backup.unwrap();

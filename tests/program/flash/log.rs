@@ -8,11 +8,12 @@ use asm2464::firmware::UsbId;
 use asm2464_host::bridge::Port as _;
 
 use super::cases::{Rig, patched, write_image};
+use crate::program::process::PROGRAM;
 
 /// Runs `flash` with these log options, after some shell commands.
 fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
     let mut command = Command::new("sh");
-    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_asmpatch")]);
+    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\""), PROGRAM]);
     command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups");
     command.args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]).args(log).output().unwrap()
 }

@@ -1,7 +1,7 @@
 //! Backup, flash and restore on a virtual unit, with every fault that it supports.
 
 mod backups;
-mod cases;
+pub mod cases;
 mod config;
 mod identity;
 mod kept;

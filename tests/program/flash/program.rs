@@ -4,10 +4,11 @@ use std::fs;
 
 use asm2464::firmware::{Bank, CodeAddress};
 use asm2464_chip::practice;
-use asmpatch::patch::{Library, PatchSet, Patched, ReceiptImage, Selection};
+use asmpatch::patch::{Library, PatchSet, ReceiptImage, Selection};
 use serde_json::json;
 
 use crate::program::flash::cases::{Rig, asmpatch, patched, patched_with, write_image};
+use crate::program::process;
 use crate::schemas;
 
 #[test]
@@ -104,8 +105,7 @@ fn a_flash_completes_although_its_output_is_lost() {
         write_image(home, &patched);
         // The pipeline's status would be its reader's, so save asmpatch's.
         let line = format!("{{ \"$0\" flash patched.bin --device virtual:unit --yes; echo $? >status; }} {lost}");
-        let binary = env!("CARGO_BIN_EXE_asmpatch");
-        std::process::Command::new("sh").current_dir(home).args(["-c", &line, binary]).status().unwrap();
+        std::process::Command::new("sh").current_dir(home).args(["-c", &line, process::PROGRAM]).status().unwrap();
         assert_eq!(fs::read_to_string(home.join("status")).unwrap().trim(), "0", "{lost}");
         let file = patched.image.to_file();
         assert!(rig.cells()[0x100..0x1_0000] == file[..0xFF00], "{lost}");
@@ -125,7 +125,7 @@ fn commands_after_a_torn_write(rig: &Rig, words: &[&str]) -> Vec<String> {
 
 /// Runs a printed command and returns the first unit's result.
 fn run_printed(rig: &Rig, command: &str) -> serde_json::Value {
-    let words: Vec<&str> = command.split(' ').skip(1).collect();
+    let words = process::arguments(command);
     let output = asmpatch(rig.home.path(), &words);
     let printed = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{command}: {printed}");
@@ -142,9 +142,7 @@ fn the_printed_commands_have_every_option_that_they_need() {
     for words in cases {
         let rig = Rig::new(torn);
         let home = rig.home.path();
-        let Patched { image, receipt } = patched();
-        fs::write(home.join("patched.bin"), image.to_file()).unwrap();
-        fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+        write_image(home, &patched());
         fs::write(home.join("practice.bin"), practice::image().to_file()).unwrap();
         let before = rig.cells();
 
@@ -183,16 +181,13 @@ fn a_unit_that_holds_everything_is_neither_erased_nor_backed_up_unless_forced() 
 fn each_unit_has_its_own_result_even_without_a_terminal_or_with_a_missing_unit() {
     let rig = Rig::new("");
     let home = rig.home.path();
-    let Patched { image, receipt } = patched();
-    fs::write(home.join("patched.bin"), image.to_file()).unwrap();
-    fs::write(home.join("patched.bin.toml"), receipt.to_string()).unwrap();
+    write_image(home, &patched());
     fs::create_dir(home.join("absent")).unwrap();
     fs::write(home.join("absent/bridge.toml"), "state = 'absent'\n").unwrap();
     let words = ["flash", "patched.bin", "--all", "--device", "virtual:absent", "--device", "virtual:unit"];
     let words = [&words[..], &["--device", "virtual:unit", "--device", "NOSUCHSERIAL"]].concat();
     let run = |more: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(home).env("ASMPATCH_BACKUP_DIR", "backups").args(&words).arg("--json").args(more);
+        let mut command = process::command(home, &[&words[..], &["--json"], more].concat());
         let output = command.stdin(std::process::Stdio::null()).output().unwrap();
         let units = schemas::parse(&["flash"], &output.stdout);
         (output.status.code(), units)
@@ -218,9 +213,8 @@ fn backups_go_to_the_data_folder_unless_another_is_named() {
     let rig = Rig::new("");
     let home = rig.home.path();
     let backup = |variable: Option<&str>, words: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        command.current_dir(home).env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data"));
-        command.args(["backup", "--device", "virtual:unit"]).args(words);
+        let mut command = process::command(home, &["backup", "--device", "virtual:unit"]);
+        command.env_remove("ASMPATCH_BACKUP_DIR").env("XDG_DATA_HOME", home.join("data")).args(words);
         if let Some(folder) = variable {
             command.env("ASMPATCH_BACKUP_DIR", folder);
         }
@@ -241,15 +235,8 @@ fn two_docks_with_open_firmware_and_the_same_flash_have_backups_of_their_own() {
         fs::create_dir(home.path().join(unit)).unwrap();
         fs::write(home.path().join(unit).join("bridge.toml"), "factory = 'open'\nserial = 'SAME'\n").unwrap();
     }
-    let backup = |unit: &str| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-        let device = format!("virtual:{unit}");
-        command.current_dir(home.path()).args(["backup", "--device", &device]);
-        let output = command.args(["--backup-dir", "kept"]).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    for unit in ["a", "b", "a"] {
-        backup(unit);
+    for unit in ["virtual:a", "virtual:b", "virtual:a"] {
+        process::good(home.path(), &["backup", "--device", unit, "--backup-dir", "kept"]);
     }
     // The first unit's second backup is the same as its first.
     let mut folders: Vec<String> = fs::read_dir(home.path().join("kept"))

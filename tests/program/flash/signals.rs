@@ -10,6 +10,7 @@ use asm2464_host::bridge::Port as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::program::flash::cases::{Rig, asmpatch, flashing, patched, write_image};
+use crate::program::process;
 use crate::side_by_side;
 
 /// A write that lasts some seconds, and one that lasts longer than the test waits.
@@ -27,7 +28,7 @@ fn text(bytes: &[u8]) -> String {
 /// Runs a shell's command, in which `$0` is the program.
 fn shell(home: &Path, line: &str) -> Output {
     let mut command = Command::new("sh");
-    command.args(["-c", line, env!("CARGO_BIN_EXE_asmpatch")]).current_dir(home).env("ASMPATCH_CONFIG", "");
+    command.args(["-c", line, process::PROGRAM]).current_dir(home).env("ASMPATCH_CONFIG", "");
     command.env("ASMPATCH_TEST_SHORTEN_DEADLINES", "100").output().unwrap()
 }
 
@@ -123,8 +124,7 @@ fn a_second_signal_ends_the_process_and_prints_the_units_state_and_the_commands_
     assert_eq!(commands.len(), 2, "one to go on, one to go back: {printed}");
     rig.tell("");
     for (command, usb_id) in commands.into_iter().zip(["ADD1:0001", "174C:2464"]) {
-        let words: Vec<&str> = command.split(' ').skip(1).collect();
-        let output = asmpatch(rig.home.path(), &words);
+        let output = asmpatch(rig.home.path(), &process::arguments(command));
         assert!(output.status.success(), "{command}: {}", text(&output.stderr));
         assert_eq!(rig.port().attached().unwrap().id.to_string(), usb_id, "{command}");
     }
@@ -136,9 +136,8 @@ fn ctrl_c_after_the_last_write_says_that_everything_is_written() {
     let home = rig.home.path();
     rig.cells();
     write_image(home, &patched());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
-    command.args(["flash", "patched.bin", "--device", "virtual:unit", "--yes"]).current_dir(home);
-    command.env("ASMPATCH_CONFIG", "").stdout(fs::File::create(home.join("out")).unwrap()).stderr(Stdio::piped());
+    let mut command = process::command(home, &["flash", "patched.bin", "--device", "virtual:unit", "--yes"]);
+    command.stdout(fs::File::create(home.join("out")).unwrap()).stderr(Stdio::piped());
     let flash = command.spawn().unwrap();
     let restarts = || text(&fs::read(home.join("out")).unwrap()).contains("CPU reset sent");
     let looks = (0..3000).take_while(|_| !restarts()).inspect(|_| std::thread::sleep(Duration::from_millis(10)));

@@ -428,4 +428,66 @@ mod tests {
         bench.command(0x03, 0x2FE, 2);
         assert_eq!(bench.memory.main()[0x8000..0x8002], [1, 2]);
     }
+
+    #[test]
+    fn a_program_longer_than_a_page_writes_its_last_256_bytes() {
+        let mut bench = Bench::new();
+        let sent: Vec<u8> = (0..300u16).map(|at| if at < 44 { 0x0F } else { 0x80 | (at % 113) as u8 }).collect();
+        bench.controller.deposit(0, &sent, &mut bench.memory);
+        bench.command(0x06, 0, 0);
+        bench.command(0x02, 0x3010, 300);
+        // Byte n goes to (0x10 + n) within the page, and a later byte replaces an earlier one.
+        let expected: Vec<u8> = (0..256).map(|at| sent[44 + (at + 256 - (0x10 + 44)) % 256]).collect();
+        assert_eq!(bench.controller.flash().cells[0x3000..0x3100], expected);
+        assert_eq!(bench.controller.flash().cells[0x3100..0x3200], [0xFF; 0x100]);
+    }
+
+    #[test]
+    fn an_erase_clears_its_sector_and_nothing_else() {
+        let mut bench = Bench::new();
+        bench.controller.flash_mut().cells.fill(0);
+        bench.command(0x06, 0, 0);
+        bench.command(0x20, 0x1_1234, 0);
+        let erased = bench.controller.flash().cells.iter().enumerate().filter(|(_, cell)| **cell == 0xFF);
+        assert!(erased.map(|(at, _)| at).eq(0x1_1000..0x1_2000));
+    }
+
+    #[test]
+    fn a_program_and_an_erase_end_the_write_enable() {
+        for (write, address) in [(0x02, 0x100), (0x20, 0x1000)] {
+            let mut bench = Bench::new();
+            bench.controller.flash_mut().cells.fill(0);
+            bench.command(0x06, 0, 0);
+            bench.command(write, address, 1);
+            bench.command(0x05, 0, 1);
+            assert_eq!(bench.seen(1), [0], "after {write:02X}");
+            bench.command(0x20, 0x2000, 0);
+            assert_eq!(bench.controller.flash().cells[0x2000], 0, "the next one needs its own");
+        }
+    }
+
+    #[test]
+    fn a_busy_flash_takes_no_command_but_the_status_read() {
+        let mut bench = Bench::new();
+        bench.controller.flash_mut().cells.fill(0);
+        bench.command(0x06, 0, 0);
+        bench.controller.flash_mut().set_status(BUSY);
+        bench.controller.deposit(0, &[0x5A; 2], &mut bench.memory);
+        bench.command(0x20, 0x1000, 0);
+        bench.command(0x03, 0, 2);
+        assert_eq!((bench.controller.flash().cells[0x1000], bench.seen(2)), (0, &[0x5A; 2][..]));
+        bench.command(0x05, 0, 1);
+        assert_eq!(bench.seen(1), [BUSY | WRITE_ENABLED]);
+        bench.controller.flash_mut().set_status(0);
+        bench.command(0x20, 0x1000, 0);
+        assert_eq!(bench.controller.flash().cells[0x1000], 0xFF, "the write enable is still there");
+    }
+
+    #[test]
+    fn a_packet_from_the_host_leaves_what_waits_for_it() {
+        let mut bench = Bench::new();
+        bench.memory.main_mut()[0x8000..0x8040].fill(0xA5);
+        bench.controller.receive(&[0x3C; 64], Speed::Super, &mut bench.memory);
+        assert_eq!((bench.seen(64), &bench.memory.main()[0x8000..0x8040]), (&[0x3C; 64][..], &[0xA5; 64][..]));
+    }
 }

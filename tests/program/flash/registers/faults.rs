@@ -44,9 +44,7 @@ fn a_request_that_fails_once_is_repeated_over_a_new_connection() {
             let before = rig.cells();
             rig.tell(&format!("[[fault]]\n{fault}\nnth = {nth}\n"));
             let mut port = rig.port();
-            let attached = port.attached().unwrap();
-            let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-            let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+            let plan = plan(&mut port, &practice::image());
             let outcome = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never());
             drop(port);
             match outcome {
@@ -74,12 +72,8 @@ fn every_bad_flash_gets_its_own_error_and_leaves_a_unit_that_starts() {
         rig.cells();
         flash(&rig, &long_open()).unwrap();
         let before = rig.cells();
-        let mut port = rig.port();
-        let attached = port.attached().unwrap();
-        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        drop(port);
+        let plan = plan(&mut rig.port(), &practice::image());
         rig.tell(&format!("[flash]\n{trouble}\n"));
-        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
         let mut port = rig.port();
         let stopped = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap_err();
         drop(port);
@@ -163,9 +157,7 @@ fn the_clock_ends_a_run_before_the_first_change_and_not_after_it() {
     let before = rig.cells();
     let tried = |budget: Duration| {
         let mut port = rig.port();
-        let attached = port.attached().unwrap();
-        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+        let plan = plan(&mut port, &practice::image());
         let options = asmpatch::flash::run::FlashOptions { budget, ..rig.options(true) };
         run(&mut port, &plan, &options, &mut lingers(budget), Interrupt::never())
     };
@@ -202,15 +194,12 @@ fn at_high_speed_a_unit_with_both_of_its_defects_is_flashed_back_and_forth() {
 #[test]
 #[ignore = "needs ASMPATCH_OPEN_IMAGE"]
 fn at_high_speed_tinygrads_firmware_is_flashed_although_both_defects_are_there() {
-    let path = std::env::var_os("ASMPATCH_OPEN_IMAGE").unwrap();
-    let image = Image::parse(&std::fs::read(path).unwrap()).unwrap();
-    let tinygrads = Wanted { image, edit: Box::new(|_| ()) };
+    let tinygrads = unedited(chip_images::open());
     let rig = Rig::new("factory = 'open'\n");
     let before = rig.cells();
     flash(&rig, &tinygrads).unwrap();
     rig.tell("speed = 'high'\n[flash]\nbulk-out-lands = 64\nstale-first-byte = 1\nprotection = 'clearable'\n");
-    for wanted in [&stock().image, &open().image] {
-        let wanted = Wanted { image: wanted.clone(), edit: Box::new(|_| ()) };
+    for wanted in [stock(), open()] {
         let mut port = rig.port();
         let attached = port.attached().unwrap();
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
@@ -247,9 +236,7 @@ fn a_unit_that_is_lost_while_the_slot_is_read_or_the_protection_cleared_is_opene
         let before = rig.cells();
         rig.tell("[flash]\nprotection = 'clearable'\n");
         let mut port = rig.port();
-        let attached = port.attached().unwrap();
-        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = FlashPlan::flash(attached, blocks, None, &long_open().image, |_| Ok(())).unwrap();
+        let plan = plan(&mut port, &long_open().image);
         let unit = port.unit().clone();
         let mut cable = |event: FlashEvent<'_>| {
             if matches!(event, FlashEvent::Begin(step) if step == at) {
@@ -269,9 +256,7 @@ fn a_unit_that_is_lost_while_the_slot_is_read_or_the_protection_cleared_is_opene
 fn a_run_that_stops_with_the_protection_cleared_says_so() {
     let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
     let mut port = rig.port();
-    let attached = port.attached().unwrap();
-    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, &long_open().image, |_| Ok(())).unwrap();
+    let plan = plan(&mut port, &long_open().image);
     let unit = port.unit().clone();
     let mut cable = |event: FlashEvent<'_>| {
         if matches!(event, FlashEvent::Begin(FlashStep::Unprotect)) {
@@ -326,9 +311,7 @@ fn block_protection_is_cleared_for_the_write_and_put_back_after_it() {
     let rig = Rig::new("factory = 'open'\n[flash]\nprotection = 'clearable'\n");
     let before = rig.cells();
     let mut port = rig.port();
-    let attached = port.attached().unwrap();
-    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-    let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |_| Ok(())).unwrap();
+    let plan = plan(&mut port, &practice::image());
     let report = run(&mut port, &plan, &rig.options(false), &mut (), Interrupt::never()).unwrap();
     assert_eq!(port.unit().lock().flash().status(), 0x1C);
     drop(port);

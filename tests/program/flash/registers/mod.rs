@@ -29,7 +29,8 @@ use asmpatch::patch::Patched;
 
 use asmpatch::cli::commands::InvokedCommand;
 
-use crate::program::flash::cases::{Rig, patched};
+use crate::chip_images;
+use crate::program::flash::cases::{Rig, patched, patched_of, plan};
 use crate::side_by_side;
 
 #[cfg(unix)]
@@ -41,24 +42,31 @@ struct Wanted {
     edit: Box<dyn Fn(&mut ConfigBlock) + Send + Sync>,
 }
 
-fn stock() -> Wanted {
-    Wanted { image: practice::image(), edit: Box::new(|_| ()) }
+fn unedited(image: Image) -> Wanted {
+    Wanted { image, edit: Box::new(|_| ()) }
 }
 
-fn with_patches() -> Wanted {
-    let Patched { image, receipt } = patched();
+fn edited(Patched { image, receipt }: Patched) -> Wanted {
     Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
 }
 
+fn stock() -> Wanted {
+    unedited(practice::image())
+}
+
+fn with_patches() -> Wanted {
+    edited(patched())
+}
+
 fn open() -> Wanted {
-    Wanted { image: practice::open_image(), edit: Box::new(|_| ()) }
+    unedited(practice::open_image())
 }
 
 /// An open image as long as tinygrad's.
 fn long_open() -> Wanted {
     let mut body = practice::open_image().body().to_vec();
     body.resize(8_000, 0x22);
-    Wanted { image: Image::from_body(body).unwrap(), edit: Box::new(|_| ()) }
+    unedited(Image::from_body(body).unwrap())
 }
 
 impl Wanted {
@@ -108,17 +116,9 @@ fn every_direction_leaves_exactly_the_image_and_the_units_own_configuration() {
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_OPEN_IMAGE"]
 fn every_direction_between_the_vendors_image_and_tinygrads_is_as_exact() {
-    fn image(variable: &str) -> Image {
-        let path = std::env::var_os(variable).unwrap_or_else(|| panic!("set {variable} to the image"));
-        Image::parse(&std::fs::read(path).unwrap()).unwrap()
-    }
-    let vendor = || Wanted { image: image("ASMPATCH_VENDOR_IMAGE"), edit: Box::new(|_| ()) };
-    let patched = || {
-        let Patched { image, receipt } =
-            crate::program::flash::cases::patched_of(&image("ASMPATCH_VENDOR_IMAGE"), false);
-        Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
-    };
-    every_direction(vendor, patched, || Wanted { image: image("ASMPATCH_OPEN_IMAGE"), edit: Box::new(|_| ()) });
+    let vendor = chip_images::vendor;
+    let patched = || edited(patched_of(&vendor(), false));
+    every_direction(|| unedited(vendor()), patched, || unedited(chip_images::open()));
 }
 
 fn every_direction(stock: impl Fn() -> Wanted, patched: impl Fn() -> Wanted, open: impl Fn() -> Wanted) {
@@ -180,9 +180,7 @@ fn only_differing_sectors_are_written_unless_a_rewrite_is_requested() {
     let cells = rig.cells();
     let printed = |wanted: &Wanted, rewrite: bool| {
         let mut port = rig.port();
-        let attached = port.attached().unwrap();
-        let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
-        let plan = FlashPlan::flash(attached, blocks, None, &wanted.image, |_| Ok(())).unwrap();
+        let plan = plan(&mut port, &wanted.image);
         let mut sectors: Vec<u64> = Vec::new();
         let mut progress = |event: FlashEvent<'_>| {
             if let FlashEvent::End(FlashStep::Compare, text) = event {

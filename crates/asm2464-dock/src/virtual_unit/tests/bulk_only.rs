@@ -3,10 +3,11 @@
 use asm2464::firmware::{BlockIndex, BodyOffset, Part};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper, CswStatus, Direction};
 use asm2464::scsi::{Cdb, Command, XdataAddress};
-use asm2464_host::bridge::{Bridge, CommandError, Endpoint, Port as _, TransportError, TransportErrorKind};
+use asm2464_host::bridge::{Bridge, CommandError, Endpoint, Port as _};
 
 use super::{
-    BOOT_LOADER, SSD, UNITS, bulk_only, patched_image, patched_unit, port, ready_unit, sense_of, unit, unit_with,
+    BOOT_LOADER, SSD, UNITS, bulk_only, is_timeout, patched_image, patched_unit, port, ready_unit, sense_of, unit,
+    unit_with,
 };
 use crate::virtual_unit::{Reply, VirtualUnit};
 
@@ -184,10 +185,6 @@ fn with_an_ssd_behind_it_the_unit_is_a_disk() {
     assert!(sense_of(bridge.write16(2048, &data[..512])).starts_with("5/21/00"));
     assert!(sense_of(bridge.read16(u64::MAX, &mut back[..512])).starts_with("5/21/00"));
     assert_eq!(&bridge.identify().unwrap()[24..44], b"asmpatch virtual dri");
-}
-
-fn is_timeout(error: &CommandError) -> bool {
-    matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. }))
 }
 
 #[test]

@@ -13,7 +13,7 @@ use asm2464::firmware::Image;
 use asm2464::scsi::Command;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464_chip::practice;
-use asm2464_host::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port};
+use asm2464_host::bridge::{Bridge, BulkOnly, CommandError, Endpoint, Port, TransportError, TransportErrorKind};
 
 use super::{Reply, Scenario, SharedUnit, VirtualPipes, VirtualPort, VirtualUnit};
 
@@ -69,6 +69,10 @@ fn bulk_only(unit: VirtualUnit) -> Bridge<BulkOnly<VirtualPipes>> {
 
 fn port(unit: VirtualUnit) -> VirtualPort {
     VirtualPort::new("unit", unit)
+}
+
+fn is_timeout(error: &CommandError) -> bool {
+    matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. }))
 }
 
 fn sense_of<T: std::fmt::Debug>(result: Result<T, CommandError>) -> String {

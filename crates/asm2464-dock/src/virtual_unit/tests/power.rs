@@ -7,12 +7,9 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::{CommandBlockWrapper, Direction};
 use asm2464::scsi::{Cdb, Command, ResetMode, XdataAddress};
 use asm2464_chip::practice;
-use asm2464_host::bridge::{
-    Bridge, BulkOnly, BusSpeed, CommandError, DataPhase, Endpoint, Port, Transport as _, TransportError,
-    TransportErrorKind,
-};
+use asm2464_host::bridge::{Bridge, BulkOnly, BusSpeed, DataPhase, Endpoint, Port, Transport as _};
 
-use super::{TIMEOUT, UNITS, bulk_only, patched_image, port, ready_unit, returned, sense_of, unit};
+use super::{TIMEOUT, UNITS, bulk_only, is_timeout, patched_image, port, ready_unit, returned, sense_of, unit};
 use crate::virtual_unit::{ControlAnswer, Reply, Scenario, SharedUnit, VirtualPipes, VirtualPort, VirtualUnit};
 
 #[test]
@@ -263,10 +260,7 @@ fn a_unit_that_erases_is_busy_as_long_as_the_scenario_says() {
         let an_hour = format!("{behind}[timing]\nerase-sector-ms = 3600000");
         let mut bridge = port(unit(&an_hour)).open().unwrap();
         let error = bridge.write_config(BlockIndex::Zero, block.bytes()).unwrap_err();
-        assert!(
-            matches!(error, CommandError::Transport(TransportError { kind: TransportErrorKind::Timeout { .. }, .. })),
-            "{error}"
-        );
+        assert!(is_timeout(&error), "{error}");
         let moments = format!("{behind}[timing]\nerase-sector-ms = 1\nprogram-page-us = 1\ncommand-us = 1");
         port(unit(&moments)).open().unwrap().write_config(BlockIndex::Zero, block.bytes()).unwrap();
     }

@@ -6,7 +6,7 @@ use asm2464_chip::chip::{DeviceSpec, Engine};
 use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
 use asm2464_dock::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
 use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
-use asm2464_host::pcie::{Entry, Pcie, Scope};
+use asm2464_host::pcie::{Pcie, Scope};
 
 use super::{Counted, Direct, function};
 
@@ -52,23 +52,6 @@ fn a_card_sizes_its_bars_and_shows_its_link() {
         [(0, Some(16 << 20)), (2, Some(4096))]
     );
     assert_eq!(card.capabilities.express().unwrap().link.to_string(), "16 GT/s x4");
-}
-
-#[test]
-fn a_result_comes_back_by_memory_reads_and_by_the_cards_own_write() {
-    let (mut engine, mut patience) = (behind_a_switch(), Counted::new());
-    let (mut pcie, card) = opened(&mut engine, &mut patience);
-    assert_eq!(card.run(&mut pcie, &JOB), Ok(491));
-    let mut product = [0; 4];
-    card.read(&mut pcie, PRODUCT_AT as u8, &mut product).unwrap();
-    assert_eq!(product, [7, 10, 15, 22]);
-    let entry = Entry { to: SRAM_ADDRESS + 0x20, bytes: *b"completion entry", command_at: None };
-    let send = DmaWrite { entry: Some(entry), ..TO_SRAM };
-    let again = Job { data: &[1, 0, 0, 1, 5, 6, 7, 8], caches: true, send: Some(send), ..JOB };
-    assert_eq!(card.run(&mut pcie, &again), Ok(706));
-    let mut sram = [0; 0x20];
-    pcie.sram_read(0x10, &mut sram).unwrap();
-    assert_eq!((&sram[..4], &sram[0x10..]), (&[5, 6, 7, 8][..], &b"completion entry"[..]));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 //! line. Here it is at the line in which the rig reported it.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,8 @@ pub struct Recording {
     /// The file's name.
     pub name: String,
     pub events: Vec<Event>,
+    /// The rig's cycle at each event, or the line's number where a line has no cycle.
+    pub cycles: Vec<u64>,
     /// Whether it begins at the reset vector.
     pub from_reset: bool,
 }
@@ -161,26 +164,26 @@ impl Recording {
     /// # Errors
     /// A line is damaged, or there is no access.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
-        let (mut events, mut before) = (Vec::new(), None);
+        let (mut events, mut cycles) = (Vec::new(), Vec::new());
         let last = text.lines().count();
         for (at, line) in text.lines().enumerate() {
             let is_cut = at + 1 == last && !text.ends_with('\n');
             let event =
                 event(line, at + 1, is_cut).map_err(|why| format!("{name}: line {}: {why}: {line:?}", at + 1))?;
             let Some(event) = event else { continue };
-            let cycle = cycle(line);
+            let cycle = cycle(line).unwrap_or(at as u64);
             // The rig executed one more instruction before the interrupt: an access of the same cycle.
             let is_before = matches!((events.last(), event), (Some(Event::Interrupt(_)), Event::Access(_)))
-                && cycle.is_some()
-                && before == cycle;
-            events.insert(events.len() - usize::from(is_before), event);
-            before = cycle;
+                && cycles.last() == Some(&cycle);
+            let place = events.len() - usize::from(is_before);
+            events.insert(place, event);
+            cycles.insert(place, cycle);
         }
         number_interrupts(&mut events);
         if !events.iter().any(|event| event.access().is_some()) {
             return Err(format!("{name}: line 1: holds no access, in all of its {} lines", text.lines().count()));
         }
-        Ok(Self { name: name.to_owned(), events, from_reset: text.contains("Starting execution at PC=0x0000") })
+        Ok(Self { name: name.to_owned(), events, cycles, from_reset: text.contains("Starting execution at PC=0x0000") })
     }
 
     /// Every recording in the folder that `ASMPATCH_SILICON_TRACES` names, sorted by name. Panics if there is none.
@@ -598,4 +601,24 @@ fn event(line: &str, number: usize, is_cut: bool) -> Result<Option<Event>, &'sta
     let value = hex(fields.next(), 2).filter(|_| is_equal).ok_or(damaged)?;
     let value = value as u8;
     Ok(Some(Event::Access(Access { pc: pc.wrapping_sub(1), kind, addr, value, line: number, interrupt: 0 })))
+}
+
+/// Formats events with their cycles as the rig writes a recording from reset.
+pub fn written(events: &[(u64, Event)]) -> String {
+    let mut text = "Starting execution at PC=0x0000\n".to_owned();
+    for (cycle, event) in events {
+        let _ = match event {
+            Event::Interrupt(which) => writeln!(text, "[{cycle:8}] [EMU] Triggering interrupt: INT{which}"),
+            Event::Return => writeln!(text, "[{cycle:8}] [EMU] RETI - sending INT_ACK mask=0x01"),
+            Event::Access(Access { pc, kind, addr, value, .. }) => {
+                let kind = format!("{kind:?}");
+                writeln!(
+                    text,
+                    "[{cycle:8}] PC=0x{:04X} {kind:<5} 0x{addr:04X} = 0x{value:02X}  NAME",
+                    pc.wrapping_add(1)
+                )
+            }
+        };
+    }
+    text
 }

@@ -79,7 +79,7 @@ struct Counts {
 pub struct Features([Counts; FEATURES.len()]);
 
 /// If this many histories have a feature, it must matter in at least one of them. The rarest matters in one of twelve.
-const ENOUGH: u64 = 100;
+const ENOUGH: u64 = 60;
 /// Every feature must occur among this many first histories of a seed.
 const SOME: u64 = 2_000;
 

@@ -145,10 +145,9 @@ fn check(report: &SoakReport, args: &Args) -> Result<(), AnyFailure> {
 }
 
 fn progress_line(elapsed: Duration, duration: Duration, bytes: u64, errors: u64) -> String {
-    let seconds = elapsed.as_secs_f64();
     let left = time(duration.saturating_sub(elapsed).as_secs_f64());
-    let rate = figure(bytes as f64 / 1e6 / seconds);
-    format!("soaking: {rate} MB/s, {errors} errors, {} left", left)
+    let rate = if elapsed.is_zero() { 0.0 } else { bytes as f64 / 1e6 / elapsed.as_secs_f64() };
+    format!("soaking: {} MB/s, {errors} errors, {left} left", figure(rate))
 }
 
 /// A time in words of up to two units.
@@ -311,6 +310,14 @@ mod tests {
         for text in ["", "m", "-1s", "0", "169h", "10x", "NaN", "1e99h"] {
             assert!(parse_length(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_progress_line_has_a_rate_from_the_first_moment_on() {
+        let line = |elapsed, bytes| progress_line(elapsed, Duration::from_secs(10), bytes, 2);
+        assert_eq!(line(Duration::ZERO, 0), "soaking: 0 MB/s, 2 errors, 10.0 s left");
+        assert_eq!(line(Duration::ZERO, 1_000_000), "soaking: 0 MB/s, 2 errors, 10.0 s left");
+        assert_eq!(line(Duration::from_secs(4), 8_000_000), "soaking: 2.00 MB/s, 2 errors, 6.0 s left");
     }
 
     #[test]

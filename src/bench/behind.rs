@@ -6,8 +6,8 @@ use asm2464_dock::tiny_gpu::TinyGpu;
 use asm2464_dock::tiny_gpu::registers::{DEVICE, VENDOR};
 use asm2464_host::pcie::{Bar, BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
 
-use super::error::BenchError;
 use super::report::Skip;
+use crate::failure::AnyFailure;
 
 /// Class of display controllers, the only devices whose memory has a known purpose.
 const DISPLAY: u32 = 0x03;
@@ -49,7 +49,7 @@ pub(super) fn look(
     assigns: bool,
     completes: bool,
     interrupt: Interrupt<'_>,
-) -> Result<PcieDevices, BenchError> {
+) -> Result<PcieDevices, AnyFailure> {
     let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let scope = if assigns { Scope::USUAL } else { Scope::READ_ONLY };

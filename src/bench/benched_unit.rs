@@ -10,12 +10,13 @@ use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::behind::{Memory, PcieDevices};
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::Pattern;
 use super::plan::{BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
+use crate::failure::AnyFailure;
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait BenchedUnit {
@@ -38,7 +39,7 @@ pub trait BenchedUnit {
     fn depths(&mut self) -> (usize, Vec<usize>);
 
     /// Finds out what the unit has, and whether it may be written. `device` names it.
-    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError>;
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure>;
 
     /// Reason to skip one of the paths of [`BenchedUnit::STATE`] on this unit; `None` to measure it.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
@@ -50,7 +51,7 @@ pub trait BenchedUnit {
         _plan: &BenchPlan,
         _known: &mut Known,
         _progress: &mut dyn Progress<BenchEvent>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), AnyFailure> {
         Ok(())
     }
 
@@ -78,13 +79,13 @@ pub trait BenchedUnit {
     fn read_memory(&mut self, memory: Memory, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt>;
 
     /// Measures a path other than single TLPs.
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError>;
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure>;
 
     /// Makes the unit usable again after a failure.
     fn recover(&mut self) -> Result<(), EngineError>;
 
     /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
-    fn after_silence(&mut self, _known: &Known) -> Result<(), BenchError> {
+    fn after_silence(&mut self, _known: &Known) -> Result<(), AnyFailure> {
         Ok(())
     }
 }

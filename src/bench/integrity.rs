@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
+use asm2464::Kind;
 use asm2464::scsi::{Command, ScsiStatus};
 use asm2464_host::bridge::{Bridge, CommandEnd, CommandError, DataPhase, Transport};
 
 use super::benched_unit::BenchedUnit;
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::report::Outcome;
+use crate::failure::{AnyFailure, Failure};
 
 /// Runs one command that moves `len` bytes, and recovers the unit if it gets no answer.
 pub(super) fn exchange<T: Transport>(
@@ -28,7 +30,7 @@ pub(super) fn exchange<T: Transport>(
             recover(bridge, path)?;
             Err(Outcome::no_answer(timeout).into())
         }
-        Err(error) => Err(BenchError::from(error).into()),
+        Err(error) => Err(AnyFailure::from(error).into()),
     }
 }
 
@@ -41,13 +43,16 @@ pub(super) fn refusal(completion: &CommandEnd) -> String {
 }
 
 /// Recovers the unit after a path that gave no answer.
-pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), BenchError> {
+pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Result<(), AnyFailure> {
     // A unit is recovered only when it answers again.
     let recovered = bridge.recover().and_then(|()| match bridge.is_ready() {
         Err(CommandError::Transport(error)) => Err(error.into()),
         _ => Ok(()),
     });
-    recovered.map_err(|source| BenchError::NotRecovered { path: path.to_string(), source })
+    recovered.map_err(|error| {
+        let what = format!("the unit did not come back after {path} got no answer");
+        Failure::new(Kind::NoAnswer.code("asmpatch::bench::recovery"), what).because(error).into()
+    })
 }
 
 /// Writes the pattern into the SRAM, 4 KiB at a time, and reads each piece back through E4 before it writes the next.
@@ -59,7 +64,7 @@ pub(super) fn check<S: BenchedUnit>(
     subject: &mut S,
     pattern: &Pattern,
     timeout: Duration,
-) -> Result<[Option<Outcome>; 2], BenchError> {
+) -> Result<[Option<Outcome>; 2], AnyFailure> {
     let (mut written, mut read) = (None, None);
     let mut buffer = vec![0; WINDOW_LEN];
     let pieces = pattern.bytes().chunks(WINDOW_LEN).enumerate();

@@ -11,13 +11,13 @@ use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload
 use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 
 use super::benched_unit::Task;
-use super::error::BenchError;
 use super::integrity;
 use super::path::Path;
 use super::pattern::{Pattern, WINDOW_LEN};
 use super::plan::Point;
 use super::report::Outcome;
 use super::tally::{Tally, repeat};
+use crate::failure::AnyFailure;
 
 /// ID of a job that frees slots. Its data does not count for the path.
 const FREEING: u64 = u64::MAX;
@@ -106,7 +106,7 @@ pub(super) fn measure<T: Transport>(
     bridge: &mut Bridge<T>,
     point: Point,
     task: &Task<'_>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let Point { path, depth, .. } = point;
     let Task { pattern, effort, interrupt, .. } = *task;
     let returns_sram = path.reads_window() || (path == Path::Read16 && task.known.read16_sram);
@@ -128,7 +128,7 @@ pub(super) fn measure<T: Transport>(
                 integrity::recover(bridge, path)?;
                 Err(Outcome::no_answer(effort.timeout).into())
             }
-            Err(error) => Err(BenchError::from(error).into()),
+            Err(error) => Err(AnyFailure::from(error).into()),
         }
     })
 }
@@ -142,7 +142,7 @@ pub(super) fn measure_completed<T: Transport>(
     card: TinyGpu,
     point: Point,
     task: &Task<'_>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let size = point.size;
     let Task { pattern, effort, interrupt, .. } = *task;
     let known = task.window_holds.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);

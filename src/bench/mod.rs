@@ -31,7 +31,6 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use error::BenchError;
 pub use event::BenchEvent;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;

@@ -11,12 +11,13 @@ use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
 use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Known, Task};
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, WINDOW_LEN};
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::tally::{Tally, repeat};
+use crate::failure::AnyFailure;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
@@ -39,7 +40,7 @@ impl BenchedUnit for OpenBridge {
         (MAX_DEPTH, vec![1, MAX_DEPTH])
     }
 
-    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, BenchError> {
+    fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
         let completes = plan.paths.contains(&Path::F2In);
         if (completes || plan.writes(Self::STATE)) && !self.link_state()?.1 {
@@ -86,7 +87,7 @@ impl BenchedUnit for OpenBridge {
         Ok(self.stream_read(memory.address, buffer)?)
     }
 
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError> {
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
         let Point { path, size, depth } = point;
         let Task { effort, interrupt, pattern, .. } = *task;
         let (memory, card) = (task.known.memory(), task.known.card());

@@ -8,25 +8,26 @@ use asm2464_host::pcie::PcieError;
 
 use super::behind::{self, Memory};
 use super::benched_unit::{BenchedUnit, Known, Task};
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::Pattern;
 use super::plan::{BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::{integrity, tlp, verdict};
+use crate::failure::AnyFailure;
 
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
-/// [`BenchError`]: refused because of an SSD, the wire failed, Ctrl-C.
+/// [`AnyFailure`]: refused because of an SSD, the wire failed, Ctrl-C.
 pub fn run<S: BenchedUnit>(
     subject: &mut S,
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
+) -> Result<BenchReport, AnyFailure> {
     let mut saved = None;
     let outcome = prepare(subject, &mut unit, plan, interrupt, progress, &mut saved)
         .and_then(|prepared| measure_all(subject, unit, plan, &prepared, interrupt, progress));
@@ -67,7 +68,7 @@ pub(super) fn prepare<S: BenchedUnit>(
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
     saved: &mut Saved,
-) -> Result<Prepared, BenchError> {
+) -> Result<Prepared, AnyFailure> {
     progress.event(BenchEvent::Checking);
     [unit.state, unit.transport] = subject.names().map(str::to_owned);
     let mut known = subject.survey(plan, &unit.device)?;
@@ -99,7 +100,7 @@ fn check_sram<S: BenchedUnit>(
     checked: &mut Integrity,
     pattern: &Pattern,
     timeout: Duration,
-) -> Result<(), BenchError> {
+) -> Result<(), AnyFailure> {
     let [written, read] = integrity::check(subject, pattern, timeout)?;
     *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
     checked.e4 = read;
@@ -112,7 +113,7 @@ pub(super) fn check_again<S: BenchedUnit>(
     Prepared { known, pattern, checked }: &mut Prepared,
     timeout: Duration,
     saved: &mut Saved,
-) -> Result<(), BenchError> {
+) -> Result<(), AnyFailure> {
     subject.recover().map_err(PcieError::from)?;
     subject.after_silence(known)?;
     let failed = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Same);
@@ -134,7 +135,7 @@ fn measure_all<S: BenchedUnit>(
     Prepared { known, pattern, checked }: &Prepared,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<BenchReport, BenchError> {
+) -> Result<BenchReport, AnyFailure> {
     let task = Task {
         known,
         pattern,
@@ -180,7 +181,7 @@ fn measure<S: BenchedUnit>(
     point: Point,
     plan: &BenchPlan,
     task: &Task<'_>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let outcome = match &task.known.devices {
         Some(devices) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, devices, task))?,
         _ => subject.measure(point, task)?,

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use hdrhistogram::Histogram;
 
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::plan::Effort;
 use super::report::{Figures, Outcome, Spread};
+use crate::failure::AnyFailure;
 
 /// Counts of a row.
 pub(super) struct Tally {
@@ -43,7 +44,7 @@ pub(super) fn repeat<U: ?Sized>(
     effort: Effort,
     interrupt: Interrupt<'_>,
     mut run: impl FnMut(&mut U, &mut Tally, Instant) -> Result<(), Halt>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let mut tally = Tally {
         bytes: 0,
         commands: 0,

@@ -8,11 +8,12 @@ use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::behind::{Memory, PcieDevices};
 use super::benched_unit::Task;
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::path::Path;
 use super::plan::Point;
 use super::report::Outcome;
 use super::tally::repeat;
+use crate::failure::AnyFailure;
 
 /// Bytes of the memory range that single TLPs read and write.
 pub(super) const REACH: usize = 1024;
@@ -26,7 +27,7 @@ pub(super) fn measure(
     point: Point,
     devices: &PcieDevices,
     task: &Task<'_>,
-) -> Result<Outcome, BenchError> {
+) -> Result<Outcome, AnyFailure> {
     let Task { effort, interrupt, .. } = *task;
     let mut number = 0;
     repeat(engine, effort, interrupt, |engine, tally, until| {

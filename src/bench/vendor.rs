@@ -12,7 +12,7 @@ use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
 use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Known, Task};
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::event::BenchEvent;
 use super::integrity::{exchange, recover};
 use super::measure::{complete, measure, measure_completed};
@@ -21,6 +21,7 @@ use super::pattern::PATTERN_LEN;
 use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::tlp;
+use crate::failure::AnyFailure;
 use crate::unit::{Purpose, Unfit, spare_ssd};
 
 /// Maximum number of bytes of one READ(16) with the patch read16-sram.
@@ -47,7 +48,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         (most, vec![most])
     }
 
-    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, BenchError> {
+    fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure> {
         let kind = self.transport_mut().kind();
         let writes = plan.writes(Self::STATE);
         let behind = behind(self)?;
@@ -92,7 +93,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         plan: &BenchPlan,
         known: &mut Known,
         progress: &mut dyn Progress<BenchEvent>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<(), AnyFailure> {
         let initialised = [Path::Write16, Path::Read16];
         let mut paths = initialised.into_iter().filter(|path| plan.paths.contains(path));
         if known.has_ssd || paths.all(|path| self.left_out(path, plan, known).is_some()) {
@@ -132,7 +133,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt> {
         let command = Command::Write16 { lba: 0, blocks: (piece.len() / BLOCK_LEN) as u32 };
         exchange(self, Path::Write16, command, DataPhase::Out(piece), piece.len(), timeout)?;
-        Ok(self.free_slots(piece.len()).map_err(BenchError::from)?)
+        Ok(self.free_slots(piece.len()).map_err(AnyFailure::from)?)
     }
 
     fn read_window(&mut self, buffer: &mut [u8], timeout: Duration) -> Result<(), Halt> {
@@ -171,7 +172,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         tlp::read(&mut VendorTlp::new(self), memory, buffer, timeout)
     }
 
-    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, BenchError> {
+    fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
         match task.known.card() {
             Some(card) if point.path == Path::Read16 && !task.known.read16_sram => {
                 measure_completed(self, card, point, task)
@@ -184,7 +185,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         Ok(Bridge::recover(self)?)
     }
 
-    fn after_silence(&mut self, known: &Known) -> Result<(), BenchError> {
+    fn after_silence(&mut self, known: &Known) -> Result<(), AnyFailure> {
         if known.is_initialised {
             self.initialise()?;
             // A WRITE(16) that failed may have left slots in use.
@@ -196,7 +197,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 
 /// Whether the unit has the patch read16-sram. Firmware that does not answer a READ(16) of no sectors lacks it, and is
 /// initialised again after its recovery.
-fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, BenchError> {
+fn is_read_by_software<T: Transport>(bridge: &mut Bridge<T>, timeout: Duration) -> Result<bool, AnyFailure> {
     match has_read16_sram(bridge, timeout) {
         Err(error) if error.is_timeout() => {
             recover(bridge, Path::Read16)?;

@@ -1,10 +1,13 @@
 //! A unit that is open, by the firmware that it runs, and the only guard for an SSD behind it.
 
+use std::error::Error;
+
 use asm2464::firmware::BridgeState;
 use asm2464::{Coded, Kind, Label};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, OpenBridge, Port, PortError, survey};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
-use thiserror::Error;
+
+use crate::failure::AnyFailure;
 
 /// A unit that is open, by the firmware that it runs. Dropping it gives the unit back to the system.
 pub enum Live {
@@ -91,7 +94,7 @@ pub fn spare_ssd(behind: &Behind, device: &str, purpose: Purpose) -> Result<(), 
 }
 
 /// Reasons a unit is not used for a purpose. Nothing was sent that changes anything.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unfit {
     /// It is in its boot loader.
     #[error("{device}: the unit runs its {}, which {}", BridgeState::BootLoader, .purpose.lacking())]
@@ -121,6 +124,13 @@ pub enum Unfit {
         /// The reason.
         why: String,
     },
+}
+
+impl Unfit {
+    /// Returns the refusal if a failure is one. Then nothing has changed, and the unit may do for another purpose.
+    pub fn of(failure: &AnyFailure) -> Option<&Self> {
+        (failure.coded() as &dyn Error).downcast_ref()
+    }
 }
 
 impl Purpose {
@@ -160,7 +170,7 @@ impl Coded for Unfit {
 }
 
 /// Reasons a unit does not pass the guard of an SSD.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// The guard refuses the unit.
     #[error(transparent)]

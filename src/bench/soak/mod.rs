@@ -7,6 +7,7 @@ mod tally;
 
 use std::time::{Duration, Instant};
 
+use asm2464::Kind;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
 use asm2464_host::pcie::PcieError;
@@ -15,9 +16,9 @@ pub use report::{
     UsbLink,
 };
 
-use self::tally::{Failure, SoakTally};
+use self::tally::SoakTally;
 use super::benched_unit::{BenchedUnit, Known};
-use super::error::{BenchError, Halt};
+use super::error::Halt;
 use super::event::BenchEvent;
 use super::integrity::compare;
 use super::path::Path;
@@ -26,6 +27,8 @@ use super::plan::{BenchPlan, Effort};
 use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
+use crate::failure::AnyFailure;
+use crate::unit::Unfit;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
 const ATTEMPTS: u32 = 3;
@@ -60,8 +63,8 @@ pub fn soak<S: BenchedUnit>(
     reopen: Reopen<'_, S>,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
-) -> Result<SoakReport, BenchError> {
-    let mut tally = SoakTally::new();
+) -> Result<SoakReport, AnyFailure> {
+    let mut tally = SoakTally::default();
     let mut soak =
         Soak { plan, reopen, interrupt, progress, tally: &mut tally, saved: None, left_out: 0, unit: &mut unit };
     let (mut subject, mut prepared) = soak.prepare(subject)?;
@@ -101,7 +104,7 @@ struct Soak<'a, S> {
 impl<S: BenchedUnit> Soak<'_, S> {
     /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
     /// before: a temporary error is counted, but leaves no path out of the soak.
-    fn prepare(&mut self, mut subject: S) -> Result<(S, Prepared), BenchError> {
+    fn prepare(&mut self, mut subject: S) -> Result<(S, Prepared), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
         let plan = BenchPlan::new(Path::of(S::STATE), effort, seed);
@@ -118,14 +121,14 @@ impl<S: BenchedUnit> Soak<'_, S> {
                 };
             // This error is more useful than one of the restoring.
             let _ = run::restore(&mut subject, self.saved.take());
-            if attempts == ATTEMPTS || !error.is_of_the_wire() {
+            if attempts == ATTEMPTS || is_final(&error) {
                 return Err(error);
             }
             // Only one handle can claim a unit, so close this one before the unit is opened again.
             drop(subject);
             let Some(again) = (self.reopen)() else { return Err(error) };
             subject = again;
-            self.tally.failed(None, error.into());
+            self.tally.failed(None, &error.into());
         }
     }
 
@@ -140,13 +143,13 @@ impl<S: BenchedUnit> Soak<'_, S> {
             }
             failed.extend(left_out);
             if let Err(error) = run::check_again(subject, prepared, self.plan.timeout, &mut self.saved) {
-                self.tally.failed(None, error.into());
+                self.tally.failed(None, &error.into());
             }
         }
         let left_out = left_out::<S>(prepared);
         failed.retain(|passed| left_out.iter().all(|left| left.path != passed.path));
         for LeftOut { path, outcome } in failed {
-            self.tally.failed(Some(path), Halt::from(outcome).into());
+            self.tally.failed(Some(path), &outcome.into());
         }
         self.left_out = left_out.len();
     }
@@ -173,11 +176,10 @@ impl<S: BenchedUnit> Soak<'_, S> {
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
             let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
-            let Err((path, failure)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
+            let Err((path, halt)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
                 continue;
             };
-            let is_gone = failure.kind == ErrorKind::Gone;
-            self.tally.failed(Some(path), failure);
+            let is_gone = self.tally.failed(Some(path), &halt) == ErrorKind::Gone;
             if is_gone || !revive(subject, &prepared.known, path, self.tally) {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
@@ -186,8 +188,10 @@ impl<S: BenchedUnit> Soak<'_, S> {
                 let Some(again) = (self.reopen)() else { continue };
                 match self.prepare(again) {
                     Ok((subject, now)) => (*open, *prepared) = (Some(subject), now),
-                    Err(BenchError::Interrupted(_)) => {}
-                    Err(error) => self.tally.failed(Some(path), error.into()),
+                    Err(error) if error.kind() == Kind::Interrupted => {}
+                    Err(error) => {
+                        self.tally.failed(Some(path), &error.into());
+                    }
                 }
             }
         }
@@ -195,15 +199,17 @@ impl<S: BenchedUnit> Soak<'_, S> {
     }
 }
 
+/// Whether another attempt can't succeed: the unit was refused, or Ctrl-C was pressed.
+fn is_final(error: &AnyFailure) -> bool {
+    Unfit::of(error).is_some() || error.kind() == Kind::Interrupted
+}
+
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
 fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let recovered = subject.recover().map_err(|error| PcieError::from(error).into());
         let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
-        let failure = Failure::from(error);
-        let is_gone = failure.kind == ErrorKind::Gone;
-        tally.failed(Some(path), failure);
-        if is_gone {
+        if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
             return false;
         }
     }
@@ -228,9 +234,9 @@ fn round<S: BenchedUnit>(
     pattern: &Pattern,
     timeout: Duration,
     tally: &mut SoakTally,
-) -> Result<(), (Path, Failure)> {
+) -> Result<(), (Path, Halt)> {
     let Prepared { known, checked, .. } = prepared;
-    let at = |path| move |halt: Halt| (path, Failure::from(halt));
+    let at = |path| move |halt: Halt| (path, halt);
     let sent = pattern.bytes();
     let mut found = vec![0; PATTERN_LEN];
     let fills = checked.e4 == Some(Outcome::Same);
@@ -260,6 +266,8 @@ fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTall
     match sent.map(|sent| compare(&sent[..found.len()], found, 0)) {
         None => tally.moved(path, found.len(), 0),
         Some(Outcome::Same) => tally.moved(path, found.len(), found.len()),
-        Some(outcome) => tally.failed(Some(path), Halt::from(outcome).into()),
+        Some(outcome) => {
+            tally.failed(Some(path), &outcome.into());
+        }
     }
 }

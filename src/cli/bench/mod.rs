@@ -325,7 +325,7 @@ fn measured(
     if is_initialised && !chosen.info.is_virtual() {
         leave(devices, chosen);
     }
-    Ok(report?)
+    report
 }
 
 /// Restarts a unit that was initialised: this one, not another that has taken its place.

@@ -1,6 +1,5 @@
 //! The self-test after a flash: a short bench of READ(16) against E4.
 
-use std::error::Error;
 use std::sync::Arc;
 
 use asm2464::firmware::BridgeState;
@@ -8,11 +7,11 @@ use asm2464_dock::pcap::Capture;
 use asm2464_host::bridge::UnitInfo;
 
 use super::{CheckFailed, measured, seed, spinner, table};
-use crate::bench::{BenchError, BenchPlan, BenchReport, Effort, Path};
+use crate::bench::{BenchPlan, BenchReport, Effort, Path};
 use crate::cli::context::Context;
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit;
+use crate::unit::{self, Unfit};
 
 /// Measures a unit that came back after a flash. `writes` says whether its vendor firmware answers WRITE(16). Only
 /// reads if an SSD could be behind the bridge.
@@ -35,12 +34,10 @@ pub fn run(
     let report = match unit.state {
         BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
         _ if !writes => measure(&reads),
-        _ => measure(&Path::SCSI).or_else(|failure| {
-            match (failure.coded() as &dyn Error).downcast_ref() {
-                // Nothing was written yet.
-                Some(BenchError::Unfit(_)) => measure(&reads),
-                _ => Err(failure),
-            }
+        _ => measure(&Path::SCSI).or_else(|failure| match Unfit::of(&failure) {
+            // Nothing was written yet.
+            Some(_) => measure(&reads),
+            None => Err(failure),
         }),
     };
     bar.finish_and_clear();

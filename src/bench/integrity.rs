@@ -60,8 +60,8 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-pub(super) fn check<S: BenchedUnit>(
-    subject: &mut S,
+pub(super) fn check(
+    subject: &mut dyn BenchedUnit,
     pattern: &Pattern,
     timeout: Duration,
 ) -> Result<[Option<Outcome>; 2], AnyFailure> {

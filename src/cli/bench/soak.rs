@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, Live, Purpose};
+use crate::unit::{Chosen, Purpose};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
@@ -78,22 +78,13 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     let who = BenchUnit::from(&chosen.info);
     let transport = args.device.transport.into();
     let open = chosen.open_for(Purpose::Bench, transport)?;
-    let mut again = || {
+    let mut reopen = || {
         wait_for(interrupt, || {
             chosen.find_again(&known)?;
             chosen.open_for(Purpose::Bench, transport)
         })
     };
-    let report = match open {
-        Live::Vendor(unit) => {
-            let mut reopen = || again().and_then(Live::vendor);
-            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
-        }
-        Live::Open(unit) => {
-            let mut reopen = || again().and_then(Live::open_firmware);
-            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
-        }
-    };
+    let report = soak::soak(open, who, plan, &mut reopen, interrupt, &mut progress);
     bar.finish_and_clear();
     if is_initialised && !is_virtual {
         leave(&known, chosen);

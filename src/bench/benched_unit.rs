@@ -11,10 +11,9 @@ use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::behind::{Memory, PcieDevices};
 use super::error::Halt;
-use super::event::BenchEvent;
 use super::path::Path;
 use super::pattern::Pattern;
-use super::plan::{BenchPlan, Effort, Point};
+use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use crate::failure::AnyFailure;
 use crate::unit::Live;

@@ -19,11 +19,10 @@ pub use report::{
 use self::tally::SoakTally;
 use super::benched_unit::{BenchedUnit, Firmware, Known};
 use super::error::Halt;
-use super::event::BenchEvent;
 use super::integrity::compare;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
-use super::plan::{BenchPlan, Effort};
+use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;

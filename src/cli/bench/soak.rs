@@ -13,11 +13,12 @@ use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 use thiserror::Error;
 
-use super::table::{aligned, figure, plain, unit_lines, wrapped};
+use super::table::{aligned, figure, unit_lines, wrapped};
 use super::{Args, CheckFailed, Exit, leave, seed, show, svg};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::interrupt;
 use crate::cli::print;
+use crate::cli::table;
 
 /// Maximum width of the throughput over time, in columns.
 const COLUMNS: usize = 60;
@@ -158,7 +159,7 @@ fn print_report(report: &SoakReport) {
     for left in &report.left_out {
         wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
     }
-    let mut table = plain();
+    let mut table = table::new();
     table.set_header(["path", "transfers", "MB", "compared", "errors"]);
     let megabytes = |bytes: u64| figure(bytes as f64 / 1e6);
     for path in &report.paths {

@@ -10,24 +10,18 @@ use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::behind::{Memory, PcieDevices};
-use super::event::BenchEvent;
 use super::halt::Halt;
 use super::path::Path;
 use super::pattern::Pattern;
-use super::plan::{BenchPlan, Effort, Point};
+use super::plan::{BenchEvent, BenchPlan, Effort, Point};
 use super::report::{Outcome, Skip};
 use crate::failure::AnyFailure;
+use crate::unit::Live;
 
 /// The part of a bench that depends on the unit's firmware. Sealed: no other crate can name it.
 pub trait BenchedUnit {
-    /// The firmware, as the verdict needs it.
-    const STATE: BridgeState;
-    /// The path that fills the SRAM.
-    const FILLS_SRAM: Path;
-    /// Bytes of a GPU's memory that the rows change.
-    const MEMORY_LEN: usize;
-    /// The paths that write and read a GPU's memory, and the bytes that each round of a soak moves through them.
-    const MEMORY_PATHS: ([Path; 2], usize);
+    /// What is the same on every unit that runs this firmware.
+    fn firmware(&self) -> Firmware;
 
     /// The names of the state and of the wire protocol in JSON.
     fn names(&mut self) -> [&'static str; 2];
@@ -41,7 +35,7 @@ pub trait BenchedUnit {
     /// Finds out what the unit has, and whether it may be written. `device` names it.
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure>;
 
-    /// Reason to skip one of the paths of [`BenchedUnit::STATE`] on this unit; `None` to measure it.
+    /// Reason to skip one of the firmware's paths on this unit; `None` to measure it.
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip>;
 
     /// Prepares the unit for the SRAM's path, after the PCIe requests of the survey and of the checks.
@@ -58,8 +52,8 @@ pub trait BenchedUnit {
     /// Limits a point to what the unit can do. Returns `false` if it is not worth a row.
     fn limit(&mut self, point: &mut Point, known: &Known) -> bool;
 
-    /// Sends requests to PCIe.
-    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R;
+    /// What carries PCIe requests.
+    fn engine(&mut self) -> Box<dyn TlpEngine + '_>;
 
     /// Writes to the start of the SRAM.
     fn write_sram(&mut self, piece: &[u8], timeout: Duration) -> Result<(), Halt>;
@@ -72,7 +66,7 @@ pub trait BenchedUnit {
     fn read_sram(&mut self, buffer: &mut [u8], known: &Known, timeout: Duration)
     -> Option<(Path, Result<usize, Halt>)>;
 
-    /// Writes a GPU's memory, at most [`BenchedUnit::MEMORY_LEN`] bytes.
+    /// Writes a GPU's memory, at most [`Firmware::memory_len`] bytes.
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError>;
 
     /// Reads a GPU's memory.
@@ -87,6 +81,31 @@ pub trait BenchedUnit {
     /// Prepares the unit again after a path that gave no answer: its recovery clears what was prepared.
     fn after_silence(&mut self, _known: &Known) -> Result<(), AnyFailure> {
         Ok(())
+    }
+}
+
+/// What a bench and a soak know of a firmware.
+#[derive(Debug, Clone, Copy)]
+pub struct Firmware {
+    /// Its name for the verdict and for the paths that it has.
+    pub(super) state: BridgeState,
+    /// The path that fills the SRAM.
+    pub(super) fills_sram: Path,
+    /// Bytes of a GPU's memory that the rows change.
+    pub(super) memory_len: usize,
+    /// The paths that write and read a GPU's memory.
+    pub(super) memory_paths: [Path; 2],
+    /// Bytes that each round of a soak moves through each of them.
+    pub(super) memory_round: usize,
+}
+
+impl Live {
+    /// Returns the unit as a bench measures it.
+    pub(crate) fn benched(&mut self) -> &mut dyn BenchedUnit {
+        match self {
+            Self::Vendor(bridge) => bridge,
+            Self::Open(unit) => unit,
+        }
     }
 }
 

@@ -49,9 +49,9 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
         Err(CommandError::Transport(error)) => Err(error.into()),
         _ => Ok(()),
     });
-    recovered.map_err(|why| {
-        let message = format!("the unit did not come back after {path} got no answer");
-        Failure::new(Kind::NoAnswer.code("asmpatch::bench::recovery"), message).because(why).into()
+    recovered.map_err(|error| {
+        let what = format!("the unit did not come back after {path} got no answer");
+        Failure::new(Kind::NoAnswer.code("asmpatch::bench::recovery"), what).because(error).into()
     })
 }
 
@@ -60,8 +60,8 @@ pub(super) fn recover<T: Transport>(bridge: &mut Bridge<T>, path: Path) -> Resul
 ///
 /// # Errors
 /// If the wire failed. A path that does not answer, refuses or returns other bytes is a result.
-pub(super) fn check<S: BenchedUnit>(
-    subject: &mut S,
+pub(super) fn check(
+    subject: &mut dyn BenchedUnit,
     pattern: &Pattern,
     timeout: Duration,
 ) -> Result<[Option<Outcome>; 2], AnyFailure> {

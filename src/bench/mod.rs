@@ -12,7 +12,6 @@
 pub mod baseline;
 mod behind;
 mod benched_unit;
-mod event;
 mod halt;
 mod integrity;
 mod measure;
@@ -31,9 +30,8 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use event::BenchEvent;
 pub use path::{Path, UnknownPath};
 pub use pattern::Pattern;
-pub use plan::{BenchPlan, Effort, Point};
+pub use plan::{BenchEvent, BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};
 pub use run::run;

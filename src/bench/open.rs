@@ -10,7 +10,7 @@ use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
 use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
 
 use super::behind::Memory;
-use super::benched_unit::{BenchedUnit, Known, Task};
+use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
 use super::halt::Halt;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, WINDOW_LEN};
@@ -23,10 +23,15 @@ use crate::failure::AnyFailure;
 const SLOT: u8 = 0;
 
 impl BenchedUnit for OpenBridge {
-    const STATE: BridgeState = BridgeState::OpenFirmware;
-    const FILLS_SRAM: Path = Path::F2Out;
-    const MEMORY_LEN: usize = PATTERN_LEN;
-    const MEMORY_PATHS: ([Path; 2], usize) = ([Path::F0Write, Path::F0Read], 0x4000);
+    fn firmware(&self) -> Firmware {
+        Firmware {
+            state: BridgeState::OpenFirmware,
+            fills_sram: Path::F2Out,
+            memory_len: PATTERN_LEN,
+            memory_paths: [Path::F0Write, Path::F0Read],
+            memory_round: 0x4000,
+        }
+    }
 
     fn names(&mut self) -> [&'static str; 2] {
         ["open-firmware", "control"]
@@ -43,7 +48,7 @@ impl BenchedUnit for OpenBridge {
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
         let completes = plan.paths.contains(&Path::F2In);
-        if (completes || plan.writes(Self::STATE)) && !self.link_state()?.1 {
+        if (completes || plan.writes(BridgeState::OpenFirmware)) && !self.link_state()?.1 {
             self.pcie_power(true)?;
         }
         Ok(Known { looks: true, completes, ..Known::default() })
@@ -60,8 +65,8 @@ impl BenchedUnit for OpenBridge {
         true
     }
 
-    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R {
-        work(self)
+    fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
+        Box::new(self)
     }
 
     fn write_sram(&mut self, piece: &[u8], _: Duration) -> Result<(), Halt> {

@@ -1,4 +1,4 @@
-//! What to measure: paths, sizes and depths, and for how long.
+//! What to measure: paths, sizes and depths, and for how long; and how far a bench has come with it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,6 +39,33 @@ pub struct Point {
     pub size: usize,
     /// Commands in flight.
     pub depth: usize,
+}
+
+/// Progress of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BenchEvent {
+    /// The survey and the integrity check.
+    Checking,
+    /// The unit will be initialised as by a GPU runtime. Restart it after the bench.
+    Initialising,
+    /// A row begins.
+    Row {
+        /// The row's number, from 0.
+        index: usize,
+        /// The number of rows.
+        of: usize,
+        /// The point that the row measures.
+        point: Point,
+    },
+    /// A soak is running.
+    Soaking {
+        /// Time since the soak began.
+        elapsed: Duration,
+        /// Bytes that the unit has moved.
+        bytes: u64,
+        /// Errors so far.
+        errors: u64,
+    },
 }
 
 /// What to measure.

@@ -8,11 +8,10 @@ use asm2464_host::pcie::EngineError;
 
 use super::behind::{self, Memory};
 use super::benched_unit::{BenchedUnit, Known, Task};
-use super::event::BenchEvent;
 use super::halt::Halt;
 use super::path::Path;
 use super::pattern::Pattern;
-use super::plan::{BenchPlan, Point};
+use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{BenchReport, BenchUnit, Integrity, Outcome, Row, Skip};
 use super::{integrity, tlp, verdict};
 use crate::failure::AnyFailure;
@@ -20,9 +19,9 @@ use crate::failure::AnyFailure;
 /// Runs the plan. `unit` identifies the unit; `state`, `transport` and `behind` are filled in here.
 ///
 /// # Errors
-/// If it is refused because of an SSD, the wire failed, Ctrl-C.
-pub fn run<S: BenchedUnit>(
-    subject: &mut S,
+/// [`AnyFailure`]: refused because of an SSD, the wire failed, Ctrl-C.
+pub fn run(
+    subject: &mut dyn BenchedUnit,
     mut unit: BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
@@ -43,7 +42,7 @@ pub(super) type Saved = Option<(Memory, Vec<u8>)>;
 
 /// Writes back what was in the GPU's memory. If that fails, recovers the unit first: the error that ended the rows may
 /// have left it hanging.
-pub(super) fn restore<S: BenchedUnit>(subject: &mut S, saved: Saved) -> Result<(), EngineError> {
+pub(super) fn restore(subject: &mut dyn BenchedUnit, saved: Saved) -> Result<(), EngineError> {
     let Some((memory, before)) = saved else { return Ok(()) };
     subject.write_memory(memory, &before).or_else(|_| {
         subject.recover()?;
@@ -60,8 +59,8 @@ pub(super) struct Prepared {
 
 /// Finds out what the unit has, initialises it, and checks the SRAM and the memory behind it. Saves the GPU's memory
 /// into `saved` before it changes it.
-pub(super) fn prepare<S: BenchedUnit>(
-    subject: &mut S,
+pub(super) fn prepare(
+    subject: &mut dyn BenchedUnit,
     unit: &mut BenchUnit,
     plan: &BenchPlan,
     interrupt: Interrupt<'_>,
@@ -73,9 +72,9 @@ pub(super) fn prepare<S: BenchedUnit>(
     let mut known = subject.survey(plan, &unit.device)?;
     interrupt.check()?;
     if known.looks {
-        let assigns = known.completes || plan.writes(S::STATE);
+        let assigns = known.completes || plan.writes(subject.firmware().state);
         let completes = known.completes;
-        known.devices = Some(subject.on_pcie(|engine| behind::look(engine, assigns, completes, interrupt))?);
+        known.devices = Some(behind::look(&mut *subject.engine(), assigns, completes, interrupt)?);
     }
     unit.behind = known.words();
 
@@ -87,28 +86,29 @@ pub(super) fn prepare<S: BenchedUnit>(
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
     subject.prepare(&unit.device, plan, &mut known, progress)?;
-    if runs(subject, S::FILLS_SRAM, plan, &known) {
+    let fills_sram = subject.firmware().fills_sram;
+    if runs(subject, fills_sram, plan, &known) {
         check_sram(subject, &mut checked, &pattern, plan.effort.timeout)?;
     }
     interrupt.check()?;
     Ok(Prepared { known, pattern, checked })
 }
 
-fn check_sram<S: BenchedUnit>(
-    subject: &mut S,
+fn check_sram(
+    subject: &mut dyn BenchedUnit,
     checked: &mut Integrity,
     pattern: &Pattern,
     timeout: Duration,
 ) -> Result<(), AnyFailure> {
     let [written, read] = integrity::check(subject, pattern, timeout)?;
-    *(if S::FILLS_SRAM == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
+    *(if subject.firmware().fills_sram == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
     checked.e4 = read;
     Ok(())
 }
 
 /// Recovers a unit, and checks again what failed its check.
-pub(super) fn check_again<S: BenchedUnit>(
-    subject: &mut S,
+pub(super) fn check_again(
+    subject: &mut dyn BenchedUnit,
     Prepared { known, pattern, checked }: &mut Prepared,
     timeout: Duration,
     saved: &mut Saved,
@@ -127,8 +127,8 @@ pub(super) fn check_again<S: BenchedUnit>(
 }
 
 /// Measures each point of the plan on a prepared unit.
-fn measure_all<S: BenchedUnit>(
-    subject: &mut S,
+fn measure_all(
+    subject: &mut dyn BenchedUnit,
     unit: BenchUnit,
     plan: &BenchPlan,
     Prepared { known, pattern, checked }: &Prepared,
@@ -145,7 +145,7 @@ fn measure_all<S: BenchedUnit>(
     };
     let (most, usual) = subject.depths();
     let mut points: Vec<Point> = Vec::new();
-    for mut point in plan.points(S::STATE, most, &usual) {
+    for mut point in plan.points(subject.firmware().state, most, &usual) {
         if subject.limit(&mut point, known) && !points.contains(&point) {
             points.push(point);
         }
@@ -162,7 +162,8 @@ fn measure_all<S: BenchedUnit>(
         rows.push(Row { path, size, depth, outcome });
     }
     // The figures of a virtual unit measure the host.
-    let verdict = if unit.is_virtual { Vec::new() } else { verdict::judge(&rows, S::STATE, subject.speed()) };
+    let verdict =
+        if unit.is_virtual { Vec::new() } else { verdict::judge(&rows, subject.firmware().state, subject.speed()) };
     Ok(BenchReport {
         tool: env!("CARGO_PKG_VERSION").to_owned(),
         unit,
@@ -175,14 +176,14 @@ fn measure_all<S: BenchedUnit>(
 }
 
 /// Measures a row.
-fn measure<S: BenchedUnit>(
-    subject: &mut S,
+fn measure(
+    subject: &mut dyn BenchedUnit,
     point: Point,
     plan: &BenchPlan,
     task: &Task<'_>,
 ) -> Result<Outcome, AnyFailure> {
     let outcome = match &task.known.devices {
-        Some(devices) if point.path.is_tlp() => subject.on_pcie(|engine| tlp::measure(engine, point, devices, task))?,
+        Some(devices) if point.path.is_tlp() => tlp::measure(&mut *subject.engine(), point, devices, task)?,
         _ => subject.measure(point, task)?,
     };
     if matches!(outcome, Outcome::NoAnswer { .. }) {
@@ -192,29 +193,29 @@ fn measure<S: BenchedUnit>(
     if point.path == Path::TlpWrite
         && let Some(memory) = task.known.memory().filter(|_| plan.paths.contains(&Path::F0Read) && task.memory_holds)
     {
-        subject.write_memory(memory, &task.pattern.bytes()[..S::MEMORY_LEN])?;
+        subject.write_memory(memory, &task.pattern.bytes()[..subject.firmware().memory_len])?;
     }
     Ok(outcome)
 }
 
 /// Whether a path is selected, and not skipped on this unit.
-fn runs<S: BenchedUnit>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> bool {
+fn runs(subject: &mut dyn BenchedUnit, path: Path, plan: &BenchPlan, known: &Known) -> bool {
     plan.paths.contains(&path) && left_out(subject, path, plan, known).is_none()
 }
 
-fn left_out<S: BenchedUnit>(subject: &mut S, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
-    if path.is_of(S::STATE) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
+fn left_out(subject: &mut dyn BenchedUnit, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
+    if path.is_of(subject.firmware().state) { subject.left_out(path, plan, known) } else { Some(Skip::OtherFirmware) }
 }
 
 /// Writes the pattern to memory behind the bridge, and reads it back. Saves what was there into `saved` first.
-fn check_memory<S: BenchedUnit>(
-    subject: &mut S,
+fn check_memory(
+    subject: &mut dyn BenchedUnit,
     memory: Memory,
     pattern: &Pattern,
     timeout: Duration,
     saved: &mut Option<(Memory, Vec<u8>)>,
 ) -> Result<Outcome, Halt> {
-    let expected = &pattern.bytes()[..S::MEMORY_LEN];
+    let expected = &pattern.bytes()[..subject.firmware().memory_len];
     let mut found = vec![0; expected.len()];
     subject.read_memory(memory, &mut found, timeout)?;
     saved.get_or_insert_with(|| (memory, found.clone()));
@@ -225,8 +226,8 @@ fn check_memory<S: BenchedUnit>(
 
 /// The known result of a path before its measurement: it is skipped, can't be reached, or failed before. A path that
 /// never answered is not tried at another size, which would only cost its time-out.
-fn obstacle<S: BenchedUnit>(
-    subject: &mut S,
+fn obstacle(
+    subject: &mut dyn BenchedUnit,
     path: Path,
     plan: &BenchPlan,
     known: &Known,

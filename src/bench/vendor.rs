@@ -11,14 +11,13 @@ use asm2464_host::bridge::{Behind, Bridge, BusSpeed, DataPhase, Transport, Trans
 use asm2464_host::pcie::{EngineError, TlpEngine, VendorTlp};
 
 use super::behind::Memory;
-use super::benched_unit::{BenchedUnit, Known, Task};
-use super::event::BenchEvent;
+use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
 use super::halt::Halt;
 use super::integrity::{exchange, recover};
 use super::measure::{complete, measure, measure_completed};
 use super::path::Path;
 use super::pattern::PATTERN_LEN;
-use super::plan::{BenchPlan, Point};
+use super::plan::{BenchEvent, BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::tlp;
 use crate::failure::AnyFailure;
@@ -30,10 +29,15 @@ const READ16_SRAM_MAX: usize = 0x8000;
 const E4_STEP: usize = 255;
 
 impl<T: Transport> BenchedUnit for Bridge<T> {
-    const STATE: BridgeState = BridgeState::Vendor;
-    const FILLS_SRAM: Path = Path::Write16;
-    const MEMORY_LEN: usize = tlp::REACH;
-    const MEMORY_PATHS: ([Path; 2], usize) = ([Path::TlpWrite, Path::TlpRead], 64);
+    fn firmware(&self) -> Firmware {
+        Firmware {
+            state: BridgeState::Vendor,
+            fills_sram: Path::Write16,
+            memory_len: tlp::REACH,
+            memory_paths: [Path::TlpWrite, Path::TlpRead],
+            memory_round: 64,
+        }
+    }
 
     fn names(&mut self) -> [&'static str; 2] {
         ["vendor", self.transport_mut().kind().name()]
@@ -50,7 +54,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure> {
         let kind = self.transport_mut().kind();
-        let writes = plan.writes(Self::STATE);
+        let writes = plan.writes(BridgeState::Vendor);
         let behind = behind(self)?;
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
@@ -63,7 +67,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         };
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
-        known.looks = Path::of(Self::STATE).any(|path| path.is_tlp() && runs(path, &known));
+        known.looks = Path::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
         known.completes = has_no_medium
             && kind == TransportKind::UasStreams
             && plan.paths.contains(&Path::Read16)
@@ -124,8 +128,8 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         point.path != Path::E4Extended || known.e4_extension
     }
 
-    fn on_pcie<R>(&mut self, work: impl FnOnce(&mut dyn TlpEngine) -> R) -> R {
-        work(&mut VendorTlp::new(self))
+    fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
+        Box::new(VendorTlp::new(self))
     }
 
     /// The LBA does not matter: each WRITE(16) takes the SRAM's next free slot, and the slots are freed after it as a

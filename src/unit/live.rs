@@ -27,22 +27,6 @@ impl Live {
         })
     }
 
-    /// Returns the unit if it runs the vendor's firmware.
-    pub fn vendor(self) -> Option<Bridge<AnyTransport>> {
-        match self {
-            Self::Vendor(bridge) => Some(bridge),
-            Self::Open(_) => None,
-        }
-    }
-
-    /// Returns the unit if it runs open firmware.
-    pub fn open_firmware(self) -> Option<OpenBridge> {
-        match self {
-            Self::Vendor(_) => None,
-            Self::Open(unit) => Some(unit),
-        }
-    }
-
     /// Returns what carries PCIe requests and accesses XDATA.
     pub fn engine(&mut self) -> Box<dyn TlpEngine + '_> {
         match self {

@@ -11,6 +11,7 @@ use asm2464_host::bridge::{Bridge, Port as _};
 use asmpatch::bench::soak::{Ended, ErrorKind, SoakPlan, SoakReport, soak};
 use asmpatch::bench::{BenchEvent, BenchUnit, Path};
 use asmpatch::patch::Selection;
+use asmpatch::unit::Live;
 
 use crate::chip_images;
 use crate::unit::rig::unit;
@@ -57,16 +58,14 @@ fn soaked_for(duration: Duration, image: &Image, scenario: &str, errors: u64) ->
         }
     };
     let interrupt = Interrupt::watching(&flag);
-    let report = if port.attached().unwrap().state == BridgeState::OpenFirmware {
-        let bridge = port.control().unwrap();
-        let mut reopen = || reopened(|| port.control().ok());
-        soak(bridge, who, plan, &mut reopen, interrupt, &mut progress)
-    } else {
-        let bridge = Bridge::new(port.uas().unwrap().unwrap());
-        let mut reopen = || reopened(|| port.uas().ok().flatten().map(Bridge::new));
-        soak(bridge, who, plan, &mut reopen, interrupt, &mut progress)
+    let state = port.attached().unwrap().state;
+    let mut open = || match state {
+        BridgeState::OpenFirmware => port.control().ok().map(Live::Open),
+        _ => port.uas().ok().flatten().map(|transport| Live::Vendor(Bridge::new(transport))),
     };
-    report.unwrap()
+    let unit = open().unwrap();
+    let mut reopen = || reopened(&mut open);
+    soak(unit, who, plan, &mut reopen, interrupt, &mut progress).unwrap()
 }
 
 fn counts(report: &SoakReport) -> Vec<(ErrorKind, u64)> {

@@ -16,17 +16,17 @@ pub use report::{
 };
 
 use self::tally::SoakTally;
-use super::benched_unit::{BenchedUnit, Known};
-use super::event::BenchEvent;
+use super::benched_unit::{BenchedUnit, Firmware, Known};
 use super::halt::Halt;
 use super::integrity::compare;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
-use super::plan::{BenchPlan, Effort};
+use super::plan::{BenchEvent, BenchPlan, Effort};
 use super::report::{BenchUnit, Integrity, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
 use crate::failure::AnyFailure;
+use crate::unit::Live;
 
 /// Number of attempts at preparing a unit, at checking its paths, and at recovering it without opening it again.
 const ATTEMPTS: u32 = 3;
@@ -45,7 +45,7 @@ pub struct SoakPlan {
 }
 
 /// Opens the unit again after it has left the bus; `None` if it has not come back in time.
-pub type Reopen<'a, S> = &'a mut dyn FnMut() -> Option<S>;
+pub type Reopen<'a> = &'a mut dyn FnMut() -> Option<Live>;
 
 /// Soaks a unit. It is prepared and left as by [`run`](super::run()). F0's streams move 16 KiB each, far less than the
 /// 1 MiB that a stream may have.
@@ -54,31 +54,41 @@ pub type Reopen<'a, S> = &'a mut dyn FnMut() -> Option<S>;
 ///
 /// # Errors
 /// As for [`run`](super::run()), before the soak has begun.
-pub fn soak<S: BenchedUnit>(
-    subject: S,
+pub fn soak(
+    mut subject: Live,
     mut unit: BenchUnit,
     plan: SoakPlan,
-    reopen: Reopen<'_, S>,
+    reopen: Reopen<'_>,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<SoakReport, AnyFailure> {
-    let mut tally = SoakTally::new();
-    let mut soak =
-        Soak { plan, reopen, interrupt, progress, tally: &mut tally, saved: None, left_out: 0, unit: &mut unit };
+    let mut tally = SoakTally::default();
+    let firmware = subject.benched().firmware();
+    let mut soak = Soak {
+        plan,
+        reopen,
+        interrupt,
+        progress,
+        tally: &mut tally,
+        saved: None,
+        left_out: 0,
+        unit: &mut unit,
+        firmware,
+    };
     let (mut subject, mut prepared) = soak.prepare(subject)?;
-    let before = registers::read(&mut subject, &prepared.known);
+    let before = registers::read(subject.benched(), &prepared.known);
     let mut open = Some(subject);
     let ended = soak.go_on(&mut open, &mut prepared);
     let saved = soak.saved;
     let mut report = tally.report(unit, plan.duration, ended);
     let mut after = Vec::new();
     if let Some(subject) = &mut open {
-        after = registers::read(subject, &prepared.known).unwrap_or_default();
+        after = registers::read(subject.benched(), &prepared.known).unwrap_or_default();
         // This may fail on a faulty unit as well. The report matters more.
-        let _ = run::restore(subject, saved);
+        let _ = run::restore(subject.benched(), saved);
     }
     // The last preparation decides which paths were left out.
-    report.left_out = left_out::<S>(&prepared);
+    report.left_out = left_out(firmware, &prepared);
     match before {
         Ok(before) => report.pcie = registers::join(before, &after),
         Err(error) => report.pcie_unread = Some(error.to_string()),
@@ -87,9 +97,9 @@ pub fn soak<S: BenchedUnit>(
 }
 
 /// A soak under way.
-struct Soak<'a, S> {
+struct Soak<'a> {
     plan: SoakPlan,
-    reopen: Reopen<'a, S>,
+    reopen: Reopen<'a>,
     interrupt: Interrupt<'a>,
     progress: &'a mut dyn Progress<BenchEvent>,
     tally: &'a mut SoakTally,
@@ -97,45 +107,53 @@ struct Soak<'a, S> {
     /// How many paths failed their check when the unit was prepared last.
     left_out: usize,
     unit: &'a mut BenchUnit,
+    firmware: Firmware,
 }
 
-impl<S: BenchedUnit> Soak<'_, S> {
+impl Soak<'_> {
     /// Surveys, initialises and checks a unit. Tries again if that fails, or if more paths fail their check than
     /// before: a temporary error is counted, but leaves no path out of the soak.
-    fn prepare(&mut self, mut subject: S) -> Result<(S, Prepared), AnyFailure> {
+    fn prepare(&mut self, mut subject: Live) -> Result<(Live, Prepared), AnyFailure> {
         let SoakPlan { timeout, seed, .. } = self.plan;
         let effort = Effort { warm_up: Duration::ZERO, repetition: Duration::ZERO, repetitions: 1, timeout };
-        let plan = BenchPlan::new(Path::of(S::STATE), effort, seed);
+        let plan = BenchPlan::new(Path::of(self.firmware.state), effort, seed);
         let mut attempts = 0;
         loop {
             attempts += 1;
             let error =
-                match run::prepare(&mut subject, self.unit, &plan, self.interrupt, self.progress, &mut self.saved) {
+                match run::prepare(subject.benched(), self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
+                {
                     Ok(mut prepared) => {
-                        self.check_again(&mut subject, &mut prepared);
+                        self.check_again(subject.benched(), &mut prepared);
                         return Ok((subject, prepared));
                     }
                     Err(error) => error,
                 };
             // This error is more useful than one of the restoring.
-            let _ = run::restore(&mut subject, self.saved.take());
-            if attempts == ATTEMPTS || matches!(error.kind(), Kind::Refused | Kind::Interrupted) {
+            let _ = run::restore(subject.benched(), self.saved.take());
+            if attempts == ATTEMPTS || is_final(&error) {
                 return Err(error);
             }
             // Only one handle can claim a unit, so close this one before the unit is opened again.
             drop(subject);
-            let Some(again) = (self.reopen)() else { return Err(error) };
+            let Some(again) = self.open_again() else { return Err(error) };
             subject = again;
             self.tally.failed(None, &error.into());
         }
     }
 
+    /// Opens the unit again; `None` if it has not come back, or now runs other firmware, which lacks the paths.
+    fn open_again(&mut self) -> Option<Live> {
+        let mut again = (self.reopen)()?;
+        (again.benched().firmware().state == self.firmware.state).then_some(again)
+    }
+
     /// Checks the paths again while more of them fail than before. A path that keeps failing is reported as left out,
     /// not as an error.
-    fn check_again(&mut self, subject: &mut S, prepared: &mut Prepared) {
+    fn check_again(&mut self, subject: &mut dyn BenchedUnit, prepared: &mut Prepared) {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
-            let left_out = left_out::<S>(prepared);
+            let left_out = left_out(self.firmware, prepared);
             if left_out.len() <= self.left_out {
                 break;
             }
@@ -144,7 +162,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
                 self.tally.failed(None, &error.into());
             }
         }
-        let left_out = left_out::<S>(prepared);
+        let left_out = left_out(self.firmware, prepared);
         failed.retain(|passed| left_out.iter().all(|left| left.path != passed.path));
         for LeftOut { path, outcome } in failed {
             self.tally.failed(Some(path), &outcome.into());
@@ -154,7 +172,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
     /// `open` is dropped before it is opened again.
-    fn go_on(&mut self, open: &mut Option<S>, prepared: &mut Prepared) -> Ended {
+    fn go_on(&mut self, open: &mut Option<Live>, prepared: &mut Prepared) -> Ended {
         self.tally.begin();
         let mut last_event = Instant::now();
         for number in 0_u64.. {
@@ -162,7 +180,7 @@ impl<S: BenchedUnit> Soak<'_, S> {
                 return Ended::Stopped;
             }
             // A unit that has not come back did not last the whole time, even if the time is over by now.
-            let Some(subject) = open else { break };
+            let Some(subject) = open.as_mut().map(Live::benched) else { break };
             let elapsed = self.tally.elapsed();
             if elapsed >= self.plan.duration {
                 return Ended::Completed;
@@ -177,18 +195,19 @@ impl<S: BenchedUnit> Soak<'_, S> {
             let Err((path, halt)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
                 continue;
             };
-            let is_gone = ErrorKind::of(&halt) == ErrorKind::Gone;
-            self.tally.failed(Some(path), &halt);
+            let is_gone = self.tally.failed(Some(path), &halt) == ErrorKind::Gone;
             if is_gone || !revive(subject, &prepared.known, path, self.tally) {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
                 // The memory may have lost its power, and then what it held is not worth restoring.
                 self.saved = None;
-                let Some(again) = (self.reopen)() else { continue };
+                let Some(again) = self.open_again() else { continue };
                 match self.prepare(again) {
                     Ok((subject, now)) => (*open, *prepared) = (Some(subject), now),
                     Err(error) if error.kind() == Kind::Interrupted => {}
-                    Err(error) => self.tally.failed(Some(path), &error.into()),
+                    Err(error) => {
+                        self.tally.failed(Some(path), &error.into());
+                    }
                 }
             }
         }
@@ -196,14 +215,17 @@ impl<S: BenchedUnit> Soak<'_, S> {
     }
 }
 
+/// Whether another attempt can't succeed: the unit was refused, or Ctrl-C was pressed.
+fn is_final(error: &AnyFailure) -> bool {
+    matches!(error.kind(), Kind::Refused | Kind::Interrupted)
+}
+
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
-fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
+fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
         let recovered = subject.recover().map_err(AnyFailure::from);
         let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
-        let is_gone = error.kind() == Kind::Gone;
-        tally.failed(Some(path), &error.into());
-        if is_gone {
+        if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
             return false;
         }
     }
@@ -211,9 +233,10 @@ fn revive<S: BenchedUnit>(subject: &mut S, known: &Known, path: Path, tally: &mu
 }
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
-fn left_out<S: BenchedUnit>(prepared: &Prepared) -> Vec<LeftOut> {
+fn left_out(firmware: Firmware, prepared: &Prepared) -> Vec<LeftOut> {
     let Integrity { write16, f2, e4, memory } = &prepared.checked;
-    let checks = [(S::FILLS_SRAM, write16), (S::FILLS_SRAM, f2), (Path::E4Stock, e4), (S::MEMORY_PATHS.0[0], memory)];
+    let Firmware { fills_sram, memory_paths: [write, _], .. } = firmware;
+    let checks = [(fills_sram, write16), (fills_sram, f2), (Path::E4Stock, e4), (write, memory)];
     let failed = checks.into_iter().filter_map(|(path, outcome)| {
         let outcome = outcome.clone().filter(|outcome| *outcome != Outcome::Same)?;
         Some(LeftOut { path, outcome })
@@ -222,35 +245,35 @@ fn left_out<S: BenchedUnit>(prepared: &Prepared) -> Vec<LeftOut> {
 }
 
 /// Moves data once through each path that works.
-fn round<S: BenchedUnit>(
-    subject: &mut S,
+fn round(
+    subject: &mut dyn BenchedUnit,
     prepared: &Prepared,
     pattern: &Pattern,
     timeout: Duration,
     tally: &mut SoakTally,
 ) -> Result<(), (Path, Halt)> {
     let Prepared { known, checked, .. } = prepared;
+    let Firmware { fills_sram, memory_paths: [write, read], memory_round, .. } = subject.firmware();
     let at = |path| move |halt: Halt| (path, halt);
     let sent = pattern.bytes();
     let mut found = vec![0; PATTERN_LEN];
     let fills = checked.e4 == Some(Outcome::Same);
     if fills {
-        subject.write_sram(sent, timeout).map_err(at(S::FILLS_SRAM))?;
-        tally.moved(S::FILLS_SRAM, sent.len(), 0);
+        subject.write_sram(sent, timeout).map_err(at(fills_sram))?;
+        tally.moved(fills_sram, sent.len(), 0);
     }
     let window = &mut found[..WINDOW_LEN];
     subject.read_window(window, timeout).map_err(at(Path::E4Stock))?;
     came_back(Path::E4Stock, fills.then_some(sent), window, tally);
-    if fills && let Some((path, read)) = subject.read_sram(&mut found, known, timeout) {
-        let len = read.map_err(at(path))?;
+    if fills && let Some((path, moved)) = subject.read_sram(&mut found, known, timeout) {
+        let len = moved.map_err(at(path))?;
         came_back(path, Some(sent), &found[..len], tally);
     }
     if let Some(memory) = known.memory().filter(|_| checked.memory == Some(Outcome::Same)) {
-        let ([write, read], len) = S::MEMORY_PATHS;
-        subject.write_memory(memory, &sent[..len]).map_err(|error| at(write)(tlp::halt(error, timeout)))?;
-        tally.moved(write, len, 0);
-        subject.read_memory(memory, &mut found[..len], timeout).map_err(at(read))?;
-        came_back(read, Some(sent), &found[..len], tally);
+        subject.write_memory(memory, &sent[..memory_round]).map_err(|error| at(write)(tlp::halt(error, timeout)))?;
+        tally.moved(write, memory_round, 0);
+        subject.read_memory(memory, &mut found[..memory_round], timeout).map_err(at(read))?;
+        came_back(read, Some(sent), &found[..memory_round], tally);
     }
     Ok(())
 }
@@ -260,6 +283,8 @@ fn came_back(path: Path, sent: Option<&[u8]>, found: &[u8], tally: &mut SoakTall
     match sent.map(|sent| compare(&sent[..found.len()], found, 0)) {
         None => tally.moved(path, found.len(), 0),
         Some(Outcome::Same) => tally.moved(path, found.len(), found.len()),
-        Some(outcome) => tally.failed(Some(path), &outcome.into()),
+        Some(outcome) => {
+            tally.failed(Some(path), &outcome.into());
+        }
     }
 }

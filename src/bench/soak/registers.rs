@@ -20,13 +20,14 @@ const DEVICE_STATUS: u16 = 0x08;
 ///
 /// # Errors
 /// The last of several attempts, between which the unit is recovered.
-pub(super) fn read<S: BenchedUnit>(subject: &mut S, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
+pub(super) fn read(subject: &mut dyn BenchedUnit, known: &Known) -> Result<Vec<PcieErrors>, PcieError> {
     if known.devices.as_ref().is_none_or(|devices| devices.function.is_none()) {
         return Ok(Vec::new());
     }
     let mut attempts = 1;
     loop {
-        match subject.on_pcie(|engine| all(&mut Pcie::new(engine, &mut NoTime))) {
+        let outcome = all(&mut Pcie::new(&mut *subject.engine(), &mut NoTime));
+        match outcome {
             Err(_) if attempts < ATTEMPTS => attempts += 1,
             outcome => return outcome,
         }

@@ -13,7 +13,7 @@ use crate::bench::baseline::{self, Asked, Change};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, ConnectError, Live, Purpose, Selector};
+use crate::unit::{self, Chosen, ConnectError, Purpose, Selector};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
@@ -317,10 +317,10 @@ fn measured(
         show(bar, plan.effort, event);
     };
     let who = BenchUnit::from(&chosen.info);
-    let report = match chosen.open_for(Purpose::Bench, transport)? {
-        Live::Vendor(mut bridge) => bench::run(&mut bridge, who, plan, interrupt::install(), &mut progress),
-        Live::Open(mut unit) => bench::run(&mut unit, who, plan, interrupt::install(), &mut progress),
-    };
+    let mut open = chosen.open_for(Purpose::Bench, transport)?;
+    let report = bench::run(open.benched(), who, plan, interrupt::install(), &mut progress);
+    // Only one handle can claim a unit, and the restart needs one.
+    drop(open);
     // A virtual unit loses its power when this process ends.
     if is_initialised && !chosen.info.is_virtual() {
         leave(devices, chosen);

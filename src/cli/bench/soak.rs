@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, Live, Purpose};
+use crate::unit::{Chosen, Purpose};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
@@ -13,11 +13,12 @@ use indicatif::ProgressBar;
 use owo_colors::OwoColorize as _;
 use thiserror::Error;
 
-use super::table::{aligned, figure, plain, unit_lines, wrapped};
+use super::table::{aligned, figure, unit_lines, wrapped};
 use super::{Args, CheckFailed, Exit, leave, seed, show, svg};
 use crate::cli::deadlines::Deadlines;
 use crate::cli::interrupt;
 use crate::cli::print;
+use crate::cli::table;
 
 /// Maximum width of the throughput over time, in columns.
 const COLUMNS: usize = 60;
@@ -78,22 +79,13 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
     let who = BenchUnit::from(&chosen.info);
     let transport = args.device.transport.into();
     let open = chosen.open_for(Purpose::Bench, transport)?;
-    let mut again = || {
+    let mut reopen = || {
         wait_for(interrupt, || {
             chosen.find_again(&known)?;
             chosen.open_for(Purpose::Bench, transport)
         })
     };
-    let report = match open {
-        Live::Vendor(unit) => {
-            let mut reopen = || again().and_then(Live::vendor);
-            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
-        }
-        Live::Open(unit) => {
-            let mut reopen = || again().and_then(Live::open_firmware);
-            soak::soak(unit, who, plan, &mut reopen, interrupt, &mut progress)
-        }
-    };
+    let report = soak::soak(open, who, plan, &mut reopen, interrupt, &mut progress);
     bar.finish_and_clear();
     if is_initialised && !is_virtual {
         leave(&known, chosen);
@@ -145,10 +137,9 @@ fn check(report: &SoakReport, args: &Args) -> Result<(), AnyFailure> {
 }
 
 fn progress_line(elapsed: Duration, duration: Duration, bytes: u64, errors: u64) -> String {
-    let seconds = elapsed.as_secs_f64();
     let left = time(duration.saturating_sub(elapsed).as_secs_f64());
-    let rate = figure(bytes as f64 / 1e6 / seconds);
-    format!("soaking: {rate} MB/s, {errors} errors, {} left", left)
+    let rate = if elapsed.is_zero() { 0.0 } else { bytes as f64 / 1e6 / elapsed.as_secs_f64() };
+    format!("soaking: {} MB/s, {errors} errors, {left} left", figure(rate))
 }
 
 /// A time in words of up to two units.
@@ -168,7 +159,7 @@ fn print_report(report: &SoakReport) {
     for left in &report.left_out {
         wrapped(&format!("  {} {}: ", "✗".red(), left.path), "    ", &format!("left out, {}", left.outcome));
     }
-    let mut table = plain();
+    let mut table = table::new();
     table.set_header(["path", "transfers", "MB", "compared", "errors"]);
     let megabytes = |bytes: u64| figure(bytes as f64 / 1e6);
     for path in &report.paths {
@@ -311,6 +302,14 @@ mod tests {
         for text in ["", "m", "-1s", "0", "169h", "10x", "NaN", "1e99h"] {
             assert!(parse_length(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_progress_line_has_a_rate_from_the_first_moment_on() {
+        let line = |elapsed, bytes| progress_line(elapsed, Duration::from_secs(10), bytes, 2);
+        assert_eq!(line(Duration::ZERO, 0), "soaking: 0 MB/s, 2 errors, 10.0 s left");
+        assert_eq!(line(Duration::ZERO, 1_000_000), "soaking: 0 MB/s, 2 errors, 10.0 s left");
+        assert_eq!(line(Duration::from_secs(4), 8_000_000), "soaking: 2.00 MB/s, 2 errors, 6.0 s left");
     }
 
     #[test]

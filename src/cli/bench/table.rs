@@ -7,7 +7,7 @@ use crate::bench::baseline::Change;
 use crate::bench::{BenchReport, BenchUnit, Integrity, Outcome, Path, Row, Skip};
 use crate::doctor::SLOW_GOVERNOR;
 use asm2464::escape::Escape as _;
-use comfy_table::{CellAlignment, Table, presets};
+use comfy_table::{CellAlignment, Table};
 use owo_colors::OwoColorize as _;
 
 use crate::cli::table;
@@ -146,7 +146,7 @@ fn integrity_lines(integrity: &Integrity) {
 
 /// Returns the measured rows as a table of 80 columns.
 fn measured(rows: &[Row]) -> Table {
-    let mut table = plain();
+    let mut table = table::new();
     table.set_header(["path", "bytes", "depth", "MB/s", "from–to", "per s", "p50 µs", "p99 µs", "p99.9"]);
     for (row, figures) in rows.iter().filter_map(|row| Some((row, row.figures()?))) {
         let (mb, rate) = (figures.mb_per_s, figures.commands_per_s);
@@ -172,7 +172,7 @@ fn swept(rows: &[Row]) -> Table {
     let depths: BTreeSet<usize> = measured().map(|(row, _)| row.depth).collect();
     let mut lines: Vec<(Path, usize)> = measured().map(|(row, _)| (row.path, row.size)).collect();
     lines.dedup();
-    let mut table = plain();
+    let mut table = table::new();
     let heads = ["MB/s at depth", "bytes"].map(str::to_owned);
     table.set_header(heads.into_iter().chain(depths.iter().map(usize::to_string)));
     for (path, size) in lines {
@@ -191,13 +191,6 @@ fn best_of_each(rows: &[Row]) -> Vec<&Row> {
         rows.max_by(|a, b| median(a).partial_cmp(&median(b)).unwrap_or(Ordering::Equal))
     };
     Path::ALL.iter().copied().filter_map(best).collect()
-}
-
-/// Returns a table without lines, so that a row of figures fits 80 columns.
-pub(super) fn plain() -> Table {
-    let mut table = table::new();
-    table.load_style(presets::NOTHING);
-    table
 }
 
 /// Aligns all columns but the first to the right.

@@ -95,7 +95,7 @@ struct ReadArgs {
     address: u64,
 
     /// Number of bytes, such as 64 or 0x40; at most 1 MiB.
-    #[arg(value_parser = parse_len)]
+    #[arg(value_parser = parse_len::<READ_MAX>)]
     len: usize,
 
     #[command(flatten)]
@@ -130,18 +130,19 @@ const READ_MAX: usize = 1 << 20;
 /// How long a survey may take. A tree that answers takes a fraction of a second.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn parse_number(text: &str) -> Result<u64, String> {
+pub(super) fn parse_number(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok());
     number.ok_or_else(|| "expected a number, as 4096 or 0x1000".to_owned())
 }
 
-fn parse_len(text: &str) -> Result<usize, String> {
-    let len = usize::try_from(parse_number(text)?).ok().filter(|len| (1..=READ_MAX).contains(len));
-    len.ok_or_else(|| "expected 1 to 0x100000 bytes".to_owned())
+/// Parses a number of bytes from 1 to `MAX`.
+pub(super) fn parse_len<const MAX: usize>(text: &str) -> Result<usize, String> {
+    let len = usize::try_from(parse_number(text)?).ok().filter(|len| (1..=MAX).contains(len));
+    len.ok_or_else(|| format!("expected 1 to {MAX:#x} bytes"))
 }
 
-fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     let bytes = parse_hex(text).ok().filter(|bytes| !bytes.is_empty());
     bytes.map(Vec::into_boxed_slice).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
@@ -379,6 +380,7 @@ mod tests {
         assert!(parse_number("x").is_err() && parse_number("0x").is_err() && parse_number("-1").is_err());
         assert_eq!(parse_bytes("00fF10"), Ok([0, 0xFF, 0x10].into()));
         assert!(parse_bytes("0").is_err() && parse_bytes("").is_err() && parse_bytes("zz").is_err());
+        let parse_len = parse_len::<READ_MAX>;
         assert!(parse_len("0").is_err() && parse_len("0x100001").is_err() && parse_len("0x100000").is_ok());
     }
 }

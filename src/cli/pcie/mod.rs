@@ -6,6 +6,7 @@ mod tree;
 use std::time::{Duration, Instant};
 
 use crate::failure::AnyFailure;
+use crate::restart::{LINK_STEP_MS, LINK_STEPS, cycle_pcie};
 use crate::unit::{Live, Purpose};
 use asm2464::Bdf;
 use asm2464::digest::{parse_hex, to_hex};
@@ -13,7 +14,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::bridge::{ControlError, OpenBridge};
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -177,10 +177,6 @@ impl Patience for Waits {
     }
 }
 
-/// The most checks of the link after a reset, [`LINK_STEP_MS`] apart. Source: PCIe allows a device one second.
-const LINK_STEPS: u32 = 20;
-const LINK_STEP_MS: u64 = 100;
-
 /// A unit that [`with_engine`] has opened, as an action sees it.
 struct Reached<'a> {
     pcie: Pcie<'a>,
@@ -208,7 +204,7 @@ fn with_engine(
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;
     let (supply, is_power_cycled) = match &mut live {
-        Live::Open(unit) => (unit.supply()?, resets && power_cycle(unit)?),
+        Live::Open(unit) => (unit.supply()?, resets && cycle_pcie(unit)?),
         Live::Vendor(_) => (None, false),
     };
     let mut engine = live.engine();
@@ -221,16 +217,6 @@ fn with_engine(
     }
     work(&mut Reached { pcie, device, firmware, supply, interrupt })?;
     Ok(Exit::Done)
-}
-
-/// Switches PCIe's power off and on. Returns `false` on builds that don't know the request.
-fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
-    match bridge.pcie_power(false) {
-        Err(ControlError::Stalled { .. }) => return Ok(false),
-        other => other?,
-    }
-    bridge.pcie_power(true)?;
-    Ok(true)
 }
 
 impl Reached<'_> {

@@ -12,13 +12,13 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::ResetMode;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, ControlError, OpenBridge, Port, PortError, UnitInfo};
-use asm2464_host::pcie::{Header, Pcie, PcieError, Scope};
+use asm2464_host::pcie::{Header, Pcie, PcieError};
 use derive_more::Display;
 use serde::Serialize;
 use tracing::info;
 
 use crate::advice::Advice;
-use crate::doctor::{PipeState, answers};
+use crate::doctor::{PipeState, WHO_ANSWERS, answers};
 use crate::failure::AnyFailure;
 use crate::unit::Live;
 
@@ -213,13 +213,13 @@ pub enum RestartEvent {
     Replug,
 }
 
-/// Number of times to look for the PCIe link, and the time between. Source: PCIe allows a device one second.
-const LINK_STEPS: u32 = 20;
-const LINK_STEP_MS: u64 = 100;
+/// The most checks of the PCIe link after a reset, [`LINK_STEP_MS`] apart: two seconds, twice the time that PCIe allows
+/// a device.
+pub(crate) const LINK_STEPS: u32 = 20;
+/// Time between two checks of the link, in milliseconds.
+pub(crate) const LINK_STEP_MS: u64 = 100;
 /// Time that PCIe stays without power.
 const PCIE_OFF: Duration = Duration::from_millis(100);
-/// Assigns bus numbers only, which the restart has cleared anyway.
-const WHO_ANSWERS: Scope = Scope { buses: true, windows: false, sizes: false, extended: false };
 
 /// Restarts the unit at a port. Starts at the mildest level that can help against what is wrong with it, or resets its
 /// CPU if nothing is, and stops when nothing is wrong any more.
@@ -435,22 +435,26 @@ fn fault_message(error: PortError) -> Result<String, AnyFailure> {
 
 /// Switches PCIe off and on, or resets what is behind the bridge on builds without F3.
 fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String, ControlError> {
-    match unit.pcie_power(false) {
-        Ok(()) => {
-            thread::sleep(PCIE_OFF);
-            // Try twice: otherwise everything behind the bridge stays off.
-            unit.pcie_power(true).or_else(|_| unit.pcie_power(true))?;
-            Ok("PCIe's power off and on".to_owned())
-        }
-        Err(ControlError::Stalled { .. }) => {
-            let mut patience = interrupt;
-            Ok(match Pcie::new(unit, &mut patience).hot_reset() {
-                Ok(()) => "hot reset behind the bridge, because this build has no F3".to_owned(),
-                Err(error) => format!("this build has no F3, and the hot reset failed: {error}"),
-            })
-        }
-        Err(error) => Err(error),
+    if cycle_pcie(unit)? {
+        return Ok("PCIe's power off and on".to_owned());
     }
+    let mut patience = interrupt;
+    Ok(match Pcie::new(unit, &mut patience).hot_reset() {
+        Ok(()) => "hot reset behind the bridge, because this build has no F3".to_owned(),
+        Err(error) => format!("this build has no F3, and the hot reset failed: {error}"),
+    })
+}
+
+/// Switches PCIe's power off and on. Returns `false` on builds without F3.
+pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
+    match unit.pcie_power(false) {
+        Err(ControlError::Stalled { .. }) => return Ok(false),
+        other => other?,
+    }
+    thread::sleep(PCIE_OFF);
+    // Try twice: otherwise everything behind the bridge stays off.
+    unit.pcie_power(true).or_else(|_| unit.pcie_power(true))?;
+    Ok(true)
 }
 
 /// What keeps vendor firmware from answering a command, if anything does.
@@ -529,6 +533,7 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
     if !looks_behind {
         return;
     }
+    // The restart has cleared the bus numbers anyway.
     match pcie.survey(WHO_ANSWERS) {
         Ok(survey) => {
             let ends = survey.functions.iter().filter(|function| matches!(function.header, Header::Endpoint { .. }));

@@ -33,6 +33,8 @@ const READ_LEN: usize = 64;
 const REPEATS: usize = 50;
 /// The part's revision. Source: open firmware's pull request 63. Recordings of vendor firmware read 04.
 const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
+/// Assigns bus numbers only: without them, devices behind bridges stay invisible.
+pub(crate) const WHO_ANSWERS: Scope = Scope { buses: true, ..Scope::READ_ONLY };
 /// The last slot of the SRAM, to which the check of the bulk pipes writes.
 const SRAM_SLOT: u8 = 31;
 
@@ -131,6 +133,18 @@ pub struct Examination {
     pub bench_failure: Option<Problem>,
     /// The questions of the report with their answers.
     pub exchanges: Vec<Exchange>,
+}
+
+impl Examination {
+    /// The part's revision, if it was read.
+    pub fn part_revision(&self) -> Option<u8> {
+        self.part_revision.as_ref()?.as_ref().ok().copied()
+    }
+
+    /// The flash's answers, if it was asked.
+    pub fn flash_part(&self) -> Option<FlashPart> {
+        self.flash_part.as_ref()?.as_ref().ok().copied()
+    }
 }
 
 /// Examines the unit at a port. If the unit is in its boot loader, only opens it.
@@ -337,7 +351,7 @@ fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: In
     let problem = |error: PcieError| Problem::of(&error);
     seen.link = Some(link.map_err(problem));
     if is_up {
-        let tree = pcie.survey(Scope { buses: true, windows: false, sizes: false, extended: false });
+        let tree = pcie.survey(WHO_ANSWERS);
         seen.tree = Some(tree.map_err(problem));
     }
     if seen.tree.as_ref().is_some_and(Result::is_ok) {

@@ -11,8 +11,8 @@ mod questions;
 mod report;
 
 pub use diagnose::{Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, TopicLine, Verdict, diagnose};
-pub(crate) use examine::answers;
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
+pub(crate) use examine::{WHO_ANSWERS, answers};
 pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
 pub use questions::{Exchange, Problem, Question};

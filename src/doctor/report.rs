@@ -166,8 +166,8 @@ impl<'a> DoctorReport<'a> {
             // Only known patches are named, and an image's product string is the unit's own.
             firmware: firmware.map(|firmware| text(&firmware.to_string())),
             firmware_problem,
-            part_revision: seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied()),
-            flash_part: seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied()),
+            part_revision: seen.part_revision(),
+            flash_part: seen.flash_part(),
             pipes: &seen.pipes,
             behind: seen.behind.as_ref().map(behind),
             link,

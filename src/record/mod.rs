@@ -21,7 +21,7 @@ use asm2464_dock::record::{Opening, Record, RecordError};
 use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::doctor::{DoctorOptions, FIRST_WITH_RECORD, REPORT_SCHEMA, ReportedUnit};
+use crate::doctor::{FIRST_WITH_RECORD, REPORT_SCHEMA, ReportedUnit};
 use crate::failure::Failure;
 use crate::patch::Library;
 
@@ -111,13 +111,13 @@ impl ReportedRecord {
     }
 }
 
-/// Returns the options of the examination that made a report's record.
+/// Returns whether the examination that made a report's record wrote: `doctor --write`.
 ///
 /// # Errors
 /// As for [`load`].
-pub fn made_by(path: &Path) -> Result<DoctorOptions, Failure> {
+pub fn wrote(path: &Path) -> Result<bool, Failure> {
     let (_, record) = parsed(path, &read(path)?)?;
-    Ok(DoctorOptions { write: record.write, compare: true })
+    Ok(record.write)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {

@@ -10,7 +10,7 @@ use asm2464_host::bridge::{Port, Watch};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::doctor::{Diagnosis, DoctorReport, Examination, examine};
+use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, Examination, examine};
 use crate::patch::{PatchSet, Selection};
 
 const SERIAL: &str = "SECRET77";

@@ -116,7 +116,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let info = port.attached()?;
     // A report's record has only the answers to the examination that made it.
     let options = match &args.port.device {
-        Some(Selector::Replay(file)) => record::made_by(file)?,
+        Some(Selector::Replay(file)) => DoctorOptions { write: record::wrote(file)?, compare: true },
         _ => DoctorOptions { write: args.write, compare: args.report.is_some() },
     };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
@@ -137,8 +137,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
-        let part_revision = seen.part_revision.as_ref().and_then(|found| found.as_ref().ok().copied());
-        let flash_part = seen.flash_part.as_ref().and_then(|found| found.as_ref().ok().copied());
+        let (part_revision, flash_part) = (seen.part_revision(), seen.flash_part());
         let recovery = &*recovery;
         let (tunnelled, tunnelled_docks) = (&*tunnels.devices, &*tunnels.docks);
         print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, tunnelled, tunnelled_docks });

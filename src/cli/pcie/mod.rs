@@ -6,6 +6,7 @@ mod tree;
 use std::time::{Duration, Instant};
 
 use crate::failure::AnyFailure;
+use crate::restart::{LINK_STEP_MS, LINK_STEPS, cycle_pcie};
 use crate::unit::{Live, Purpose};
 use asm2464::Bdf;
 use asm2464::digest::{parse_hex, to_hex};
@@ -13,7 +14,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::open::Supply;
-use asm2464_host::bridge::{ControlError, OpenBridge};
 use asm2464_host::pcie::{Link, Patience, Pcie, PcieError, Scope, Survey};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -95,7 +95,7 @@ struct ReadArgs {
     address: u64,
 
     /// Number of bytes, such as 64 or 0x40; at most 1 MiB.
-    #[arg(value_parser = parse_len)]
+    #[arg(value_parser = parse_len::<READ_MAX>)]
     len: usize,
 
     #[command(flatten)]
@@ -130,18 +130,19 @@ const READ_MAX: usize = 1 << 20;
 /// How long a survey may take. A tree that answers takes a fraction of a second.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(30);
 
-fn parse_number(text: &str) -> Result<u64, String> {
+pub(super) fn parse_number(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     let number = digits.map_or_else(|| text.parse().ok(), |digits| u64::from_str_radix(digits, 16).ok());
     number.ok_or_else(|| "expected a number, as 4096 or 0x1000".to_owned())
 }
 
-fn parse_len(text: &str) -> Result<usize, String> {
-    let len = usize::try_from(parse_number(text)?).ok().filter(|len| (1..=READ_MAX).contains(len));
-    len.ok_or_else(|| "expected 1 to 0x100000 bytes".to_owned())
+/// Parses a number of bytes from 1 to `MAX`.
+pub(super) fn parse_len<const MAX: usize>(text: &str) -> Result<usize, String> {
+    let len = usize::try_from(parse_number(text)?).ok().filter(|len| (1..=MAX).contains(len));
+    len.ok_or_else(|| format!("expected 1 to {MAX:#x} bytes"))
 }
 
-fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
+pub(super) fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
     let bytes = parse_hex(text).ok().filter(|bytes| !bytes.is_empty());
     bytes.map(Vec::into_boxed_slice).ok_or_else(|| "expected pairs of hexadecimal digits, as 00ff10".to_owned())
 }
@@ -176,10 +177,6 @@ impl Patience for Waits {
     }
 }
 
-/// The most checks of the link after a reset, [`LINK_STEP_MS`] apart. Source: PCIe allows a device one second.
-const LINK_STEPS: u32 = 20;
-const LINK_STEP_MS: u64 = 100;
-
 /// A unit that [`with_engine`] has opened, as an action sees it.
 struct Reached<'a> {
     pcie: Pcie<'a>,
@@ -207,7 +204,7 @@ fn with_engine(
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;
     let (supply, is_power_cycled) = match &mut live {
-        Live::Open(unit) => (unit.supply()?, resets && power_cycle(unit)?),
+        Live::Open(unit) => (unit.supply()?, resets && cycle_pcie(unit)?),
         Live::Vendor(_) => (None, false),
     };
     let mut engine = live.engine();
@@ -220,16 +217,6 @@ fn with_engine(
     }
     work(&mut Reached { pcie, device, firmware, supply, interrupt })?;
     Ok(Exit::Done)
-}
-
-/// Switches PCIe's power off and on. Returns `false` on builds that don't know the request.
-fn power_cycle(bridge: &mut OpenBridge) -> Result<bool, ControlError> {
-    match bridge.pcie_power(false) {
-        Err(ControlError::Stalled { .. }) => return Ok(false),
-        other => other?,
-    }
-    bridge.pcie_power(true)?;
-    Ok(true)
 }
 
 impl Reached<'_> {
@@ -379,6 +366,7 @@ mod tests {
         assert!(parse_number("x").is_err() && parse_number("0x").is_err() && parse_number("-1").is_err());
         assert_eq!(parse_bytes("00fF10"), Ok([0, 0xFF, 0x10].into()));
         assert!(parse_bytes("0").is_err() && parse_bytes("").is_err() && parse_bytes("zz").is_err());
+        let parse_len = parse_len::<READ_MAX>;
         assert!(parse_len("0").is_err() && parse_len("0x100001").is_err() && parse_len("0x100000").is_ok());
     }
 }

@@ -5,7 +5,7 @@ mod effects;
 use crate::failure::AnyFailure;
 use crate::suggest;
 use crate::unit::Purpose;
-use asm2464::digest::{parse_hex, to_hex};
+use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
 use asm2464::scsi::{XdataAddress, XdataPage};
 use asm2464::{Coded as _, Kind};
@@ -50,7 +50,7 @@ struct ReadArgs {
     address: u16,
 
     /// Number of bytes, such as 64 or 0x40; not past the end of the page.
-    #[arg(default_value = "1", value_parser = parse_len)]
+    #[arg(default_value = "1", value_parser = pcie::parse_len::<PAGE_LEN>)]
     len: usize,
 
     #[command(flatten)]
@@ -106,15 +106,8 @@ const PIECE: usize = 64;
 /// Up to this many bytes are shown one a line, with the registers' names.
 const LINES: usize = 16;
 
-fn parse_number(text: &str) -> Option<usize> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(digits) => usize::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    }
-}
-
 fn parse_address(text: &str) -> Result<u16, String> {
-    if let Some(address) = parse_number(text) {
+    if let Ok(address) = pcie::parse_number(text) {
         return u16::try_from(address).map_err(|_| "expected an address up to 0xFFFF".to_owned());
     }
     let mut named =
@@ -130,16 +123,9 @@ fn parse_address(text: &str) -> Result<u16, String> {
     }
 }
 
-fn parse_len(text: &str) -> Result<usize, String> {
-    let len = parse_number(text).filter(|len| (1..=PAGE_LEN).contains(len));
-    len.ok_or_else(|| "expected 1 to 0x10000 bytes".to_owned())
-}
-
 fn parse_bytes(text: &str) -> Result<Box<[u8]>, String> {
-    let bytes = parse_hex(text).ok().filter(|bytes| (1..=WRITE_MAX).contains(&bytes.len()));
-    bytes
-        .map(Vec::into_boxed_slice)
-        .ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
+    let bytes = pcie::parse_bytes(text).ok().filter(|bytes| bytes.len() <= WRITE_MAX);
+    bytes.ok_or_else(|| "expected 1 to 256 pairs of hexadecimal digits, as 00ff10".to_owned())
 }
 
 /// Reasons nothing was sent.
@@ -329,8 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_bytes_are_bounded() {
-        assert!(parse_len("0").is_err() && parse_len("0x10001").is_err() && parse_len("0x10000").is_ok());
+    fn bytes_are_bounded() {
         assert!(parse_bytes("").is_err() && parse_bytes("0").is_err() && parse_bytes(&"00".repeat(257)).is_err());
         assert_eq!(parse_bytes("5aFF"), Ok([0x5A, 0xFF].into()));
     }

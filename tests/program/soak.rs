@@ -86,15 +86,18 @@ fn open_firmware_on_a_dead_link_and_with_dead_pipes_does_not_pass_a_soak() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_soak_with_what_was_measured() {
+    use std::io::{BufRead as _, BufReader};
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
     use crate::program::process::command;
 
     let folder = unit("");
-    let mut command = command(folder.path(), &["bench", "--device", "virtual:unit", "--soak", "1h", "--json"]);
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(2));
+    let mut command = command(folder.path(), &["bench", "--device", "virtual:unit", "--soak", "1h", "--json", "-v"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(log.any(|line| line.unwrap().contains("the soak begins")));
+    std::thread::sleep(Duration::from_millis(500));
     assert!(Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap().success());
     let output = child.wait_with_output().unwrap();
     assert!(output.status.success(), "{}", text(&output));

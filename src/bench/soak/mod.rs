@@ -173,6 +173,7 @@ impl Soak<'_> {
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
     /// `open` is dropped before it is opened again.
     fn go_on(&mut self, open: &mut Option<Live>, prepared: &mut Prepared) -> Ended {
+        tracing::info!("the soak begins");
         self.tally.begin();
         let mut last_event = Instant::now();
         for number in 0_u64.. {

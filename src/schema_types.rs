@@ -17,6 +17,14 @@ pub(crate) fn whole_unit_or_none(schema: &mut Schema) {
     schema.insert("dependentRequired".to_owned(), keys.iter().filter_map(all).collect::<Map<_, _>>().into());
 }
 
+/// Leaves out the values of keys that a file may lack: they are printed all the same.
+pub(crate) fn without_defaults(schema: &mut Schema) {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut).for_each(|property| {
+        property.remove("default");
+    });
+}
+
 impl JsonSchema for ConfigEdits {
     fn schema_name() -> Cow<'static, str> {
         "ConfigEdits".into()

@@ -4,17 +4,16 @@ use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Identified, Patch};
+use crate::patch::{self, Identified, Patch, PatchOnImage};
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Area, AreaKind, Bank, FirmwareVersion, Part, ZeroRun};
+use asm2464::firmware::{Area, FirmwareVersion, Part, ZeroRun};
 use serde::Serialize;
 
 use super::context::Context;
 use super::errors::Exit;
 use super::input::{self, ImageFile};
 use super::known::PatchDirs;
-use super::plan::PatchJson;
 use super::{print, table};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
@@ -54,43 +53,13 @@ pub(super) struct InfoJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenImage>,
     /// The patches in it; nothing if the image is unknown.
-    patches: Option<Vec<PatchJson<'a>>>,
+    patches: Option<Vec<PatchOnImage<'a>>>,
     /// Its areas, in file order.
-    map: Vec<AreaJson>,
+    map: Vec<Area>,
 }
 
 impl print::Document for InfoJson<'_> {
     const VERSION: u32 = 2;
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct AreaJson {
-    /// `header`, `common`, `bank 0`, `bank 1`, `unmapped` or `trailer`.
-    area: &'static str,
-    /// Its place in the file, in bytes.
-    file_offset: u32,
-    /// Bytes.
-    size: u32,
-    /// Its place in flash, in bytes.
-    flash_address: u32,
-    /// The code address of its first byte.
-    first: Option<String>,
-    /// The code address of its last byte.
-    last: Option<String>,
-    /// Runs of zero bytes, 64 or more.
-    free: Vec<FreeJson>,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FreeJson {
-    /// The code address of its first byte.
-    address: Option<String>,
-    /// Its place in the file, in bytes.
-    file_offset: u32,
-    /// Bytes.
-    size: u32,
 }
 
 /// Runs the subcommand.
@@ -109,7 +78,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let map = input.image.map(MIN_FREE);
     if args.json {
         let patches = identified.as_ref().map(|Identified { base, original, patches }| {
-            patches.iter().map(|patch| PatchJson::new(patch, base, original, &input.image)).collect()
+            patches.iter().map(|patch| PatchOnImage::new(patch, base, original, &input.image)).collect()
         });
         let json = InfoJson {
             file: args.file.display().to_string(),
@@ -120,7 +89,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             image: base_name.clone(),
             open: open.clone(),
             patches,
-            map: map.iter().map(area_json).collect(),
+            map,
         };
         print::json(&json);
         return Ok(Exit::Done);
@@ -149,16 +118,16 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         }
     }
     table::print_labelled(2, lines);
-    let code = |area: &Area| area.code().map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
-    let row = |area: &Area| {
+    let row = |Area { kind, file_offset, size, flash_address, first, last, free }: &Area| {
+        let code = first.zip(*last).map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
         [
-            area_name(area.kind).to_owned(),
-            code(area).unwrap_or_else(|| "-".to_owned()),
-            format!("{:#07x}", area.start.0),
-            format!("{:#08x}", area.start.flash_address().0),
-            area.len.to_string(),
-            area.free.iter().map(|run| run.len).sum::<u32>().to_string(),
-            largest_runs(&area.free),
+            kind.to_string(),
+            code.unwrap_or_else(|| "-".to_owned()),
+            format!("{:#07x}", file_offset.0),
+            format!("{:#08x}", flash_address.0),
+            size.to_string(),
+            free.iter().map(|run| run.size).sum::<u32>().to_string(),
+            largest_runs(free),
         ]
     };
     let header = ["area", "addresses", "file", "flash", "bytes", "free", "largest free runs"];
@@ -167,40 +136,12 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-fn area_name(kind: AreaKind) -> &'static str {
-    match kind {
-        AreaKind::Header => "header",
-        AreaKind::Code(Bank::Common) => "common",
-        AreaKind::Code(Bank::Bank0) => "bank 0",
-        AreaKind::Code(Bank::Bank1) => "bank 1",
-        AreaKind::Unmapped => "unmapped",
-        AreaKind::Trailer => "trailer",
-    }
-}
-
 fn largest_runs(free: &[ZeroRun]) -> String {
     let mut runs: Vec<&ZeroRun> = free.iter().collect();
-    runs.sort_by_key(|run| std::cmp::Reverse(run.len));
-    let line = |run: &&ZeroRun| {
-        let at = run.start.code_address().map_or_else(|| run.start.to_string(), |address| address.to_string());
-        format!("{at}: {}", run.len)
+    runs.sort_by_key(|run| std::cmp::Reverse(run.size));
+    let line = |ZeroRun { address, file_offset, size }: &&ZeroRun| {
+        let at = address.map_or_else(|| file_offset.to_string(), |address| address.to_string());
+        format!("{at}: {size}")
     };
     runs.iter().take(3).map(line).collect::<Vec<_>>().join("\n")
-}
-
-fn area_json(area: &Area) -> AreaJson {
-    let free = |run: &ZeroRun| FreeJson {
-        address: run.start.code_address().map(|address| address.to_string()),
-        file_offset: run.start.file_offset().0,
-        size: run.len,
-    };
-    AreaJson {
-        area: area_name(area.kind),
-        file_offset: area.start.0,
-        size: area.len,
-        flash_address: area.start.flash_address().0,
-        first: area.code().map(|(first, _)| first.to_string()),
-        last: area.code().map(|(_, last)| last.to_string()),
-        free: area.free.iter().map(free).collect(),
-    }
 }

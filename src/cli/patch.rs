@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, in_file};
-use crate::patch::{ConfigEdits, Effect, Library, PatchSet, Patched, ReceiptImage, Selection};
+use crate::patch::{ConfigEdits, Library, Patch, PatchOnImage, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
@@ -14,7 +14,7 @@ use super::errors::Exit;
 use super::input::ImageFile;
 use super::known::{self, PatchDirs};
 use super::output;
-use super::plan::{self, PatchJson};
+use super::plan;
 use super::{print, table};
 
 /// Patch an image, and write a receipt beside it.
@@ -64,7 +64,7 @@ pub struct Args {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct PatchedJson<'a> {
+pub(super) struct PatchReport<'a> {
     /// The image, in words.
     image: String,
     /// The image before.
@@ -72,14 +72,14 @@ pub(super) struct PatchedJson<'a> {
     /// The image after.
     output: &'a ReceiptImage,
     /// The patches, in the order in which they are applied.
-    patches: Vec<PatchJson<'a>>,
+    patches: Vec<PatchOnImage<'a>>,
     /// The fields of configuration block 0 that flashing changes.
     config: &'a ConfigEdits,
     /// The files that were written: image and receipt.
     written: Vec<String>,
 }
 
-impl print::Document for PatchedJson<'_> {
+impl print::Document for PatchReport<'_> {
     const VERSION: u32 = 2;
 }
 
@@ -106,72 +106,37 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some(output) if !args.dry_run => write(file, output, args.force, &patched)?,
         _ => Vec::new(),
     };
-    let image = library.image_name(&set.digest);
+    let on_image = |patch| PatchOnImage::new(patch, &set.digest, &input.image, &patched.image);
+    let report = PatchReport {
+        image: library.image_name(&set.digest),
+        input: &patched.receipt.input,
+        output: &patched.receipt.output,
+        patches: set.patches.iter().copied().map(on_image).collect(),
+        config: &set.config,
+        written: written.iter().map(|path| path.display().to_string()).collect(),
+    };
     if args.json {
-        let patches = set.patches.iter().map(|patch| PatchJson::new(patch, &set.digest, &input.image, &patched.image));
-        let json = PatchedJson {
-            image,
-            input: &patched.receipt.input,
-            output: &patched.receipt.output,
-            patches: patches.collect(),
-            config: &set.config,
-            written: written.iter().map(|path| path.display().to_string()).collect(),
-        };
-        print::json(&json);
+        print::json(&report);
     } else {
-        let suffix = args.patches.suffix();
-        let page = Page { file, dry_run: args.dry_run, image: &image, suffix: &suffix };
-        print(&page, &set, &patched, &written, context);
+        print(&report, args, file, &written, context);
     }
     Ok(Exit::Done)
 }
 
-/// A known patch, as `--list --json` prints it.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct KnownPatchJson<'a> {
-    /// Its id, as `--patch` takes it.
-    id: &'a str,
-    /// What it does, on one line.
-    title: &'a str,
-    /// What it is for.
-    purpose: &'a str,
-    /// Whether it is applied unless the user names patches.
-    default: bool,
-    /// What a patched image does differently, as far as asmpatch acts on it.
-    effects: &'a [Effect],
-    /// The names of the images that it has hunks for; empty if it fits any image because it changes only the
-    /// configuration.
-    images: Vec<&'a str>,
-    /// The fields of configuration block 0 that flashing changes.
-    config: &'a ConfigEdits,
-}
-
-impl print::Document for KnownPatchJson<'_> {
+impl print::Document for &Patch {
     const VERSION: u32 = 2;
 }
 
 fn list(library: &Library, json: bool) {
-    let known: Vec<KnownPatchJson<'_>> = library
-        .iter()
-        .map(|patch| KnownPatchJson {
-            id: &patch.id,
-            title: &patch.title,
-            purpose: &patch.purpose,
-            default: patch.default,
-            effects: &patch.effects,
-            images: patch.images.iter().map(|image| image.name.as_str()).collect(),
-            config: &patch.config,
-        })
-        .collect();
     if json {
-        return print::json_each(&known);
+        return print::json_each(&library.iter().collect::<Vec<_>>());
     }
-    for patch in &known {
-        let images = if patch.images.is_empty() { "any known image".to_owned() } else { patch.images.join(", ") };
-        let when = if patch.default { "by default" } else { "with --patch" };
-        outln!("{}: {}", patch.id.shown(), patch.title.shown());
-        outln!("  {when}, for {}", images.shown());
+    for Patch { id, title, default, images, .. } in library.iter() {
+        let names: Vec<&str> = images.iter().map(|image| image.name.as_str()).collect();
+        let names = if names.is_empty() { "any known image".to_owned() } else { names.join(", ") };
+        let when = if *default { "by default" } else { "with --patch" };
+        outln!("{}: {}", id.shown(), title.shown());
+        outln!("  {when}, for {}", names.shown());
     }
 }
 
@@ -186,26 +151,16 @@ fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<
     Ok(vec![output.to_owned(), receipt])
 }
 
-/// What is printed about a patched file.
-struct Page<'a> {
-    file: &'a Path,
-    dry_run: bool,
-    image: &'a str,
-    /// Options that each printed command needs to find the patches.
-    suffix: &'a str,
-}
-
-fn print(page: &Page<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[PathBuf], context: &Context) {
-    let Page { file, dry_run, image, suffix } = *page;
-    let digest = context.digest(&patched.receipt.output.sha256);
-    outln!("{}: image {}, version {}", file.shown(), image.shown(), set.base.version());
-    for patch in &set.patches {
+fn print(report: &PatchReport<'_>, args: &Args, file: &Path, written: &[PathBuf], context: &Context) {
+    let digest = context.digest(&report.output.sha256);
+    outln!("{}: image {}, version {}", file.shown(), report.image.shown(), report.input.version);
+    for patch in &report.patches {
         outln!("  {}: {}", patch.id.shown(), patch.title.shown());
     }
-    if dry_run {
-        plan::print_hunks(set.hunks(), set.base, &patched.image);
-        if !set.config.is_empty() {
-            let fields = set.config.iter();
+    if args.dry_run {
+        plan::print_hunks(&report.patches);
+        if !report.config.is_empty() {
+            let fields = report.config.iter();
             let rows = fields.map(|(field, value)| [field.name().to_owned(), value.to_string().shown().to_string()]);
             table::print(["configuration field", "new value"], rows);
         }
@@ -214,6 +169,6 @@ fn print(page: &Page<'_>, set: &PatchSet<'_>, patched: &Patched, written: &[Path
     if let [image, receipt] = written {
         outln!("wrote {}, SHA-256 {digest}", image.shown());
         outln!("wrote {}", receipt.shown());
-        outln!("next: asmpatch flash {}{suffix}", shell::path(image));
+        outln!("next: asmpatch flash {}{}", shell::path(image), args.patches.suffix());
     }
 }

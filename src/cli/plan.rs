@@ -1,76 +1,23 @@
-//! A patch plan as text and as JSON: every hunk with its addresses, bytes and instructions, and every field.
+//! A patch plan as text: every hunk with its addresses, bytes and instructions.
 
-use crate::patch::{ConfigEdits, Hunk, Instructions, Patch};
-use asm2464::digest::{Sha256Digest, to_hex};
+use crate::patch::{HunkOnImage, PatchOnImage};
+use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::Image;
 use asm2464_chip::disasm::Line;
-use serde::Serialize;
 
 use super::table;
 
-/// The keys of a patch in `--json`.
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct PatchJson<'a> {
-    /// Its id.
-    id: &'a str,
-    /// What it does, on one line.
-    title: &'a str,
-    /// A digest of what it does to this image.
-    digest: Sha256Digest,
-    /// The bytes that it changes.
-    hunks: Vec<HunkJson>,
-    /// The fields of configuration block 0 that flashing changes.
-    config: &'a ConfigEdits,
-}
-
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct HunkJson {
-    /// Its place in the file, in bytes.
-    file_offset: u32,
-    /// The code address of its first byte.
-    address: Option<String>,
-    /// The bytes that it replaces, in hexadecimal.
-    expected: String,
-    /// The bytes that it writes there, in hexadecimal.
-    new: String,
-    #[serde(flatten)]
-    instructions: Instructions,
-}
-
-impl<'a> PatchJson<'a> {
-    /// Describes a patch on an image, given the image unpatched and patched.
-    pub fn new(patch: &'a Patch, base: &Sha256Digest, unpatched: &Image, patched: &Image) -> Self {
-        let hunk = |hunk: &Hunk| HunkJson {
-            file_offset: hunk.at.file_offset().0,
-            address: hunk.at.code_address().map(|address| address.to_string()),
-            expected: to_hex(&hunk.expect, ""),
-            new: to_hex(&hunk.new, ""),
-            instructions: Instructions::of(hunk, unpatched, patched),
-        };
-        Self {
-            id: &patch.id,
-            title: &patch.title,
-            digest: patch.digest(base),
-            hunks: patch.hunks(base).iter().map(hunk).collect(),
-            config: &patch.config,
-        }
-    }
-}
-
 /// Prints the hunks: place in the file and in code, bytes and instructions, before and after.
-pub fn print_hunks<'a>(hunks: impl Iterator<Item = (&'a Patch, &'a Hunk)>, unpatched: &Image, patched: &Image) {
-    for (patch, hunk) in hunks {
-        let Instructions { before, after } = Instructions::of(hunk, unpatched, patched);
-        let address = hunk.at.code_address().map(|address| format!(", {address}")).unwrap_or_default();
-        outln!("  {}: {:#07x} in the file{address}", patch.id.shown(), hunk.at.file_offset().0);
+pub fn print_hunks(patches: &[PatchOnImage<'_>]) {
+    for (patch, hunk) in patches.iter().flat_map(|patch| patch.hunks.iter().map(move |hunk| (patch, hunk))) {
+        let HunkOnImage { file_offset, address, expected, new, before, after } = hunk;
+        let address = address.map(|address| format!(", {address}")).unwrap_or_default();
+        outln!("  {}: {:#07x} in the file{address}", patch.id.shown(), file_offset.0);
         let blocks = [
-            ("expected", byte_lines(&hunk.expect)),
-            ("new", byte_lines(&hunk.new)),
-            ("before", instruction_lines(&before)),
-            ("after", instruction_lines(&after)),
+            ("expected", byte_lines(expected)),
+            ("new", byte_lines(new)),
+            ("before", instruction_lines(before)),
+            ("after", instruction_lines(after)),
         ];
         table::print_labelled(4, blocks.into_iter().flat_map(|(name, lines)| table::under(name, shortened(lines))));
     }

@@ -171,15 +171,15 @@ fn the_schemas_are_those_of_the_types_that_are_printed() {
     each!("images", &crate::fetch::Manifest, "asmpatch download --list --json: an element an image");
     one!("info", info::InfoJson<'_>, "asmpatch info --json");
     one!("list", list::ListJson<'_>, "asmpatch list --json");
-    one!("patch", patch::PatchedJson<'_>, "asmpatch patch --json");
-    each!("patches", patch::KnownPatchJson<'_>, "asmpatch patch --list --json: an element a patch");
+    one!("patch", patch::PatchReport<'_>, "asmpatch patch --json");
+    each!("patches", &crate::patch::Patch, "asmpatch patch --list --json: an element a patch");
     one!("pcie", pcie::show::PcieJson<'_>, "asmpatch pcie and pcie reset --json");
     one!("pcie-memory", pcie::MemoryJson<'_>, "asmpatch pcie read and pcie write --json");
     one!("xdata", xdata::XdataJson<'_>, "asmpatch xdata read and write --json");
     one!("reset", reset::ResetJson<'_>, "asmpatch reset --json");
     one!("run", run::RunReport, "asmpatch run --json");
     one!("unpatch", unpatch::UnpatchJson<'_>, "asmpatch unpatch --json");
-    each!("verify", verify::VerifyJson<'_>, "asmpatch verify --json: an element a file");
+    each!("verify", verify::VerifyReport<'_>, "asmpatch verify --json: an element a file");
     one!("wrap", wrap::WrapJson, "asmpatch wrap --json");
     let report = crate::doctor::REPORT_SCHEMA;
     check(

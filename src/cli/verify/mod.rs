@@ -8,13 +8,13 @@ use std::path::{Path, PathBuf};
 use crate::failure::{AnyFailure, Failure, shown_code};
 use crate::fetch::Manifests;
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Difference, Expectations, Library, Receipt, Verification};
+use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
 use crate::shell;
 use crate::unit::Selector;
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{FileOffset, FirmwareVersion, Image, ImageError};
+use asm2464::firmware::{FirmwareVersion, Image, ImageError};
 use asm2464_chip::practice;
 use serde::Serialize;
 
@@ -25,9 +25,8 @@ use super::context::Context;
 use super::device::UNIT;
 use super::input::{self, ImageFile};
 use super::known::{self, KnownUnits, PatchDirs};
-use super::plan::{self, PatchJson};
 use super::shown_error::with_causes;
-use super::{output, print, table};
+use super::{output, plan, print, table};
 use crate::cli::errors::{self, Exit};
 
 /// The most differing bytes that the table shows; `--json` has all of them.
@@ -89,9 +88,9 @@ pub struct Args {
     json: bool,
 }
 
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(super) struct VerifyJson<'a> {
+pub(super) struct VerifyReport<'a> {
     /// The file.
     file: String,
     /// Whether every requested check passes.
@@ -107,11 +106,11 @@ pub(super) struct VerifyJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     open: Option<OpenImage>,
     /// The patches in it.
-    patches: Vec<PatchJson<'a>>,
+    patches: Vec<PatchOnImage<'a>>,
     /// What is wrong with the file, or why it or its receipt can't be read.
-    findings: Vec<FindingJson>,
+    findings: Vec<Finding>,
     /// The bytes that differ from what they should be, if an original is available.
-    differences: Vec<DifferenceJson>,
+    differences: Vec<Difference>,
     /// With --boot: what it does on a model of the chip.
     #[serde(skip_serializing_if = "Option::is_none")]
     booted: Option<Booting>,
@@ -120,32 +119,25 @@ pub(super) struct VerifyJson<'a> {
     unit: Option<Comparison>,
 }
 
-impl print::Document for VerifyJson<'_> {
+impl print::Document for VerifyReport<'_> {
     const VERSION: u32 = 4;
 }
 
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct FindingJson {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "FindingJson"))]
+struct Finding {
     /// The stable code of what is wrong.
     code: String,
     /// What is wrong, in words.
     message: String,
 }
 
-#[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-struct DifferenceJson {
-    /// Its place in the file, in bytes.
-    file_offset: u32,
-    /// Its place in flash, in bytes.
-    flash_address: u32,
-    /// Its code address.
-    address: Option<String>,
-    /// The byte that should be there.
-    expected: Option<u8>,
-    /// The byte that is there.
-    found: Option<u8>,
+impl Finding {
+    /// Names a finding, with its causes.
+    fn of(finding: &AnyFailure) -> Self {
+        let finding = finding.coded();
+        Self { code: shown_code(finding), message: with_causes(finding) }
+    }
 }
 
 /// Runs the subcommand.
@@ -176,7 +168,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             Err(failure) => {
                 exit = exit.max(Exit::from(failure.kind()));
                 if args.json {
-                    reports.push(VerifyJson::unread(path, &failure));
+                    reports.push(unread(path, &failure));
                 } else {
                     outln!("{}: FAILED: not verified", path.shown());
                     context.report(failure.coded());
@@ -185,24 +177,32 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             }
         };
         let expect = Expectations { receipt: receipt.as_ref(), image, originals: Some(&find) };
-        let verification = patch::verify(&library, &bytes, &expect);
+        let mut verification = patch::verify(&library, &bytes, &expect);
         let booted = args.boot.then(|| Booting::of(&verification, context)).transpose()?;
         // Open firmware is not made from a known image: what it enumerates as identifies it, and --boot proves that it
-        // works.
+        // works. Nothing else may be wrong with it.
         let open = verification.image.as_ref().filter(|_| verification.is_unknown_alone()).and_then(OpenImage::of);
+        if open.is_some() {
+            verification.findings.clear();
+        }
         let unit = unit.as_ref().map(|unit| Comparison::of(unit, &bytes));
-        let ok = (verification.is_valid() || open.is_some())
+        let ok = verification.is_valid()
             && booted.as_ref().is_none_or(|booted| booted.ok)
             && unit.as_ref().is_none_or(|unit| unit.ok);
         if !ok {
             exit = exit.max(Exit::CheckFailed);
         }
         if args.json {
-            let report = json(path, &library, &verification, open.as_ref());
-            reports.push(VerifyJson { ok, booted, unit, ..report });
+            let report = report(path, &library, verification, open);
+            reports.push(VerifyReport { ok, booted, unit, ..report });
             continue;
         }
-        print(path, bytes.len(), &library, &verification, open.as_ref(), ok, args.hunks || args.files.len() == 1);
+        let verdict = if ok { "ok" } else { "FAILED" };
+        outln!("{}: {verdict}: {}", path.shown(), summary(&library, &verification, open.as_ref()).shown());
+        if args.hunks || args.files.len() == 1 {
+            plan::print_hunks(&patches(&verification));
+        }
+        print_wrong(bytes.len(), &verification);
         match &booted {
             Some(booted) => booted.print(),
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
@@ -260,28 +260,19 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
     format!("{base}, {patches}")
 }
 
-/// Prints what is known of a file of `len` bytes. `ok` says whether every requested check passes, also those that the
-/// caller prints afterwards.
-fn print(
-    path: &Path,
-    len: usize,
-    library: &Library,
-    verification: &Verification<'_>,
-    open: Option<&OpenImage>,
-    ok: bool,
-    show_hunks: bool,
-) {
-    let verdict = if ok { "ok" } else { "FAILED" };
-    outln!("{}: {verdict}: {}", path.shown(), summary(library, verification, open).shown());
-    if show_hunks
-        && let (Some(base), Some(original), Some(image)) =
-            (verification.base, &verification.original, &verification.image)
-    {
-        for patch in &verification.patches {
-            plan::print_hunks(patch.hunks(&base).iter().map(|hunk| (*patch, hunk)), original, image);
+/// Returns the patches in an image, if its base is known.
+fn patches<'a>(verification: &Verification<'a>) -> Vec<PatchOnImage<'a>> {
+    match (verification.base, &verification.original, &verification.image) {
+        (Some(base), Some(original), Some(image)) => {
+            verification.patches.iter().map(|patch| PatchOnImage::new(patch, &base, original, image)).collect()
         }
+        _ => Vec::new(),
     }
-    for finding in verification.findings.iter().filter(|_| open.is_none()) {
+}
+
+/// Prints what is wrong with a file of `len` bytes.
+fn print_wrong(len: usize, verification: &Verification<'_>) {
+    for finding in &verification.findings {
         outln!("  {} [{}]", finding.to_string().shown(), shown_code(finding.coded()));
         outln!("    {}", errors::help(finding.coded(), &CommandLine::default()));
     }
@@ -311,11 +302,11 @@ fn without_receipt(
 
 fn print_differences(differences: &[Difference]) {
     let byte = |byte: Option<u8>| byte.map_or_else(|| "none".to_owned(), |byte| format!("{byte:02x}"));
-    let row = |Difference { at, expected, found }: &Difference| {
+    let row = |Difference { file_offset, flash_address, address, expected, found }: &Difference| {
         [
-            format!("{:#07x}", at.0),
-            format!("{:#08x}", at.flash_address().0),
-            code_address(*at).unwrap_or_else(|| "-".to_owned()),
+            format!("{:#07x}", file_offset.0),
+            format!("{:#08x}", flash_address.0),
+            address.map_or_else(|| "-".to_owned(), |address| address.to_string()),
             byte(*expected),
             byte(*found),
         ]
@@ -324,72 +315,31 @@ fn print_differences(differences: &[Difference]) {
     table::print(["file offset", "flash", "address", "expected", "found"], shown);
 }
 
-fn code_address(at: FileOffset) -> Option<String> {
-    Some(at.body_offset()?.code_address()?.to_string())
-}
-
 /// Returns the report on the file alone.
-fn json<'a>(
+fn report<'a>(
     path: &Path,
     library: &Library,
-    verification: &Verification<'a>,
-    open: Option<&OpenImage>,
-) -> VerifyJson<'a> {
-    let difference = |Difference { at, expected, found }: &Difference| DifferenceJson {
-        file_offset: at.0,
-        flash_address: at.flash_address().0,
-        address: code_address(*at),
-        expected: *expected,
-        found: *found,
-    };
-    let patches = match (verification.base, &verification.original, &verification.image) {
-        (Some(base), Some(original), Some(image)) => {
-            verification.patches.iter().map(|patch| PatchJson::new(patch, &base, original, image)).collect()
-        }
-        _ => Vec::new(),
-    };
-    VerifyJson {
+    verification: Verification<'a>,
+    open: Option<OpenImage>,
+) -> VerifyReport<'a> {
+    VerifyReport {
         file: path.display().to_string(),
-        ok: verification.is_valid() || open.is_some(),
         sha256: Some(verification.sha256),
         version: verification.image.as_ref().filter(|_| open.is_none()).map(Image::version),
-        open: open.cloned(),
         image: verification
             .base
             .filter(|base| library.images().contains_key(base))
             .map(|base| library.image_name(&base)),
-        patches,
-        // The only finding on open firmware is that it comes from no known image.
-        findings: verification.findings.iter().filter(|_| open.is_none()).map(FindingJson::of).collect(),
-        differences: verification.differences.iter().map(difference).collect(),
-        booted: None,
-        unit: None,
+        open,
+        patches: patches(&verification),
+        findings: verification.findings.iter().map(Finding::of).collect(),
+        differences: verification.differences,
+        ..VerifyReport::default()
     }
 }
 
-impl FindingJson {
-    /// Names a finding, with its causes.
-    fn of(finding: &AnyFailure) -> Self {
-        let finding = finding.coded();
-        Self { code: shown_code(finding), message: with_causes(finding) }
-    }
-}
-
-impl VerifyJson<'_> {
-    /// The report on a file that was not verified.
-    fn unread(path: &Path, failure: &AnyFailure) -> Self {
-        Self {
-            file: path.display().to_string(),
-            ok: false,
-            sha256: None,
-            version: None,
-            image: None,
-            open: None,
-            patches: Vec::new(),
-            findings: vec![FindingJson::of(failure)],
-            differences: Vec::new(),
-            booted: None,
-            unit: None,
-        }
-    }
+/// The report on a file that was not verified.
+fn unread<'a>(path: &Path, failure: &AnyFailure) -> VerifyReport<'a> {
+    let findings = vec![Finding::of(failure)];
+    VerifyReport { file: path.display().to_string(), findings, ..VerifyReport::default() }
 }

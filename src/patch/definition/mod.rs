@@ -3,41 +3,49 @@
 use asm2464::Kind;
 use asm2464::digest::{Sha256Digest, to_hex};
 use asm2464_dock::files::toml_file;
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::config_edits::ConfigEdits;
 use super::hunk::Hunk;
 use crate::failure::{AnyFailure, Failure};
 
 /// One patch: its purpose, its source, and what it changes. [`Patch::parse`] checks it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+///
+/// What is serialized describes it to users: without what it needs or excludes, and without hunks, which differ between
+/// images ([`PatchOnImage`](super::PatchOnImage)).
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schemas", schemars(transform = crate::schema_types::without_defaults))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Patch {
-    /// The id that `--patch` and receipts use.
+    /// Its id, as `--patch` takes it.
     #[serde(deserialize_with = "plain_id")]
     pub id: String,
-    /// The title: one line for people.
+    /// What it does, on one line.
     pub title: String,
-    /// What the patch is for.
+    /// What it is for.
     pub purpose: String,
     /// Where the facts about it come from.
+    #[serde(skip_serializing)]
     pub source: String,
-    /// Whether it is applied by default.
+    /// Whether it is applied unless the user names patches.
     pub default: bool,
     /// What a patched image does differently, as far as asmpatch acts on it.
     #[serde(default)]
     pub effects: Vec<Effect>,
     /// The ids of the patches that it needs.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub requires: Vec<String>,
     /// The ids of the patches that it does not work with.
-    #[serde(default)]
+    #[serde(default, skip_serializing)]
     pub conflicts: Vec<String>,
-    /// Its changes to images.
+    /// The names of the images that it has hunks for; empty if it fits any image because it changes only the
+    /// configuration.
     #[serde(default)]
+    #[cfg_attr(feature = "schemas", schemars(with = "Vec<String>"))]
     pub images: Vec<PatchedImage>,
-    /// Its changes to configuration block 0.
+    /// The fields of configuration block 0 that flashing changes.
     #[serde(default)]
     pub config: ConfigEdits,
     /// The file that it came from, for messages.
@@ -68,6 +76,13 @@ pub struct PatchedImage {
     pub name: String,
     /// What changes, in the order of the file.
     pub hunks: Vec<Hunk>,
+}
+
+/// Serialized as its name.
+impl Serialize for PatchedImage {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name)
+    }
 }
 
 fn plain_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {

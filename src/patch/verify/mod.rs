@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BodyOffset, FileOffset, FirmwareVersion, Image};
+use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FirmwareVersion, FlashAddress, Image};
 use asm2464::{Kind, Label};
+use serde::Serialize;
 
 use super::apply::{Identified, identify, patches_in};
 use super::definition::{Effect, Patch};
@@ -76,14 +77,31 @@ impl Verification<'_> {
 }
 
 /// A byte that differs from what it should be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "DifferenceJson", description = ""))]
 pub struct Difference {
-    /// Its place in the file.
-    pub at: FileOffset,
-    /// The byte that should be there; `None` past the expected end.
+    /// Its place in the file, in bytes.
+    #[cfg_attr(feature = "schemas", schemars(with = "u32"))]
+    pub file_offset: FileOffset,
+    /// Its place in flash, in bytes.
+    #[cfg_attr(feature = "schemas", schemars(with = "u32"))]
+    pub flash_address: FlashAddress,
+    /// Its code address.
+    #[cfg_attr(feature = "schemas", schemars(with = "Option<String>"))]
+    pub address: Option<CodeAddress>,
+    /// The byte that should be there.
     pub expected: Option<u8>,
-    /// The byte that is there; `None` past the end of the file.
+    /// The byte that is there.
     pub found: Option<u8>,
+}
+
+impl Difference {
+    /// Compares what should be at an offset with what is there: `None` past the end.
+    fn at(file_offset: FileOffset, expected: Option<u8>, found: Option<u8>) -> Option<Self> {
+        let flash_address = file_offset.flash_address();
+        let address = file_offset.body_offset().and_then(BodyOffset::code_address);
+        (expected != found).then_some(Self { file_offset, flash_address, address, expected, found })
+    }
 }
 
 /// Checks a file against its container, the known images, the known patches and the given expectations.
@@ -246,12 +264,7 @@ fn foreign_hunks(library: &Library, body: &[u8], base: &Sha256Digest) -> Vec<Any
 
 fn differences(expected: &[u8], found: &[u8]) -> Vec<Difference> {
     (0..expected.len().max(found.len()))
-        .map(|at| Difference {
-            at: FileOffset(at as u32),
-            expected: expected.get(at).copied(),
-            found: found.get(at).copied(),
-        })
-        .filter(|difference| difference.expected != difference.found)
+        .filter_map(|at| Difference::at(FileOffset(at as u32), expected.get(at).copied(), found.get(at).copied()))
         .collect()
 }
 

@@ -47,9 +47,9 @@ fn every_byte_that_differs_is_named_if_the_original_is_available() {
     let verification = verify(&library, &foreign, &expect);
     assert_eq!(codes(&verification.findings), ["unknown_base", "receipt_digest"]);
     assert!(verification.findings[1].to_string().starts_with("the receipt's output"));
-    let body: Vec<_> = verification.differences.iter().filter(|d| d.at.0 < image.trailer_offset().0).collect();
+    let body: Vec<_> = verification.differences.iter().filter(|d| d.file_offset.0 < image.trailer_offset().0).collect();
     assert_eq!(body.len(), 2);
-    assert_eq!((body[0].at, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
+    assert_eq!((body[0].file_offset, body[0].found), (FileOffset(0x1_0004), Some(0x77)));
     // Without a receipt, the version tells which image it most likely was.
     let expect = Expectations { originals: Some(&practice_original), ..Default::default() };
     assert_eq!(verify(&library, &foreign, &expect).differences, verification.differences);
@@ -64,7 +64,7 @@ fn a_broken_container_is_a_finding_and_its_bytes_are_still_compared() {
     let expect = Expectations { image: Some(base), originals: Some(&practice_original), ..Default::default() };
     let verification = verify(&library, &broken, &expect);
     assert_eq!(codes(&verification.findings), ["checksum"]);
-    let only = Difference { at: FileOffset(0x100), expected: Some(file[0x100]), found: Some(broken[0x100]) };
+    let only = Difference::at(FileOffset(0x100), Some(file[0x100]), Some(broken[0x100])).unwrap();
     assert_eq!(verification.differences, [only]);
     let cut = verify(&library, &file[..file.len() - 1], &expect);
     assert_eq!(cut.differences.last().map(|d| d.found), Some(None));

@@ -51,7 +51,7 @@ fn section_name(kind: AreaKind) -> Option<&'static [u8]> {
 fn write(image: &Image) -> object::write::Result<Vec<u8>> {
     let map = image.map(u32::MAX);
     let sections: Vec<(&[u8], &Area, CodeAddress)> =
-        map.iter().filter_map(|area| Some((section_name(area.kind)?, area, area.code()?.0))).collect();
+        map.iter().filter_map(|area| Some((section_name(area.kind)?, area, area.first?))).collect();
     let routines: Vec<_> = known_routines(image.version()).filter(|routine| image.code(routine.at).is_some()).collect();
 
     let mut file = Vec::new();
@@ -62,7 +62,7 @@ fn write(image: &Image) -> object::write::Result<Vec<u8>> {
         .iter()
         .map(|(name, area, _)| {
             let name = writer.add_section_name(name);
-            (name, writer.reserve_section_index(), writer.reserve(area.len.into(), 1))
+            (name, writer.reserve_section_index(), writer.reserve(area.size.into(), 1))
         })
         .collect();
     writer.reserve_null_symbol_index();
@@ -98,15 +98,15 @@ fn write(image: &Image) -> object::write::Result<Vec<u8>> {
             p_offset: *offset,
             p_vaddr: address,
             p_paddr: address,
-            p_filesz: area.len.into(),
-            p_memsz: area.len.into(),
+            p_filesz: area.size.into(),
+            p_memsz: area.size.into(),
             p_align: 1,
         });
     }
     for ((_, area, start), (_, _, offset)) in sections.iter().zip(&placed) {
         writer.pad_until(*offset);
         let body = start.body_offset().0 as usize;
-        writer.write(&image.body()[body..body + area.len as usize]);
+        writer.write(&image.body()[body..body + area.size as usize]);
     }
     writer.write_null_symbol();
     for (routine, name) in routines.iter().zip(&names) {
@@ -133,7 +133,7 @@ fn write(image: &Image) -> object::write::Result<Vec<u8>> {
             sh_flags: SHF_ALLOC | SHF_EXECINSTR,
             sh_addr: elf_address(*start).into(),
             sh_offset: *offset,
-            sh_size: area.len.into(),
+            sh_size: area.size.into(),
             sh_link: 0,
             sh_info: 0,
             sh_addralign: 1,

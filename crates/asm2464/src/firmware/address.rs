@@ -20,7 +20,7 @@ const HEADER_LEN: u32 = 4;
 const PART_SPLIT: usize = 0xFF00;
 
 /// A byte's place in an image file, counted from the container's first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Serialize)]
 #[display("file {_0:#07x}")]
 pub struct FileOffset(pub u32);
 
@@ -30,7 +30,7 @@ pub struct FileOffset(pub u32);
 pub struct BodyOffset(pub u32);
 
 /// A byte's place in the unit's SPI flash.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, serde::Deserialize, serde::Serialize)]
 #[display("flash {_0:#08x}")]
 pub struct FlashAddress(pub u32);
 

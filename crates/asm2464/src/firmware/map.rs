@@ -2,51 +2,89 @@
 
 use std::ops::Range;
 
-use super::address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset};
+use derive_more::Display;
+use serde::{Serialize, Serializer};
+
+use super::address::{BANK_LEN, BANK1_BODY_START, Bank, BodyOffset, COMMON_LEN, CodeAddress, FileOffset, FlashAddress};
 use super::image::Image;
 
 /// An area of an image file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "AreaJson", description = ""))]
 pub struct Area {
-    /// What the area holds.
+    /// `header`, `common`, `bank 0`, `bank 1`, `unmapped` or `trailer`.
+    #[serde(rename = "area")]
+    #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub kind: AreaKind,
-    /// Its first byte in the file.
-    pub start: FileOffset,
-    /// Its length in bytes.
-    pub len: u32,
-    /// Runs of zero bytes in it, ascending: room for new code. Empty if the area is not code.
+    /// Its place in the file, in bytes.
+    #[cfg_attr(feature = "schemas", schemars(with = "u32"))]
+    pub file_offset: FileOffset,
+    /// Bytes.
+    pub size: u32,
+    /// Its place in flash, in bytes.
+    #[cfg_attr(feature = "schemas", schemars(with = "u32"))]
+    pub flash_address: FlashAddress,
+    /// The code address of its first byte.
+    #[cfg_attr(feature = "schemas", schemars(with = "Option<String>"))]
+    pub first: Option<CodeAddress>,
+    /// The code address of its last byte.
+    #[cfg_attr(feature = "schemas", schemars(with = "Option<String>"))]
+    pub last: Option<CodeAddress>,
+    /// Runs of zero bytes, ascending: room for new code. Empty if the area is not code.
+    #[cfg_attr(feature = "schemas", schemars(description = "Runs of zero bytes, 64 or more."))]
     pub free: Vec<ZeroRun>,
 }
 
 /// A run of zero bytes in the body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "FreeJson", description = ""))]
 pub struct ZeroRun {
-    /// The first zero byte.
-    pub start: BodyOffset,
-    /// Its length in bytes.
-    pub len: u32,
+    /// The code address of its first byte.
+    #[cfg_attr(feature = "schemas", schemars(with = "Option<String>"))]
+    pub address: Option<CodeAddress>,
+    /// Its place in the file, in bytes.
+    #[cfg_attr(feature = "schemas", schemars(with = "u32"))]
+    pub file_offset: FileOffset,
+    /// Bytes.
+    pub size: u32,
 }
 
 /// The content of an area.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
 pub enum AreaKind {
     /// The body's length.
+    #[display("header")]
     Header,
     /// Code of one bank.
+    #[display("{}", match _0 { Bank::Common => "common", Bank::Bank0 => "bank 0", Bank::Bank1 => "bank 1" })]
     Code(Bank),
     /// Body bytes past the end of bank 1, which the CPU doesn't see.
+    #[display("unmapped")]
     Unmapped,
     /// Magic, checksum and CRC-32.
+    #[display("trailer")]
     Trailer,
 }
 
+impl Serialize for AreaKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Area {
-    /// Returns the first and the last code address; `None` if the area is not code.
-    pub fn code(&self) -> Option<(CodeAddress, CodeAddress)> {
-        let last = FileOffset(self.start.0 + self.len.checked_sub(1)?);
-        match self.kind {
-            AreaKind::Code(_) => Some((self.start.body_offset()?.code_address()?, last.body_offset()?.code_address()?)),
-            _ => None,
+    /// Describes the bytes in a range of the file, of which there is at least one.
+    fn new(kind: AreaKind, file: Range<u32>, free: Vec<ZeroRun>) -> Self {
+        let file_offset = FileOffset(file.start);
+        let code = |at: FileOffset| at.body_offset()?.code_address().filter(|_| matches!(kind, AreaKind::Code(_)));
+        Self {
+            kind,
+            file_offset,
+            size: file.end - file.start,
+            flash_address: file_offset.flash_address(),
+            first: code(file_offset),
+            last: code(FileOffset(file.end - 1)),
+            free,
         }
     }
 }
@@ -55,9 +93,8 @@ impl Image {
     /// Returns the image's areas in file order, those with code with their runs of at least `min_free` zero bytes.
     pub fn map(&self, min_free: u32) -> Vec<Area> {
         let body_len = self.body().len() as u32;
-        let trailer = self.trailer_offset();
-        let header_len = BodyOffset(0).file_offset().0;
-        let mut areas = vec![Area { kind: AreaKind::Header, start: FileOffset(0), len: header_len, free: Vec::new() }];
+        let in_file = |body: u32| BodyOffset(body).file_offset().0;
+        let mut areas = vec![Area::new(AreaKind::Header, 0..in_file(0), Vec::new())];
         let banks_end = BANK1_BODY_START + BANK_LEN;
         for (kind, start, end) in [
             (AreaKind::Code(Bank::Common), 0, COMMON_LEN),
@@ -71,11 +108,10 @@ impl Image {
                     AreaKind::Code(_) => zero_runs(self.body(), start..end, min_free),
                     _ => Vec::new(),
                 };
-                areas.push(Area { kind, start: BodyOffset(start).file_offset(), len: end - start, free });
+                areas.push(Area::new(kind, in_file(start)..in_file(end), free));
             }
         }
-        let len = self.file_len() as u32 - trailer.0;
-        areas.push(Area { kind: AreaKind::Trailer, start: trailer, len, free: Vec::new() });
+        areas.push(Area::new(AreaKind::Trailer, self.trailer_offset().0..self.file_len() as u32, Vec::new()));
         areas
     }
 }
@@ -85,9 +121,10 @@ fn zero_runs(body: &[u8], range: Range<u32>, min_len: u32) -> Vec<ZeroRun> {
     let mut at = range.start;
     let bytes = &body[range.start as usize..range.end as usize];
     let runs = bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)).map(|run| {
-        let (start, len) = (BodyOffset(at), run.len() as u32);
-        at += len;
-        (run[0] == 0 && len >= min_len).then_some(ZeroRun { start, len })
+        let (start, size) = (BodyOffset(at), run.len() as u32);
+        at += size;
+        let run_of_zeros = ZeroRun { address: start.code_address(), file_offset: start.file_offset(), size };
+        (run[0] == 0 && size >= min_len).then_some(run_of_zeros)
     });
     runs.flatten().collect()
 }
@@ -110,8 +147,8 @@ mod tests {
             let map = image.map(16);
             let mut at = 0;
             for area in &map {
-                assert_eq!(area.start.0, at, "{len:#x}");
-                at += area.len;
+                assert_eq!(area.file_offset.0, at, "{len:#x}");
+                at += area.size;
             }
             assert_eq!(at as usize, image.file_len(), "{len:#x}");
         }
@@ -120,9 +157,12 @@ mod tests {
     #[test]
     fn each_bank_has_its_addresses_and_its_room() {
         let map = image(0x17ED6).map(16);
-        let names: Vec<_> = map.iter().filter_map(Area::code).map(|(a, b)| format!("{a} {b}")).collect();
+        let code = map.iter().filter_map(|area| area.first.zip(area.last));
+        let names: Vec<_> = code.map(|(a, b)| format!("{a} {b}")).collect();
         assert_eq!(names, ["c:0x0000 c:0x7FFF", "b0:0x8000 b0:0xFF6A", "b1:0x8000 b1:0xFF6A"]);
-        assert_eq!(map[1].free, [ZeroRun { start: BodyOffset(0x300), len: 0x40 }]);
+        let start = BodyOffset(0x300);
+        let run = ZeroRun { address: start.code_address(), file_offset: start.file_offset(), size: 0x40 };
+        assert_eq!(map[1].free, [run]);
         assert!(map[2].free.is_empty());
     }
 }

@@ -172,7 +172,7 @@ pub(super) fn ask_model(exchanges: &mut [Exchange], image: &Image, blocks: &[Con
     let chip = Chip::power_on(CodeSpace::new(image), asm2464_chip::chip::boot::flash_with(blocks, image), Speed::Super);
     let mut driver = Driver::new(chip);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-    driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
+    driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
     let is_up = driver.enumerate().is_ok();
     for question in Question::of(state) {
         let text = question.to_string();

@@ -32,7 +32,7 @@ fn unit_on(image: &Image, board: Board, speed: Speed) -> Driver<MemoryFlash> {
     let mut unit = powered_on(image, speed);
     unit.chip.set_board(board);
     let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000);
-    unit.chip.fabric_mut().attach(GPU, Box::new(gpu));
+    unit.chip.fabric_mut().attach(GPU, gpu);
     unit.enumerate().unwrap();
     unit
 }

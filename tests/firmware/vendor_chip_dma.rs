@@ -7,8 +7,8 @@ use asm2464_chip::chip::{MemoryFunction, Speed, Unanswered};
 use crate::chip_images::{cdb16, patched, pattern, powered_on, vendor};
 use crate::firmware::chip_wire::{INQUIRY, Unit, Wire};
 
-fn gpu() -> Box<MemoryFunction> {
-    Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000))
+fn gpu() -> MemoryFunction {
+    MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1_0000)
 }
 
 /// A unit over UAS.

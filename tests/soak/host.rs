@@ -56,7 +56,7 @@ impl<'a> Host<'a> {
     fn plug(&mut self, mut chip: Chip<MemoryFlash>) {
         if self.gpu {
             let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-            chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
+            chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
         }
         self.driver = Some(Driver::new(chip));
         self.is_uas = false;

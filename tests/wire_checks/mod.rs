@@ -185,7 +185,7 @@ pub fn chip(data: &[u8]) {
     let mut host = host.iter().copied();
     let mut chip = Chip::power_on(code.clone(), MemoryFlash::erased(), Speed::Super);
     let place = Bdf::new(1, 0, 0);
-    chip.fabric_mut().attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
+    chip.fabric_mut().attach(place, MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100));
     for _ in 0..200 {
         let before = chip.instructions();
         if chip.run(STRETCH) == RunEnd::Reset {

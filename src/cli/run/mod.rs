@@ -152,7 +152,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let mut driver = boot::powered_on(&file.image, speed);
     if args.gpu {
         let gpu = MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 1 << 20);
-        driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), Box::new(gpu));
+        driver.chip.fabric_mut().attach(Bdf::new(1, 0, 0), gpu);
     }
     let recording = args.pcap.start()?;
     let wire = recording.capture().map(|capture| capture.bus().attach());

@@ -66,7 +66,7 @@ pub use driver::{
 pub use ep0::ControlReply;
 pub use fabric::{
     Answers, BarSpec, BlockStore, ConfigAddress, DeviceEngine, DeviceSpec, DriveSpec, Engine, EngineKind, Fabric,
-    HostMemory, LinkSpec, MemoryFunction, PcieFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
+    HostMemory, LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
 pub use i2c::SupplySensor;

@@ -169,7 +169,7 @@ mod tests {
     fn each_kind_of_request_ends_as_the_runtime_expects() {
         let (mut tlp, mut fabric, mut memory) = (TlpBlock::default(), Fabric::default(), XdataMemory::new());
         let place = Bdf::new(1, 0, 0);
-        fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100)));
+        fabric.attach(place, MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x100));
         let completion = |memory: &XdataMemory| {
             let page = memory.main();
             (page[0xB22A] >> 5, page[0xB22B], page[0xB284], page[0xB223])

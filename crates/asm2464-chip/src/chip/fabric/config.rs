@@ -2,7 +2,7 @@
 
 use super::merged;
 
-const LEN: usize = 0x1000;
+pub(super) const LEN: usize = 0x1000;
 
 pub(super) const COMMAND: usize = 0x04;
 /// COMMAND: the function answers memory requests, or a port forwards them.

@@ -1,7 +1,7 @@
 //! The devices behind the bridge: the root port and everything below it.
 //!
 //! A tree of devices hangs on the root port. The ports' bus numbers and windows route requests to them. A
-//! [`PcieFunction`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
+//! [`MemoryFunction`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
 mod config;
 mod device;
@@ -9,7 +9,6 @@ mod memory_function;
 mod nvme;
 mod tree;
 
-use std::fmt;
 
 pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec};
 pub use memory_function::MemoryFunction;
@@ -64,24 +63,6 @@ pub enum TlpCompletion {
     Never,
 }
 
-/// A PCIe function behind the bridge.
-pub trait PcieFunction: fmt::Debug + Send {
-    /// Reads a dword of configuration space.
-    fn config_read(&mut self, offset: u16) -> u32;
-
-    /// Writes to a dword of configuration space. Bit n of `enables` selects byte n.
-    fn config_write(&mut self, offset: u16, value: u32, enables: u8);
-
-    /// Reads a dword of memory; `None` if none of its BARs decodes the address.
-    fn memory_read(&mut self, addr: u64) -> Option<u32>;
-
-    /// Writes to a dword of memory; `enables` as above. Returns `false` if none of its BARs decodes the address.
-    fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool;
-
-    /// Loses its power: configuration and memory are as at power-on.
-    fn lose_power(&mut self);
-}
-
 /// Memory that a device's own requests reach as bus master.
 pub trait HostMemory {
     /// Reads memory. Returns `false` if some of it does not exist.
@@ -114,7 +95,7 @@ pub(super) fn merged(old: u32, value: u32, enables: u8) -> u32 {
 #[derive(Debug)]
 pub struct Fabric {
     root: Node,
-    functions: Vec<(Bdf, Box<dyn PcieFunction>)>,
+    functions: Vec<(Bdf, MemoryFunction)>,
     /// Number of requests until the link goes down; `None` if it stays up.
     link_lasts: Option<u64>,
     /// Whether the link has trained.
@@ -149,7 +130,7 @@ impl Fabric {
 
     /// Attaches a function at a place where it answers regardless of the ports. Replaces a function that is already
     /// there.
-    pub fn attach(&mut self, place: Bdf, function: Box<dyn PcieFunction>) {
+    pub fn attach(&mut self, place: Bdf, function: MemoryFunction) {
         self.functions.retain(|(other, _)| *other != place);
         self.functions.push((place, function));
     }
@@ -211,7 +192,7 @@ impl Fabric {
             _ if !self.is_link_up() => None,
             TlpRequest::ConfigRead(at) | TlpRequest::ConfigWrite(at, ..) => {
                 match self.functions.iter_mut().find(|(place, _)| *place == at.place) {
-                    Some((_, function)) => Some(configure_function(&mut **function, at, request)),
+                    Some((_, function)) => Some(configure_function(function, at, request)),
                     None => self.root.find(at.place).map(|node| Self::configure(node, at, request)),
                 }
             }
@@ -252,7 +233,7 @@ impl Fabric {
     }
 }
 
-fn configure_function(function: &mut dyn PcieFunction, at: ConfigAddress, request: TlpRequest) -> TlpCompletion {
+fn configure_function(function: &mut MemoryFunction, at: ConfigAddress, request: TlpRequest) -> TlpCompletion {
     match request {
         TlpRequest::ConfigWrite(_, value, enables) => {
             function.config_write(at.offset, value, enables);
@@ -270,7 +251,7 @@ mod tests {
     fn a_function_answers_at_its_place_and_nobody_elsewhere() {
         let mut fabric = Fabric::default();
         let place = Bdf::new(1, 0, 0);
-        fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1000)));
+        fabric.attach(place, MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x1000));
         let read = |bus: u32, device: u32| TlpRequest::ConfigRead(ConfigAddress::of_request(bus << 24 | device << 19));
         assert_eq!(fabric.request(read(1, 0)), Some(TlpCompletion::Data(0x744C_1002)));
         assert_eq!(fabric.request(read(0, 0)), Some(TlpCompletion::Data(0x2463_1B21)));
@@ -282,7 +263,7 @@ mod tests {
     fn a_bar_reports_its_size_and_decodes_its_address() {
         let mut fabric = Fabric::default();
         let place = Bdf::new(1, 0, 0);
-        fabric.attach(place, Box::new(MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x2000)));
+        fabric.attach(place, MemoryFunction::new(0x1002, 0x744C, 0x03_00_00, 0x2000));
         let bar = ConfigAddress { place, offset: 0x10 };
         assert_eq!(fabric.request(TlpRequest::MemoryRead(0)), Some(TlpCompletion::UnsupportedRequest));
         fabric.request(TlpRequest::ConfigWrite(bar, u32::MAX, 0x0F));

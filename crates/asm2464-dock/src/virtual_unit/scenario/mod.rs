@@ -350,7 +350,7 @@ impl Scenario {
         let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
         if self.behind == Behind::Gpu && self.devices.is_empty() {
             let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
-            fabric.attach(GPU_AT, Box::new(gpu));
+            fabric.attach(GPU_AT, gpu);
         }
         if let Some(requests) = self.pcie_link_lost_after {
             fabric.lose_link_after(requests);

@@ -85,9 +85,9 @@ impl BulkBlock {
                     self.out_armed = false;
                 }
                 if value & ARM_IN != 0 {
-                    let len = usize::from(word(memory, IN_LENGTH)).min(speed.bulk_packet());
+                    let len = usize::from(memory.word(IN_LENGTH)).min(speed.bulk_packet());
                     let bytes = memory.main()[DATA_BUFFER..DATA_BUFFER + len].to_vec();
-                    self.waiting = Some(Packet { stream: word(memory, IN_STREAM), bytes });
+                    self.waiting = Some(Packet { stream: memory.word(IN_STREAM), bytes });
                 }
                 if value & ARM_OUT != 0 {
                     self.out_armed = true;
@@ -107,7 +107,7 @@ impl BulkBlock {
 
     /// Whether an OUT packet may arrive; `stream` as in [`BulkBlock::take_in`].
     pub(super) fn wants_out(&self, stream: Option<u16>, memory: &XdataMemory) -> bool {
-        self.out_armed && stream.is_none_or(|stream| stream == word(memory, OUT_STREAM))
+        self.out_armed && stream.is_none_or(|stream| stream == memory.word(OUT_STREAM))
     }
 
     /// Records that an OUT packet has arrived. Its bytes are in the buffer.
@@ -127,11 +127,6 @@ impl BulkBlock {
             self.events |= IN_GONE;
         }
     }
-}
-
-fn word(memory: &XdataMemory, at: u16) -> u16 {
-    let page = memory.main();
-    u16::from_be_bytes([page[usize::from(at)], page[usize::from(at) + 1]])
 }
 
 #[cfg(test)]

@@ -56,6 +56,12 @@ impl XdataMemory {
         &mut self.bytes[..XDATA_PAGE_LEN]
     }
 
+    /// Returns a word of the main page, with its high byte first, as the chip's registers hold it.
+    pub(crate) fn word(&self, at: u16) -> u16 {
+        let at = usize::from(at);
+        u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
     /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
         &self.bytes[start(page)..][..XDATA_PAGE_LEN]

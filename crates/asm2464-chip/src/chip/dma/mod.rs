@@ -197,7 +197,7 @@ impl Dma {
     pub(super) fn read(&self, addr: u16, stored: u8, memory: &XdataMemory) -> u8 {
         match addr {
             LENGTH..=0xC4CF => {
-                let word = |at: u16| u32::from(word(memory, at));
+                let word = |at: u16| u32::from(memory.word(at));
                 (word(SECTORS) * word(SECTOR_LEN)).to_be_bytes()[usize::from(addr - LENGTH)]
             }
             DRAINED => u8::from(self.drained),
@@ -263,7 +263,7 @@ impl Dma {
     fn start(&mut self, sram_slot: u8, memory: &XdataMemory, now: u64) {
         let page = memory.main();
         let byte = |at: u16| page[usize::from(at)];
-        let word = |at: u16| usize::from(word(memory, at));
+        let word = |at: u16| usize::from(memory.word(at));
         // The runtime supplies 0x0200. Without it the length is 512 all the same (chosen).
         let sector = if word(SECTOR_LEN) == 0 { 512 } else { word(SECTOR_LEN) };
         let is_drain = byte(DRAIN) & 0x02 != 0;
@@ -387,11 +387,6 @@ impl Dma {
             }
         }
     }
-}
-
-fn word(memory: &XdataMemory, at: u16) -> u16 {
-    let page = memory.main();
-    u16::from_be_bytes([page[usize::from(at)], page[usize::from(at) + 1]])
 }
 
 #[cfg(test)]

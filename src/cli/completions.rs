@@ -1,18 +1,18 @@
 //! The `asmpatch completions` command: prints or writes a shell's completion script.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::bench::Path;
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::firmware::{ConfigField, FieldKind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
-use thiserror::Error;
 
+use super::context::Context;
 use super::errors::Exit;
 use super::print;
 
@@ -30,24 +30,18 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-#[derive(Debug, Error)]
-#[error("cannot make the folder {}", dir.display())]
-struct FolderError {
-    dir: PathBuf,
-    source: io::Error,
-}
-
-asm2464::coded!(FolderError => BadInput "asmpatch::completions::folder");
-
-/// Runs the subcommand. `command` is the whole command line.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
-    let script = script(args.shell, command)?;
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let script = script(args.shell, super::command())?;
     match &args.dir {
         Some(dir) => {
-            file::make_folder(dir).map_err(|source| FolderError { dir: dir.clone(), source })?;
+            file::make_folder(dir).map_err(|cause| {
+                let label = Kind::BadInput.code("asmpatch::completions::folder");
+                Failure::new(label, format!("cannot make the folder {}", dir.display())).because(cause)
+            })?;
             atomic::write(&dir.join(args.shell.file_name("asmpatch")), script.as_bytes())?;
         }
         None => print::whole(&script),

@@ -20,7 +20,6 @@ use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::{Choice, WritingArgs, WritingRun};
 use crate::cli::known::PatchDirs;
-use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///
@@ -100,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::within(&image, &proof::budget(context))?,
+            rewritable: Rewritable::within(&image, &context.proof_budget())?,
             is_unknown: false,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),

@@ -253,11 +253,9 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
         return open.to_string();
     }
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
-    let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
-    let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
     let version = verification.image.as_ref().map(Image::version);
     let base = version.map_or_else(|| library.image_name(base), |version| library.image_words(base, version));
-    format!("{base}, {patches}")
+    format!("{base}, {}", verification.patches_words())
 }
 
 /// Returns the patches in an image, if its base is known.

@@ -56,7 +56,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let message = format!("the firmware in {} would not start: {source}", args.folder.display());
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {

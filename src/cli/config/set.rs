@@ -84,7 +84,7 @@ impl Edit {
 /// Fails if the unit's firmware and blocks can't be read, and for every reason that stops `flash` before its first
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),

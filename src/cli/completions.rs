@@ -1,18 +1,18 @@
 //! The `asmpatch completions` command: prints or writes a shell's completion script.
 
-use std::io;
 use std::path::PathBuf;
 
 use crate::bench::Path;
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::firmware::{ConfigField, FieldKind};
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, Command};
 use clap_complete::{Generator as _, Shell};
-use thiserror::Error;
 
+use super::context::Context;
 use super::errors::Exit;
 use super::print;
 
@@ -30,24 +30,18 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-#[derive(Debug, Error)]
-#[error("cannot make the folder {}", dir.display())]
-struct FolderError {
-    dir: PathBuf,
-    source: io::Error,
-}
-
-asm2464::coded!(FolderError => BadInput "asmpatch::completions::folder");
-
-/// Runs the subcommand. `command` is the whole command line.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
-    let script = script(args.shell, command)?;
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let script = script(args.shell, super::command())?;
     match &args.dir {
         Some(dir) => {
-            file::make_folder(dir).map_err(|source| FolderError { dir: dir.clone(), source })?;
+            file::make_folder(dir).map_err(|cause| {
+                let label = Kind::BadInput.code("asmpatch::completions::folder");
+                Failure::new(label, format!("cannot make the folder {}", dir.display())).because(cause)
+            })?;
             atomic::write(&dir.join(args.shell.file_name("asmpatch")), script.as_bytes())?;
         }
         None => print::whole(&script),
@@ -55,72 +49,61 @@ pub fn run(args: &Args, command: Command) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// The values that the scripts offer, beside options and files. The commands take others, too.
-struct Offers {
-    images: Vec<String>,
-    known_images: Vec<String>,
-    patches: Vec<String>,
-    fields: Vec<String>,
-    edits: Vec<String>,
-    paths: Vec<String>,
+/// Values that the scripts offer for an argument, beside options and files. The command takes others, too.
+struct Offer {
+    /// The command's name, below that of the command that it belongs to.
+    command: &'static [&'static str],
+    arg: &'static str,
+    values: Vec<String>,
 }
 
-impl Offers {
-    fn load() -> Result<Self, AnyFailure> {
+impl Offer {
+    fn all() -> Result<[Self; 6], AnyFailure> {
         let (manifests, patches) = (crate::embedded::manifests(&[])?, crate::embedded::patches()?);
-        let names = |fields: &mut dyn Iterator<Item = &ConfigField>, end: &str| {
-            fields.map(|field| format!("{}{end}", field.name())).collect()
-        };
-        Ok(Self {
-            images: manifests.iter().map(|manifest| manifest.id.clone()).collect(),
-            known_images: patches.images().values().cloned().collect(),
-            patches: patches.iter().map(|patch| patch.id.clone()).collect(),
-            fields: names(&mut ConfigField::ALL.iter(), ""),
-            edits: names(&mut ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text), "="),
-            paths: Path::ALL.iter().map(|path| path.name().to_owned()).collect(),
-        })
+        let texts = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
+        let offer = |command, arg, values| Self { command, arg, values };
+        Ok([
+            offer(&["bench"], "paths", Path::ALL.iter().map(|path| path.name().to_owned()).collect()),
+            offer(&["download"], "image", manifests.iter().map(|manifest| manifest.id.clone()).collect()),
+            offer(&["patch"], "add", patches.iter().map(|patch| patch.id.clone()).collect()),
+            offer(&["verify"], "image", patches.images().values().cloned().collect()),
+            offer(&["config", "get"], "field", ConfigField::ALL.iter().map(|field| field.name().to_owned()).collect()),
+            offer(&["config", "set"], "edits", texts.map(|field| format!("{}=", field.name())).collect()),
+        ])
     }
 
-    /// Makes the values known to clap's generators.
-    fn add_to(&self, command: Command) -> Command {
-        let offer = |command: Command, arg: &'static str, values: &[String]| {
-            let values = PossibleValuesParser::new(values.to_vec());
-            command.mut_arg(arg, |arg| arg.value_parser(values))
-        };
-        command
-            .mut_subcommand("bench", |bench| offer(bench, "paths", &self.paths))
-            .mut_subcommand("download", |download| offer(download, "image", &self.images))
-            .mut_subcommand("patch", |patch| offer(patch, "add", &self.patches))
-            .mut_subcommand("verify", |verify| offer(verify, "image", &self.known_images))
-            .mut_subcommand("config", |config| {
-                config
-                    .mut_subcommand("get", |get| offer(get, "field", &self.fields))
-                    .mut_subcommand("set", |set| offer(set, "edits", &self.edits))
-            })
+    /// Makes the values known to clap's generators. `path` leads from `command` to the offer's.
+    fn add_to(&self, command: Command, path: &[&'static str]) -> Command {
+        match path {
+            [] => command.mut_arg(self.arg, |arg| arg.value_parser(PossibleValuesParser::new(self.values.clone()))),
+            [name, rest @ ..] => command.mut_subcommand(name, |below| self.add_to(below, rest)),
+        }
     }
 
-    /// Returns lines for fish: clap's script for it offers nothing for positional arguments.
-    fn fish_lines(&self) -> String {
-        let line = |condition: &str, values: &[String]| {
-            format!("complete -c asmpatch -n \"{condition}\" -f -a \"{}\"\n", values.join(" "))
-        };
-        let of = |command: &str| format!("__fish_asmpatch_using_subcommand {command}");
-        let config = |action: &str| format!("{}; and __fish_seen_subcommand_from {action}", of("config"));
-        line(&of("download"), &self.images) + &line(&config("get"), &self.fields) + &line(&config("set"), &self.edits)
+    /// Returns the line for fish, if the argument is positional: clap's script offers nothing for those.
+    fn fish_line(&self, command: &Command) -> Option<String> {
+        let owner = self.command.iter().try_fold(command, |command, name| command.find_subcommand(name))?;
+        owner.get_positionals().find(|arg| arg.get_id() == self.arg)?;
+        let condition =
+            format!("__fish_asmpatch_using_subcommand {}", self.command.join("; and __fish_seen_subcommand_from "));
+        Some(format!("complete -c asmpatch -n \"{condition}\" -f -a \"{}\"\n", self.values.join(" ")))
     }
 }
 
 /// Returns the completion script.
 fn script(shell: Shell, command: Command) -> Result<String, AnyFailure> {
-    let offers = Offers::load()?;
-    let mut command = offers.add_to(command);
+    let offers = Offer::all()?;
+    let mut command = offers.iter().fold(command, |command, offer| offer.add_to(command, offer.command));
     if shell == Shell::Zsh {
         command = with_escaped_names(command);
     }
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "asmpatch", &mut script);
-    let script = with_units(shell, &String::from_utf8_lossy(&script));
-    Ok(if shell == Shell::Fish { script + &offers.fish_lines() } else { script })
+    let mut script = with_units(shell, &String::from_utf8_lossy(&script));
+    if shell == Shell::Fish {
+        script.extend(offers.iter().filter_map(|offer| offer.fish_line(&command)));
+    }
+    Ok(script)
 }
 
 /// Escapes the colons in the names of values, such as `VID:PID`: to zsh an unescaped one ends the name.

@@ -7,15 +7,17 @@ use crate::failure::{AnyFailure, shown_code};
 use crate::unit::ConnectError;
 use asm2464::digest::Sha256Digest;
 use asm2464::{Coded, Kind};
+use asm2464_chip::chip::ProofBudget;
 use asm2464_host::usb::sysfs::{TunnelledDevice, TunnelledDock, Tunnels};
 use clap::ColorChoice;
+use indicatif::{ProgressBar, ProgressStyle};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use serde::Serialize;
 
 use super::command_line::CommandLine;
-use super::errors;
+use super::errors::{self, Exit};
 use super::shown_error::{ShownError, with_causes};
-use super::{fold, print, terminal};
+use super::{fold, interrupt, print, terminal};
 
 /// The settings of one run that every subcommand needs.
 #[derive(Debug)]
@@ -95,9 +97,6 @@ pub fn short(digest: &str) -> String {
     format!("{}…", digest.get(..16).unwrap_or(digest))
 }
 
-/// The widest lines of a failure, in columns.
-const WIDTH: usize = 100;
-
 /// Folds a line of a failure unless it quotes a file: the line below a quote marks a place in it.
 fn folded(line: &str, width: usize) -> String {
     let quotes = |c: char| c.is_ascii_digit() || c == ':' || c == '·';
@@ -139,8 +138,8 @@ impl Context {
     }
 
     /// Reports the failure that ends the command: as the JSON document if one is wanted and none is printed yet,
-    /// otherwise as text.
-    pub fn report_end(&self, failure: &AnyFailure) {
+    /// otherwise as text. Returns its exit status.
+    pub fn report_end(&self, failure: &AnyFailure) -> Exit {
         if !self.json || print::has_json() {
             if failure.kind() == Kind::Interrupted && std::io::stderr().is_terminal() {
                 // The terminal's echo of Ctrl-C begins the line.
@@ -149,12 +148,32 @@ impl Context {
             return self.report(failure.coded());
         }
         print::json(&FailureJson { error: ErrorJson::of(failure.coded(), &self.command_line) });
+        Exit::from(failure.kind())
     }
 
-    /// Prints a failure to stderr: code, message with its causes, help.
-    pub fn report(&self, error: &dyn Coded) {
+    /// Prints a failure to stderr: code, message with its causes, help. Returns its exit status.
+    pub fn report(&self, error: &dyn Coded) -> Exit {
         report(error, &self.command_line);
+        Exit::from(error.kind())
     }
+
+    /// Returns the budget of one proof that an image works. A proof that takes long is shown as a bar.
+    pub fn proof_budget(&self) -> ProofBudget {
+        let bars = terminal::bars(self.shows_progress());
+        let mut bar = None;
+        ProofBudget::new(interrupt::install(), move |instructions| {
+            bar.get_or_insert_with(|| bars.add(proof_bar())).set_position(instructions);
+        })
+    }
+}
+
+fn proof_bar() -> ProgressBar {
+    let bar = ProgressBar::new(ProofBudget::INSTRUCTIONS);
+    let template = "booting the image on the chip model [{bar:20}] {human_pos} of at most {human_len} instructions";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
 }
 
 /// Prints a failure to stderr, for code that has no [`Context`].
@@ -167,7 +186,7 @@ pub fn report(error: &dyn Coded, line: &CommandLine) {
     if handler.render_report(&mut text, &shown).is_err() {
         text = shown.to_string();
     }
-    let width = terminal::stderr_width().map_or(WIDTH, |columns| columns.min(WIDTH));
+    let width = terminal::text_width(terminal::stderr_width());
     errln!("{}", text.trim_end().lines().map(|line| folded(line, width)).collect::<Vec<_>>().join("\n"));
 }
 

@@ -13,9 +13,6 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Trial and set-up", &["demo", "virtual", "udev", "completions", "man", "help"]),
 ];
 
-/// The widest lines of the help, in columns.
-pub const WIDTH: usize = 100;
-
 /// Groups the commands and their options, and hides from `-h` the options that every command has.
 pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
@@ -30,7 +27,7 @@ pub fn arranged(command: Command) -> Command {
 
 fn groups(command: &Command) -> String {
     let header = command.get_styles().get_header();
-    let width = terminal::stdout_width().map_or(WIDTH, |columns| columns.min(WIDTH));
+    let width = terminal::text_width(terminal::stdout_width());
     let about = |name: &str| match command.find_subcommand(name).and_then(Command::get_about) {
         Some(about) => about.to_string(),
         None => "Print the help of a command".to_owned(),

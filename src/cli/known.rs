@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::devices::Devices;
 use crate::failure::{AnyFailure, Failure};
-use crate::fetch::{Cache, ImageVersion, Manifests};
+use crate::fetch::{Cache, ImageVersion};
 use crate::patch::{Library, Patch, Receipt};
 use crate::shell;
 use asm2464::digest::Sha256Digest;
@@ -25,13 +25,13 @@ pub struct PatchDirs {
 }
 
 impl PatchDirs {
-    /// Loads the embedded patches, those in the folders, and the vendor images of the manifests.
+    /// Loads the embedded patches, those in the folders, and the vendor images of the embedded manifests.
     ///
     /// # Errors
     /// Fails if a folder or file can't be read or a patch is wrong. Errors name the file.
-    pub fn load(&self, manifests: &Manifests) -> Result<Library, AnyFailure> {
+    pub fn load(&self) -> Result<Library, AnyFailure> {
         let mut library = crate::embedded::patches()?;
-        for manifest in manifests.iter() {
+        for manifest in crate::embedded::manifests(&[])?.iter() {
             // Open firmware takes no patches. What it enumerates as identifies its build.
             if let ImageVersion::Vendor(version) = manifest.version {
                 library.know(manifest.sha256, &manifest.id, version);
@@ -53,7 +53,7 @@ impl PatchDirs {
     /// # Errors
     /// As [`PatchDirs::load`].
     pub fn load_with(&self, receipt: Option<&Receipt>, beside: &Path) -> Result<Library, AnyFailure> {
-        let mut library = self.load(&crate::embedded::manifests(&[])?)?;
+        let mut library = self.load()?;
         receipt.map_or(Ok(()), |receipt| add_named(&mut library, receipt, beside))?;
         Ok(library)
     }

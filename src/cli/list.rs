@@ -134,7 +134,7 @@ fn rows(args: &Args) -> Result<Vec<ListedUnit>, AnyFailure> {
     let known = args.ids.load()?;
     let recording = args.pcap.start()?;
     let units = if args.device.is_empty() { unit::list(&known)? } else { unit::named(&known, &args.device)? };
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let look = Look { probe: args.probe, known, suffix: args.ids.suffix(), library, capture: recording.capture() };
     // With the handler installed, a unit that is being asked for its version is released before Ctrl-C ends the
     // command.

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::failure::Failure;
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::file;
 use asm2464_dock::files::queue::{Counts, Queue, QueueEnd, Sink};
-use thiserror::Error;
 use tracing::field::Field;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
@@ -41,16 +42,6 @@ pub struct LogArgs {
     log_file: Option<PathBuf>,
 }
 
-/// The log can't be opened.
-#[derive(Debug, Error)]
-#[error("cannot log to {}", path.display())]
-pub struct LogError {
-    path: PathBuf,
-    source: io::Error,
-}
-
-asm2464::coded!(LogError => BadInput "asmpatch::log::file");
-
 /// A run's log. Dropping it reports missing lines.
 pub struct Log {
     queue: Arc<Queue>,
@@ -74,13 +65,16 @@ impl LogArgs {
     /// Starts the log.
     ///
     /// # Errors
-    /// [`LogError`].
-    pub fn start(&self) -> Result<Option<Log>, LogError> {
+    /// Fails if the file can't be opened.
+    pub fn start(&self) -> Result<Option<Log>, Failure> {
         let level = self.level();
         let sink = match &self.log_file {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
-                LogSink::File(opened.map_err(|source| LogError { path: path.clone(), source })?)
+                LogSink::File(opened.map_err(|cause| {
+                    let label = Kind::BadInput.code("asmpatch::log::file");
+                    Failure::new(label, format!("cannot log to {}", path.display())).because(cause)
+                })?)
             }
             None => LogSink::Stderr,
         };

@@ -50,8 +50,7 @@ pub struct Args {
 /// Fails if the ELF file yields no hunks, or if the image is unknown.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let Args { elf, site, image, patches } = args;
-    let manifests = crate::embedded::manifests(&[])?;
-    let library = patches.load(&manifests)?;
+    let library = patches.load()?;
     let (image, sha256) = match image {
         Some(path) => {
             let file = ImageFile::read(path)?;
@@ -63,6 +62,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
             (file.image, file.sha256)
         }
         None => {
+            let manifests = crate::embedded::manifests(&[])?;
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
             let bytes = known::cache()?.load(manifest)?.ok_or_else(|| {
                 let label = Kind::Usage.code("asmpatch::elf::no_image");

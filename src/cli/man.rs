@@ -3,11 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
-use thiserror::Error;
 
+use super::context::Context;
 use super::errors::Exit;
 
 /// Write the man pages, one per subcommand, into a folder.
@@ -19,23 +20,17 @@ pub struct Args {
     dir: PathBuf,
 }
 
-#[derive(Debug, Error)]
-#[error("cannot write the man pages into {}", dir.display())]
-struct ManError {
-    dir: PathBuf,
-    source: io::Error,
-}
-
-asm2464::coded!(ManError => BadInput "asmpatch::man::write");
-
-/// Runs the subcommand. `command` is the whole command line.
+/// Runs the subcommand.
 ///
 /// # Errors
 /// Fails if the folder can't be created or written.
-pub fn run(args: &Args, command: clap::Command) -> Result<Exit, AnyFailure> {
-    let failed = |source| ManError { dir: args.dir.clone(), source };
+pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+    let failed = |cause: io::Error| {
+        let label = Kind::BadInput.code("asmpatch::man::write");
+        Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
+    };
     file::make_folder(&args.dir).map_err(failed)?;
-    let mut command = command.disable_help_subcommand(true);
+    let mut command = super::command().disable_help_subcommand(true);
     command.build();
     let mut pages = Vec::new();
     render(command, &args.dir, &mut pages).map_err(failed)?;

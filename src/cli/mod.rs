@@ -39,7 +39,6 @@ mod output;
 mod patch;
 mod pcie;
 mod plan;
-mod proof;
 mod reset;
 mod restore;
 mod run;
@@ -75,7 +74,7 @@ use self::log::LogArgs;
 /// readback, and measure whether the dock does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
 /// unit, with nothing attached.
 #[derive(Debug, Parser)]
-#[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = 100)]
+#[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = terminal::WIDEST_TEXT)]
 #[command(after_help = EXIT_STATUSES)]
 pub struct Cli {
     /// When to colour the output: auto, always or never; auto respects NO_COLOR and pipes.
@@ -151,8 +150,8 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Virtual(args) => virtual_unit::run(&args, context),
         CliCommand::Demo(args) => demo::run(&args, context),
         CliCommand::Udev(args) => udev::run(&args, context),
-        CliCommand::Man(args) => man::run(&args, self::command()),
-        CliCommand::Completions(args) => completions::run(&args, self::command()),
+        CliCommand::Man(args) => man::run(&args, context),
+        CliCommand::Completions(args) => completions::run(&args, context),
     }
 }
 
@@ -196,10 +195,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
         Ok(log) => (log, dispatch(cli.command, &context)),
         Err(error) => (None, Err(error.into())),
     };
-    let exit = outcome.unwrap_or_else(|failure| {
-        context.report_end(&failure);
-        Exit::from(failure.coded().kind())
-    });
+    let exit = outcome.unwrap_or_else(|failure| context.report_end(&failure));
     drop(log);
     Ok(exit)
 }

@@ -1,7 +1,7 @@
 //! `asmpatch virtual` on systems without Unix sockets.
 
-use crate::failure::AnyFailure;
-use thiserror::Error;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 
 use super::context::Context;
 use super::errors::Exit;
@@ -13,17 +13,11 @@ pub struct Args {
     _any: Vec<std::ffi::OsString>,
 }
 
-/// The error on a system without Unix sockets.
-#[derive(Debug, Error)]
-#[error("virtual units are served over Unix sockets, which this system lacks")]
-struct NoSockets;
-
-asm2464::coded!(NoSockets => Usage "asmpatch::serve::no_sockets");
-
 /// Runs the subcommand.
 ///
 /// # Errors
 /// Always fails.
 pub fn run(_: &Args, _: &Context) -> Result<Exit, AnyFailure> {
-    Err(NoSockets.into())
+    let message = "virtual units are served over Unix sockets, which this system lacks";
+    Err(Failure::new(Kind::Usage.code("asmpatch::serve::no_sockets"), message).into())
 }

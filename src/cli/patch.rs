@@ -88,8 +88,7 @@ impl print::Document for PatchReport<'_> {
 /// # Errors
 /// Fails if the file is not an image, the patches don't fit it or each other, or OUT exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let manifests = crate::embedded::manifests(&[])?;
-    let library = args.patches.load(&manifests)?;
+    let library = args.patches.load()?;
     if args.list {
         list(&library, args.json);
         return Ok(Exit::Done);

@@ -113,20 +113,20 @@ fn settle_log() {
 
 /// Writes to stdout; remembers the first failure for [`report_lost_output`].
 pub fn out(text: fmt::Arguments<'_>) {
-    settle_log();
-    match terminal::stdout_width() {
-        Some(width) => whole(&fold::fold(&escape::printed(&text.to_string()), width)),
-        None => whole(&text.to_string()),
-    }
+    to_stdout(&text.to_string(), terminal::stdout_width());
 }
 
 /// Writes text for programs to stdout, as [`out`], but folds no line.
 pub fn whole(text: &str) {
+    to_stdout(text, None);
+}
+
+fn to_stdout(text: &str, width: Option<usize>) {
     if let Some(collected) = &mut *COLLECTED.lock().unwrap_or_else(PoisonError::into_inner) {
         return collected.push_str(text);
     }
     settle_log();
-    if let Err(error) = write(anstream::stdout, text) {
+    if let Err(error) = write(anstream::stdout, text, width) {
         let _ = LOST.set(error);
     }
 }
@@ -134,10 +134,7 @@ pub fn whole(text: &str) {
 /// Writes to stderr. Ignores errors, because there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
     settle_log();
-    let _ = match terminal::stderr_width() {
-        Some(width) => write(anstream::stderr, &fold::fold(&escape::printed(&text.to_string()), width)),
-        None => write(anstream::stderr, &text.to_string()),
-    };
+    let _ = write(anstream::stderr, &text.to_string(), terminal::stderr_width());
 }
 
 /// Writes a line of the log to stderr.
@@ -145,13 +142,17 @@ pub fn err(text: fmt::Arguments<'_>) {
 /// # Errors
 /// The system's error.
 pub fn log(line: &str) -> io::Result<()> {
-    write(anstream::stderr, line)
+    write(anstream::stderr, line, None)
 }
 
-/// Writes the whole text in one call, so that lines of several threads do not mix.
-fn write<S: Write>(stream: impl FnOnce() -> S, text: &str) -> io::Result<()> {
+/// Writes the whole text in one call, so that lines of several threads do not mix. Folds it at `width`, if there is one.
+fn write<S: Write>(stream: impl FnOnce() -> S, text: &str, width: Option<usize>) -> io::Result<()> {
     // Values from outside are escaped when they are put into the text. This makes sure of it.
     let text = escape::printed(text);
+    let text = match width {
+        Some(width) => fold::fold(&text, width),
+        None => text,
+    };
     terminal::among_bars(|| {
         let mut stream = stream();
         stream.write_all(text.as_bytes())?;

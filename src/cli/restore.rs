@@ -23,7 +23,6 @@ use super::command_line::CommandLine;
 use super::context::Context;
 use super::flash::{Choice, WritingArgs, WritingRun};
 use super::known::PatchDirs;
-use super::proof;
 use crate::cli::errors::{self, Exit};
 
 /// Write a backup back to a unit: its configuration blocks and its firmware.
@@ -57,13 +56,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let message = format!("the firmware in {} would not start: {source}", args.folder.display());
         Failure::new(Kind::BadInput.code("asmpatch::backup::firmware"), message).because(source)
     })?;
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = &backup.unit;
     let job = WritingJob {
         subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::within(&image, &proof::budget(context))?,
+            rewritable: Rewritable::within(&image, &context.proof_budget())?,
             is_unknown: false,
             from_virtual: unit.is_virtual(),
             serial_given: false,

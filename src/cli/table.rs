@@ -75,17 +75,9 @@ fn format<const N: usize>(header: [&str; N], rows: Vec<Row>, width: usize) -> St
 
 /// Formats each row as lines: the column's name, then what is in it.
 fn records<const N: usize>(header: [&str; N], rows: &[Vec<String>]) -> String {
-    let name_width = header.iter().map(|name| name.chars().count()).max().unwrap_or_default();
-    let record = |row: &Vec<String>| {
-        let lines = header.iter().zip(row).enumerate().filter(|(_, (_, cell))| !cell.is_empty());
-        let line = |(at, (name, cell)): (usize, (&&str, &String))| {
-            let mark = if at == 0 { "" } else { "  " };
-            let width = name_width + 2 - mark.len();
-            format!("{mark}{name:<width$}  {}", cell.replace('\n', ", "))
-        };
-        lines.map(line).collect::<Vec<_>>().join("\n")
-    };
-    rows.iter().map(record).collect::<Vec<_>>().join("\n")
+    let label = |at: usize| if at == 0 { header[at].to_owned() } else { format!("  {}", header[at]) };
+    let cells = rows.iter().flat_map(|row| row.iter().enumerate().filter(|(_, cell)| !cell.is_empty()));
+    labelled(0, cells.map(|(at, cell)| (label(at), cell.replace('\n', ", ")))).join("\n")
 }
 
 /// Prints labelled lines, as [`labelled`] formats them.

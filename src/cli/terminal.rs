@@ -50,6 +50,14 @@ pub fn clear() {
     }
 }
 
+/// The widest lines of running text, such as help, in columns.
+pub const WIDEST_TEXT: usize = 100;
+
+/// Returns how wide running text may be on a terminal of this width, or where there is no terminal.
+pub fn text_width(columns: Option<usize>) -> usize {
+    columns.map_or(WIDEST_TEXT, |columns| columns.min(WIDEST_TEXT))
+}
+
 /// Columns of the narrowest terminal that lines are folded for.
 const NARROWEST: usize = 40;
 

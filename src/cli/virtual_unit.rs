@@ -12,7 +12,6 @@ use asm2464_dock::virtual_unit::usbredir::{Address, GuestEvent, Listener, Server
 use asm2464_dock::virtual_unit::{VirtualUnit, replug};
 use asm2464_host::bridge::Location;
 use owo_colors::OwoColorize;
-use thiserror::Error;
 
 use super::context::Context;
 use super::errors::Exit;
@@ -73,16 +72,6 @@ fn unit_folder(text: &str) -> Result<Box<Path>, &'static str> {
     }
 }
 
-/// The numbers of sockets and units differ.
-#[derive(Debug, Error)]
-#[error("{sockets} --listen and {units} --device: each unit needs a socket of its own")]
-struct PairError {
-    sockets: usize,
-    units: usize,
-}
-
-asm2464::coded!(PairError => Usage "asmpatch::serve::pairs");
-
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -101,7 +90,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> {
     if args.listen.len() != args.device.len() {
-        return Err(PairError { sockets: args.listen.len(), units: args.device.len() }.into());
+        let (sockets, units) = (args.listen.len(), args.device.len());
+        let message = format!("{sockets} --listen and {units} --device: each unit needs a socket of its own");
+        return Err(Failure::new(Kind::Usage.code("asmpatch::serve::pairs"), message).into());
     }
     let interrupt = interrupt::install();
     let practice_image = practice::image().to_file();
@@ -147,7 +138,8 @@ fn print_event(context: &Context, address: &Address, event: ServerEvent) {
     let text = match event {
         ServerEvent::GivenUp(error) => {
             errln!("{}: the connection was given up", address.bold());
-            return context.report(&error);
+            context.report(&error);
+            return;
         }
         _ if context.is_quiet => return,
         ServerEvent::Connected => "a guest has connected".to_owned(),

@@ -20,7 +20,6 @@ use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::{Choice, WritingArgs, WritingRun};
 use crate::cli::known::PatchDirs;
-use crate::cli::proof;
 
 /// Change a unit's serial number or names.
 ///
@@ -85,7 +84,7 @@ impl Edit {
 /// Fails if the unit's firmware and blocks can't be read, and for every reason that stops `flash` before its first
 /// write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let mut run = WritingRun::open(&args.writing, Choice::default(), context)?;
     let unit = match run.examine(|seen| plan(seen, &args.edits)).pop() {
         Some(PreparedUnit { outcome: UnitOutcome::Refused(failure), .. }) => return Err(failure),
@@ -100,7 +99,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let job = WritingJob {
         subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
-            rewritable: Rewritable::within(&image, &proof::budget(context))?,
+            rewritable: Rewritable::within(&image, &context.proof_budget())?,
             is_unknown: false,
             from_virtual: false,
             serial_given: args.edits.iter().any(|edit| edit.field == ConfigField::Serial),

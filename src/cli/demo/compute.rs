@@ -37,8 +37,7 @@ pub struct Computed {
 /// once by the GPU's own write into the SRAM, and once by memory reads.
 ///
 /// # Errors
-/// The errors of the connection to the GPU, and [`DemoError::Check`](super::DemoError::Check) if the product differs
-/// from the host's.
+/// The errors of the connection to the GPU, and a failed check if the product differs from the host's.
 pub fn compute(folder: &Path) -> Result<Computed, AnyFailure> {
     let mut port = VirtualPort::open_dir(folder)?;
     let unit = port.unit().clone();

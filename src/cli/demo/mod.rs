@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Cursor, Write as _};
 use std::path::{Path, PathBuf};
 
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
@@ -14,9 +15,9 @@ use asm2464_dock::files::atomic::{self, StagedFolder};
 use asm2464_dock::files::file;
 use asm2464_dock::virtual_unit::Counts;
 use clap::FromArgMatches as _;
+use indicatif::HumanCount;
 use owo_colors::OwoColorize as _;
 use serde_json::Value;
-use thiserror::Error;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
@@ -25,7 +26,7 @@ use crate::cli::command_line::CommandLine;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
 use crate::cli::{Cli, dispatch, interrupt, print};
-use crate::failure::AnyFailure;
+use crate::failure::{AnyFailure, Failure};
 
 /// Show the whole trip with nothing attached and no network.
 ///
@@ -40,31 +41,14 @@ pub struct Args {
     keep: Option<PathBuf>,
 }
 
-/// Reasons that the demo ends early, beside the failures of its commands.
-#[derive(Debug, Error)]
-enum DemoError {
-    /// The folder can't be used.
-    #[error("cannot make the demo's folder")]
-    Setup {
-        /// Why.
-        source: io::Error,
-    },
-    /// A check that must pass failed, or one that must fail passed.
-    #[error("{0}")]
-    Check(String),
+/// The error of a folder that can't be used.
+fn setup(cause: io::Error) -> Failure {
+    Failure::new(Kind::BadInput.code("asmpatch::demo::setup"), "cannot make the demo's folder").because(cause)
 }
 
-asm2464::coded!(DemoError {
-    Setup => BadInput "asmpatch::demo::setup",
-    Check => CheckFailed "asmpatch::demo::check",
-});
-
-fn setup(source: io::Error) -> DemoError {
-    DemoError::Setup { source }
-}
-
+/// The error of a check that must pass and failed, or that must fail and passed.
 fn check_failed(what: impl Into<String>) -> AnyFailure {
-    DemoError::Check(what.into()).into()
+    Failure::new(Kind::CheckFailed.code("asmpatch::demo::check"), what).into()
 }
 
 /// A step of the trip: one command.
@@ -264,7 +248,7 @@ fn proved(step: &str, text: &str) {
 fn computed(context: &Context, computed: &Computed) {
     let work = |work: Counts| {
         let plural = if work.commands == 1 { "command" } else { "commands" };
-        format!("{} {plural}, {} instructions of the 8051", thousands(work.commands), thousands(work.instructions))
+        format!("{} {plural}, {} instructions of the 8051", HumanCount(work.commands), HumanCount(work.instructions))
     };
     let Computed { at, product: [c0, c1, c2, c3], cycles, job, by_sram, by_reads } = computed;
     let [[a0, a1, a2, a3], [b0, b1, b2, b3]] = MATRICES;
@@ -300,26 +284,4 @@ fn next(context: &Context, kept: Option<&Path>) {
     let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: README.md, \"First steps\".");
     outln!("A stopped flash can be finished or undone: docs/recovery.md");
-}
-
-fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn digits_are_grouped_in_threes() {
-        assert_eq!([1, 999, 1000, 98_016, 1_234_567].map(thousands), ["1", "999", "1,000", "98,016", "1,234,567"]);
-    }
 }

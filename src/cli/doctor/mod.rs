@@ -109,7 +109,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.report {
         output::refuse_existing(path, args.force)?;
     }
-    let library = PatchDirs::default().load(&crate::embedded::manifests(&[])?)?;
+    let library = PatchDirs::default().load()?;
     let recording = args.port.pcap.start()?;
     let recorder = Recorder::default();
     let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;

@@ -77,8 +77,12 @@ impl ErrorEntry {
     }
 }
 
+fn entries() -> impl Iterator<Item = &'static ErrorEntry> {
+    files::ENTRIES.iter().chain(units::ENTRIES)
+}
+
 fn entry(code: &str) -> Option<&'static ErrorEntry> {
-    [files::ENTRIES, units::ENTRIES].into_iter().flatten().find(|entry| entry.codes.contains(&code))
+    entries().find(|entry| entry.codes.contains(&code))
 }
 
 /// The entry of an error that has none. The tests of this module fail on such an error.
@@ -120,8 +124,7 @@ pub fn help(error: &dyn Coded, line: &CommandLine) -> String {
 /// Lists each code with what to do about it.
 #[cfg(test)]
 pub fn each(line: &CommandLine) -> impl Iterator<Item = (&'static str, String)> {
-    let entries = [files::ENTRIES, units::ENTRIES].into_iter().flatten();
-    entries.flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(line))))
+    entries().flat_map(|entry| entry.codes.iter().map(|code| (*code, entry.help(line))))
 }
 
 /// Returns what to do about an error with this code.

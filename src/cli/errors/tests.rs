@@ -11,7 +11,7 @@ use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
-use super::{Exit, entry_of, files, units};
+use super::{Exit, entries, entry_of, files, help_by_code, units};
 use crate::cli::advice::is_for_docks;
 use crate::cli::command_line::CommandLine;
 
@@ -128,8 +128,7 @@ fn each_code_in_the_sources_has_exactly_one_entry() {
     for table in [files::ENTRIES, units::ENTRIES] {
         assert!(table.is_sorted_by(|a, b| a.codes[0] < b.codes[0]), "sorted by the first code");
     }
-    let listed: Vec<&str> =
-        [files::ENTRIES, units::ENTRIES].into_iter().flatten().flat_map(|entry| entry.codes).copied().collect();
+    let listed: Vec<&str> = entries().flat_map(|entry| entry.codes).copied().collect();
     let unique: BTreeSet<&str> = listed.iter().copied().collect();
     assert_eq!(listed.len(), unique.len(), "a code is there twice");
     let unlisted: Vec<_> = used.difference(&unique).collect();
@@ -157,18 +156,12 @@ fn no_error_of_the_library_names_a_flag_or_a_command() {
 
 #[test]
 fn the_document_lists_the_table() {
-    let entries = [files::ENTRIES, units::ENTRIES].into_iter().flatten();
-    let mut rows: Vec<_> = entries.flat_map(|entry| entry.codes.iter().map(move |code| (code, entry))).collect();
+    let mut rows: Vec<_> = super::each(&CommandLine::default()).collect();
     rows.sort_by_key(|(code, _)| *code);
     let labels = labels();
     let mut text = INTRODUCTION.to_owned();
-    for (code, entry) in rows {
-        let _ = writeln!(
-            text,
-            "| `{code}` | {} | {} |",
-            Exit::from(labels[*code]) as u8,
-            entry.help(&CommandLine::default()).replace('|', "\\|")
-        );
+    for (code, help) in rows {
+        let _ = writeln!(text, "| `{code}` | {} | {} |", Exit::from(labels[code]) as u8, help.replace('|', "\\|"));
     }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors.md");
     if env::var_os("ERRORS").is_some_and(|wish| wish == "overwrite") {
@@ -191,8 +184,8 @@ fn an_option_that_flash_alone_has_is_named_with_the_command() {
 
 #[test]
 fn the_help_names_the_rules_file_that_asmpatch_installs() {
-    let entry = units::ENTRIES.iter().find(|entry| entry.codes.contains(&"asmpatch::usb::permission")).unwrap();
-    assert!(entry.help(&CommandLine::default()).contains(RULES_PATH));
+    let help = help_by_code("asmpatch::usb::permission", &CommandLine::default()).unwrap();
+    assert!(help.contains(RULES_PATH));
 }
 
 #[test]

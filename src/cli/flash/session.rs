@@ -169,7 +169,7 @@ impl<'a> WritingRun<'a> {
         exit = units.iter().map(|unit| self.report_test(unit, job, several)).fold(exit, Exit::max);
         match answer {
             // The array already has this failure, for each unit that would have been written.
-            Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.coded().kind()))),
+            Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.kind()))),
             Err(failure) => Err(failure),
             Ok(()) => Ok(exit),
         }
@@ -247,10 +247,7 @@ impl<'a> WritingRun<'a> {
         let shown = match (&unit.self_test, &unit.outcome) {
             (Some(Ok(report)), _) if self.args.json => self_test::check(report),
             (Some(Ok(report)), _) => self_test::show(&unit.device, report, several),
-            (Some(Err(failure)), _) => {
-                self.context.report(failure.coded());
-                return Exit::from(failure.coded().kind());
-            }
+            (Some(Err(failure)), _) => return self.context.report(failure.coded()),
             (None, UnitOutcome::Written(report)) if self.choice.bench => {
                 errln!(
                     "{}: no self-test: the unit is not back with what was written. Once it is:",
@@ -261,13 +258,7 @@ impl<'a> WritingRun<'a> {
             }
             (None, _) => return Exit::Done,
         };
-        shown.map_or_else(
-            |failure| {
-                self.context.report(failure.coded());
-                Exit::from(failure.coded().kind())
-            },
-            |()| Exit::Done,
-        )
+        shown.map_or_else(|failure| self.context.report(failure.coded()), |()| Exit::Done)
     }
 
     /// Reports the outcome of a unit and returns its exit status.
@@ -280,15 +271,12 @@ impl<'a> WritingRun<'a> {
                 }
                 Exit::Done
             }
-            UnitOutcome::Refused(failure) => Exit::from(failure.coded().kind()),
+            UnitOutcome::Refused(failure) => Exit::from(failure.kind()),
             UnitOutcome::Stopped(_, failure) => {
                 show::stopped(failure);
                 Exit::from(failure.kind())
             }
-            UnitOutcome::Spared(_, failure) => {
-                self.context.report(failure.coded());
-                Exit::from(failure.coded().kind())
-            }
+            UnitOutcome::Spared(_, failure) => self.context.report(failure.coded()),
         }
     }
 }

@@ -407,6 +407,7 @@ fn unit_json<'a>(
     let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
     let left = error.as_ref().map(|error| error.left);
     let same = seen.filter(|_| matches!(unit.outcome, UnitOutcome::Nothing)).map(|seen| &seen.attached);
+    let self_test = unit.self_test.as_ref().map(Result::as_ref);
     UnitJson {
         device: &unit.device,
         ok: error.is_none(),
@@ -434,12 +435,8 @@ fn unit_json<'a>(
         backup: report.and_then(|report| report.backup.as_ref()).map(|folder| folder.display().to_string()),
         steps: report.map_or(&[], |report| &report.steps),
         error,
-        self_test: unit.self_test.as_ref().and_then(|result| result.as_ref().ok()),
-        self_test_error: unit
-            .self_test
-            .as_ref()
-            .and_then(|result| result.as_ref().err())
-            .map(|failure| ErrorJson::of(failure.coded(), line)),
+        self_test: self_test.and_then(Result::ok),
+        self_test_error: self_test.and_then(Result::err).map(|failure| ErrorJson::of(failure.coded(), line)),
     }
 }
 

@@ -13,7 +13,6 @@ use asm2464_chip::chip::boot::{self, BootReport};
 use super::Args;
 use crate::cli::context::Context;
 use crate::cli::input::{self, ImageFile};
-use crate::cli::proof;
 
 /// A verified image and what it changes in the configuration.
 pub struct ImageToWrite {
@@ -56,22 +55,20 @@ impl ImageToWrite {
                 return Err(Refusal::Unverified { file: file.to_owned(), why }.into());
             }
         };
-        let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
         let edits = match receipt {
             Some(receipt) => vec![receipt.config],
             // A patched image without a receipt gets the configuration of the default patches.
-            None if !ids.is_empty() => {
+            None if !verification.patches.is_empty() => {
                 library.iter().filter(|patch| patch.default).map(|patch| patch.config.clone()).collect()
             }
             None => Vec::new(),
         };
         let what = match made_of {
-            Some(base) if ids.is_empty() => format!("{}, unpatched", base.shown()),
-            Some(base) => format!("{}, with {}", base.shown(), ids.join(", ").shown()),
+            Some(base) => format!("{}, {}", base.shown(), verification.patches_words().shown()),
             None => firmware.to_string(),
         };
         let words = format!("{}: {what}, SHA-256 {}", file.shown(), context.digest(&read.sha256));
-        let report = boot::check_within(&read.image, &proof::budget(context))?;
+        let report = boot::check_within(&read.image, &context.proof_budget())?;
         if is_unknown {
             check_kind(&read.image, file, &report)?;
         }

@@ -8,7 +8,7 @@ use asm2464_chip::chip::boot::{self, Check, Effects};
 use serde::Serialize;
 
 use crate::cli::context::Context;
-use crate::cli::{proof, table};
+use crate::cli::table;
 
 // Without an image there are no checks.
 #[derive(Serialize)]
@@ -46,7 +46,7 @@ impl Booting {
         let Some(image) = &verification.image else {
             return Ok(Self { ok: false, state: None, checks: Vec::new() });
         };
-        let budget = proof::budget(context);
+        let budget = context.proof_budget();
         let report = match effects(verification) {
             Some(effects) => boot::check_effects(image, effects, &budget)?,
             None => boot::check_within(image, &budget)?,

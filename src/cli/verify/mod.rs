@@ -6,7 +6,6 @@ mod unit;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure, shown_code};
-use crate::fetch::Manifests;
 use crate::flash::open_image::OpenImage;
 use crate::patch::{self, Difference, Expectations, Library, PatchOnImage, Receipt, Verification};
 use crate::shell;
@@ -146,8 +145,7 @@ impl Finding {
 /// Fails if an original or a patch can't be used, or an image id is unknown. A file that can't be read, or whose
 /// receipt can't be used, is reported, and the other files are still verified.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let manifests = crate::embedded::manifests(&[])?;
-    let mut library = args.patches.load(&manifests)?;
+    let mut library = args.patches.load()?;
     for path in &args.files {
         // A receipt that can't be read is reported below, with its image.
         if let Ok(Some(receipt)) = input::receipt_of(path, args.receipt.as_deref()) {
@@ -156,7 +154,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let image = args.image.as_deref().map(|name| image_named(&library, name)).transpose()?;
     let named = args.original.iter().map(|path| ImageFile::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let find = |sha256: &Sha256Digest| original(sha256, &named, &manifests);
+    let find = |sha256: &Sha256Digest| original(sha256, &named);
     let unit = args.device.as_ref().map(|selector| unit::read(selector, &args.ids, context)).transpose()?;
 
     let mut exit = Exit::Done;
@@ -240,11 +238,14 @@ fn image_named(library: &Library, name: &str) -> Result<Sha256Digest, Failure> {
 /// Returns the unpatched image with this digest, if it is available. Called only if something is wrong with a file, so
 /// that nothing is read or built for good files. A cache that can't be read counts as empty: the report only gets
 /// shorter.
-fn original(sha256: &Sha256Digest, named: &[ImageFile], manifests: &Manifests) -> Option<Image> {
+fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
     if let Some(file) = named.iter().find(|file| file.sha256 == *sha256) {
         return Some(file.image.clone());
     }
-    let cached = || Image::parse(&known::cache().ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok();
+    let cached = || {
+        let manifests = crate::embedded::manifests(&[]).ok()?;
+        Image::parse(&known::cache().ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
+    };
     Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
 }
 
@@ -253,11 +254,9 @@ fn summary(library: &Library, verification: &Verification<'_>, open: Option<&Ope
         return open.to_string();
     }
     let Some(base) = &verification.base else { return "unknown image".to_owned() };
-    let ids: Vec<&str> = verification.patches.iter().map(|patch| patch.id.as_str()).collect();
-    let patches = if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) };
     let version = verification.image.as_ref().map(Image::version);
     let base = version.map_or_else(|| library.image_name(base), |version| library.image_words(base, version));
-    format!("{base}, {patches}")
+    format!("{base}, {}", verification.patches_words())
 }
 
 /// Returns the patches in an image, if its base is known.

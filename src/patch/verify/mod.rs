@@ -69,6 +69,12 @@ impl Verification<'_> {
         self.patches.iter().flat_map(|patch| patch.effects.iter().copied())
     }
 
+    /// Says which patches are in the file: `unpatched`, or `with` their ids.
+    pub fn patches_words(&self) -> String {
+        let ids: Vec<&str> = self.patches.iter().map(|patch| patch.id.as_str()).collect();
+        if ids.is_empty() { "unpatched".to_owned() } else { format!("with {}", ids.join(", ")) }
+    }
+
     /// Whether the only finding is that the file comes from no known image.
     pub fn is_unknown_alone(&self) -> bool {
         let is_unknown = self.image.is_some() && self.base.is_none();

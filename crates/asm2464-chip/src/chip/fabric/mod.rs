@@ -9,7 +9,6 @@ mod memory_function;
 mod nvme;
 mod tree;
 
-
 pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec};
 pub use memory_function::MemoryFunction;
 pub use nvme::{BlockStore, DriveSpec, StoreFailed};

@@ -7,8 +7,9 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure};
-use crate::flash::backup_folder::{self, BackupFolderError};
+use crate::flash::backup_folder;
 use crate::flash::decide::NewFirmware;
+use crate::flash::error::BackupFolderError;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::flash::fitting::FiledBackup;
 use crate::flash::plan::FlashPlan;

@@ -13,10 +13,12 @@ use derive_more::Display;
 
 use super::address;
 use super::cache::Cache;
-use super::http::{FetchEvent, FetchProgress, Limits, Transfer};
+use super::client::Limits;
+use super::error::FetchError;
+use super::http::{FetchEvent, FetchProgress, Transfer};
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{self, Wanted};
-use crate::failure::{AnyFailure, Failure};
+use crate::failure::Failure;
 
 /// Where an image comes from: a zip, a bare image, or an updater.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
@@ -47,34 +49,6 @@ pub struct Acquired {
     pub source: Option<Source>,
     /// The image's place inside the source, if that holds more than the image.
     pub place: Option<String>,
-}
-
-/// A failure to fetch an image. The variant tells what may still help.
-#[derive(Debug, Display)]
-pub enum FetchError {
-    /// A server can't be reached, or falls silent. Another one, or the same one later, may have the image.
-    #[display("{_0}")]
-    Unreachable(AnyFailure),
-    /// What was found is not what was asked for. Another source may have it.
-    #[display("{_0}")]
-    NotTheImage(AnyFailure),
-    /// The cause is on this machine: a file, the time limit of the download, or Ctrl-C. Another source does not help.
-    #[display("{_0}")]
-    Local(AnyFailure),
-}
-
-impl From<FetchError> for AnyFailure {
-    fn from(error: FetchError) -> Self {
-        match error {
-            FetchError::Unreachable(failure) | FetchError::NotTheImage(failure) | FetchError::Local(failure) => failure,
-        }
-    }
-}
-
-impl From<Interrupted> for FetchError {
-    fn from(interrupted: Interrupted) -> Self {
-        Self::Local(interrupted.into())
-    }
 }
 
 /// Everything that fetching needs.

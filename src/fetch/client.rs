@@ -1,9 +1,10 @@
 //! The HTTP client for an address: certificates, proxies, name resolution.
 
-use std::env;
+use std::error::Error as StdError;
 use std::net::ToSocketAddrs as _;
 use std::sync::Arc;
-use std::thread;
+use std::time::Duration;
+use std::{env, io, iter, thread};
 
 use asm2464::Kind;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
@@ -11,12 +12,44 @@ use reqwest::{Client, Proxy, Url, redirect};
 use tokio::sync::oneshot;
 
 use super::address;
-use super::http::{Limits, root};
 use crate::failure::Failure;
 
 const USER_AGENT: &str = concat!("asmpatch/", env!("CARGO_PKG_VERSION"));
 /// The kinds of proxy that reqwest speaks to.
 const PROXY_SCHEMES: [&str; 6] = ["http", "https", "socks4", "socks4a", "socks5", "socks5h"];
+
+/// How long a transfer may take, and how much it may transfer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest wait for a connection.
+    pub connect: Duration,
+    /// The longest wait for a server's answer, with all redirects, and the longest silence within the answer.
+    pub silence: Duration,
+    /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
+    pub deadline: Duration,
+    /// The most redirects to follow.
+    pub redirects: u32,
+    /// The most bytes to accept.
+    pub bytes: u64,
+    /// How often an interrupted transfer is retried before it fails.
+    pub retries: u32,
+    /// The pause before each retry, multiplied by the retry's number.
+    pub pause: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(15),
+            silence: Duration::from_secs(30),
+            deadline: Duration::from_secs(15 * 60),
+            redirects: 10,
+            bytes: 64 << 20,
+            retries: 3,
+            pause: Duration::from_millis(500),
+        }
+    }
+}
 
 /// Makes the client for an address. Each redirect needs a new client: requests to this machine's loopback must not use
 /// a proxy, and requests to other hosts must use the environment's proxy, if it names one.
@@ -51,6 +84,21 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
 pub(super) fn unsent(url: &str, reason: &str) -> Failure {
     let label = Kind::BadInput.code("asmpatch::http::request");
     Failure::new(label, format!("cannot send a request to {}: {reason}", address::shown(url)))
+}
+
+pub(super) type AnyError<'a> = &'a (dyn StdError + 'static);
+
+/// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
+pub(super) fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
+    iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped as AnyError<'_>),
+        None => cause.source(),
+    })
+}
+
+/// Returns the innermost cause's message. The outer ones repeat the address, with its password.
+pub(super) fn root(error: AnyError<'_>) -> String {
+    causes(error).last().unwrap_or(error).to_string()
 }
 
 /// Asks the system for a host's addresses, in a thread of its own. reqwest's own resolver panics if no thread can start.

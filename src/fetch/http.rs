@@ -2,7 +2,6 @@
 
 use std::error::Error as StdError;
 use std::io;
-use std::iter;
 use std::pin::pin;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,47 +13,14 @@ use reqwest::{Response, Url, header};
 use tokio::runtime;
 use tokio::time::timeout;
 
-use super::acquire::FetchError;
 use super::address;
-use super::client::{client, unsent};
+use super::client::{AnyError, Limits, causes, client, root, unsent};
+use super::error::FetchError;
 use super::unpack::is_html;
 use crate::failure::Failure;
 
 /// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
-
-/// How long a transfer may take, and how much it may transfer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
-    /// The longest wait for a connection.
-    pub connect: Duration,
-    /// The longest wait for a server's answer, with all redirects, and the longest silence within the answer.
-    pub silence: Duration,
-    /// The longest that a download may take in total, with all attempts and mirrors, however slowly bytes arrive.
-    pub deadline: Duration,
-    /// The most redirects to follow.
-    pub redirects: u32,
-    /// The most bytes to accept.
-    pub bytes: u64,
-    /// How often an interrupted transfer is retried before it fails.
-    pub retries: u32,
-    /// The pause before each retry, multiplied by the retry's number.
-    pub pause: Duration,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            connect: Duration::from_secs(15),
-            silence: Duration::from_secs(30),
-            deadline: Duration::from_secs(15 * 60),
-            redirects: 10,
-            bytes: 64 << 20,
-            retries: 3,
-            pause: Duration::from_millis(500),
-        }
-    }
-}
 
 /// An event of fetching an image.
 #[derive(Debug, Clone, Copy)]
@@ -267,24 +233,9 @@ fn not_found(failure: Failure) -> AttemptError {
     AttemptError::Failed(FetchError::NotTheImage(failure.into()))
 }
 
-type AnyError<'a> = &'a (dyn StdError + 'static);
-
 /// Finds an error of one type among an error and its causes.
 fn find<E: StdError + 'static>(error: AnyError<'_>, matches: impl Fn(&E) -> bool) -> Option<&E> {
     causes(error).filter_map(|cause| cause.downcast_ref()).find(|cause| matches(cause))
-}
-
-/// Lists an error and its causes, outermost first. [`io::Error`] hides the error that it wraps.
-fn causes(error: AnyError<'_>) -> impl Iterator<Item = AnyError<'_>> {
-    iter::successors(Some(error), |&cause| match cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-        Some(wrapped) => Some(wrapped as AnyError<'_>),
-        None => cause.source(),
-    })
-}
-
-/// Returns the innermost cause's message. The outer ones repeat the address, with its password.
-pub(super) fn root(error: AnyError<'_>) -> String {
-    causes(error).last().unwrap_or(error).to_string()
 }
 
 /// Whether the error is about what the server sent, rather than about how the connection ended.

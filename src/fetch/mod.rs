@@ -6,14 +6,18 @@
 mod acquire;
 mod address;
 mod archive;
+mod budget;
 mod cache;
 mod client;
+mod error;
 mod http;
 mod manifest;
 mod unpack;
 mod updater;
 
-pub use acquire::{Acquired, FetchError, Fetcher, Source};
+pub use acquire::{Acquired, Fetcher, Source};
 pub use cache::Cache;
-pub use http::{FetchEvent, FetchProgress, Limits};
+pub use client::Limits;
+pub use error::FetchError;
+pub use http::{FetchEvent, FetchProgress};
 pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Mirror};

@@ -6,13 +6,7 @@ use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port};
 
 use super::error::FlashError;
-use super::slot::Slot;
-
-/// The bytes of a configuration block.
-pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
-
-/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
-pub type UnitBlocks = [Option<BlockBytes>; 2];
+use super::slot::{BlockBytes, Slot, UnitBlocks};
 
 /// Whether a unit's flash can be read in this state: by E0 and E2, or through registers. The boot loader takes only the
 /// commands that write. Source: cyrozap's notes; openpilot's flasher.

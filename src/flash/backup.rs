@@ -13,10 +13,11 @@ use asm2464_host::bridge::{Location, UnitInfo};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::access::{Access, BlockBytes, FlashReader, is_readable};
+use super::access::{Access, FlashReader, is_readable};
 use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
+use super::slot::BlockBytes;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;

@@ -1,5 +1,7 @@
-//! Errors of writing a unit.
+//! Errors of backing up and of writing a unit.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
@@ -8,8 +10,7 @@ use asm2464::interrupt::Interrupted;
 use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
-use super::backup_folder::BackupFolderError;
-use crate::failure::{AnyFailure, Panicked};
+use crate::failure::{AnyFailure, Failure, Panicked};
 
 /// Reasons a backup or a write stopped.
 #[derive(Debug, Error)]
@@ -145,3 +146,48 @@ impl From<AnyFailure> for FlashError {
         Self::Port(failure.0.into())
     }
 }
+
+/// Reasons a backup could not be written or read.
+#[derive(Debug, Error)]
+pub enum BackupFolderError {
+    /// The system could not read a file or folder.
+    #[error("cannot read {}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The system could not save a backup.
+    #[error("cannot {doing} {}", path.display())]
+    Save {
+        /// The failed operation.
+        doing: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The folder exists with other contents.
+    #[error("{} exists and is not this backup", .0.display())]
+    Exists(PathBuf),
+    /// There is no valid backup.toml.
+    #[error("{} is not a backup manifest: {why}", path.display())]
+    Manifest {
+        /// The manifest.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
+    /// The backup can't be used: it has another format or other files, is damaged, or would not start.
+    #[error(transparent)]
+    Unusable(#[from] Failure),
+}
+
+asm2464::coded!(BackupFolderError {
+    Read => BadInput "asmpatch::backup::io",
+    Save => BadInput "asmpatch::backup::save",
+    Exists => Refused "asmpatch::backup::exists",
+    Manifest => BadInput "asmpatch::backup::manifest",
+    Unusable(cause) => cause,
+});

@@ -11,9 +11,9 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Firmw
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
-use super::access::{BlockBytes, UnitBlocks};
 use super::backup::BackedUpUnit;
 use super::identity::{UnitIdentity, differing};
+use super::slot::{BlockBytes, UnitBlocks};
 
 /// A backup in a folder of backups, without its firmware.
 #[derive(Debug, Clone, PartialEq, Eq)]

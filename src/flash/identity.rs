@@ -3,7 +3,7 @@
 use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, USB4_IDENTITY as USB4, known_blocks};
 use derive_more::Display;
 
-use super::access::BlockBytes;
+use super::slot::BlockBytes;
 
 /// Identity of a unit in its configuration blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]

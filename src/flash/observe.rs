@@ -6,11 +6,12 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, UnitInfo, survey};
 
-use super::access::{Access, FlashReader as _, UnitBlocks, is_readable};
+use super::access::{Access, FlashReader as _, is_readable};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
 use super::firmware_kind::{Firmware, RunningFirmware};
 use super::identity::differing;
+use super::slot::UnitBlocks;
 use crate::failure::AnyFailure;
 use crate::patch::Library;
 

@@ -8,10 +8,11 @@ use asm2464::firmware::{
 use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
-use super::access::{BlockBytes, UnitBlocks, is_readable};
+use super::access::is_readable;
 use super::backup::Backup;
 use super::identity::UnitIdentity;
 use super::open_image::OpenImage;
+use super::slot::{BlockBytes, UnitBlocks};
 
 /// Source of a planned configuration block, before the edits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]

@@ -10,12 +10,16 @@
 use asm2464::firmware::{CONFIG_BLOCK_LEN, FlashAddress, Part};
 use asm2464::flash::{PAGE_LEN, SECTOR_LEN};
 
-use super::access::{BlockBytes, UnitBlocks};
-
 /// Length of the slot in bytes: both 64 KiB flash blocks that E1 of block 0 erases.
 pub const SLOT_LEN: usize = 0x2_0000;
 /// Range of the image's length field in the slot.
 const HEADER: std::ops::Range<usize> = 0x100..0x104;
+
+/// The bytes of a configuration block.
+pub type BlockBytes = [u8; CONFIG_BLOCK_LEN];
+
+/// Configuration blocks 0 and 1 as read by E0; `None` for a block that the unit did not return.
+pub type UnitBlocks = [Option<BlockBytes>; 2];
 
 /// Contents of the flash's first slot: configuration blocks, image, and the bytes behind it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,10 +4,10 @@ use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::Image;
 
-use super::apply::{not_a_base, patched_already};
 use super::config_edits::ConfigEdits;
 use super::definition::Patch;
 use super::hunk::Hunk;
+use super::identify::{not_a_base, patched_already};
 use super::library::Library;
 use crate::failure::Failure;
 use crate::suggest::{nearest, question};

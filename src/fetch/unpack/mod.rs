@@ -5,8 +5,9 @@ use asm2464::Kind;
 use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::interrupt::Interrupt;
 
-use super::acquire::FetchError;
 use super::archive::Archive;
+use super::budget::Budget;
+use super::error::FetchError;
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage};
 use crate::failure::{AnyFailure, Failure};
@@ -15,10 +16,6 @@ use crate::failure::{AnyFailure, Failure};
 const MAX_DESCRIBED: usize = 8;
 /// How deep archives may nest. No vendor puts a zip in a zip in a zip.
 const MAX_DEPTH: u32 = 3;
-/// The most bytes that one file may expand to, including all archives inside it.
-pub(super) const MAX_EXPANDED: u64 = 64 << 20;
-/// The most bytes that are searched for images. Bytes in overlapping sections, and each candidate, count again.
-pub(super) const MAX_SEARCHED: u64 = 512 << 20;
 
 /// An image whose size and SHA-256 are those of its manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,25 +37,6 @@ enum Miss {
 impl<E: Into<AnyFailure>> From<E> for Miss {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
-    }
-}
-
-/// The remaining budget of a search in a file and everything nested in it, and the flag that stops the work.
-#[derive(Debug)]
-pub(super) struct Budget<'a> {
-    /// How many bytes may still be expanded.
-    pub(super) expand: u64,
-    /// How many bytes may still be searched.
-    pub(super) search: u64,
-    /// Whether something failed because the budget is used up: what follows would fail, too.
-    pub(super) is_spent: bool,
-    pub(super) interrupt: Interrupt<'a>,
-}
-
-impl<'a> Budget<'a> {
-    /// Creates a full budget.
-    pub(super) const fn new(interrupt: Interrupt<'a>) -> Self {
-        Self { expand: MAX_EXPANDED, search: MAX_SEARCHED, is_spent: false, interrupt }
     }
 }
 

@@ -22,9 +22,10 @@ use asm2464_dock::files::toml_file;
 use derive_more::Display;
 use serde::Deserialize;
 
-use super::access::BlockBytes;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
+use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
+use super::slot::BlockBytes;
 use crate::failure::Failure;
 
 /// Version of the folder's format.
@@ -42,51 +43,6 @@ const WITHOUT_FIRMWARE: [&str; 4] = [CONFIG[0], CONFIG[1], PARTS[0], PARTS[1]];
 const MAX_FILE_LEN: usize = 0x2_0000;
 /// Maximum number of names that are tried in one folder to save a backup again.
 const NAMES: u32 = 9;
-
-/// Reasons a backup could not be written or read.
-#[derive(Debug, thiserror::Error)]
-pub enum BackupFolderError {
-    /// The system could not read a file or folder.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The system could not save a backup.
-    #[error("cannot {doing} {}", path.display())]
-    Save {
-        /// The failed operation.
-        doing: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The folder exists with other contents.
-    #[error("{} exists and is not this backup", .0.display())]
-    Exists(PathBuf),
-    /// There is no valid backup.toml.
-    #[error("{} is not a backup manifest: {why}", path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// The backup can't be used: it has another format or other files, is damaged, or would not start.
-    #[error(transparent)]
-    Unusable(#[from] Failure),
-}
-
-asm2464::coded!(BackupFolderError {
-    Read => BadInput "asmpatch::backup::io",
-    Save => BadInput "asmpatch::backup::save",
-    Exists => Refused "asmpatch::backup::exists",
-    Manifest => BadInput "asmpatch::backup::manifest",
-    Unusable(cause) => cause,
-});
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

@@ -513,7 +513,7 @@ pub(super) mod samples {
     use asm2464::firmware::known_blocks;
 
     use super::*;
-    use crate::flash::access::BlockBytes;
+    use crate::flash::slot::BlockBytes;
 
     pub(in crate::flash) fn block_zero(serial: &str) -> BlockBytes {
         let [mut block, _] = known_blocks();

@@ -4,11 +4,11 @@ use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_block
 use asm2464_host::bridge::{Behind, UnitInfo};
 use proptest::prelude::*;
 
-use super::super::access::{BlockBytes, UnitBlocks};
 use super::super::backup::tests::sample_image;
 use super::super::fitting::{Fit, FittingBackup};
 use super::super::observe::Running;
 use super::super::plan::BlockPlan;
+use super::super::slot::{BlockBytes, UnitBlocks};
 use super::samples::{block_one, block_zero};
 use super::*;
 use crate::tests::unit;

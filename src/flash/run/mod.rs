@@ -19,13 +19,13 @@ use tracing::info;
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
-use super::access::{Access, FlashReader, UnitBlocks};
+use super::access::{Access, FlashReader};
 use super::backup::Backup;
 use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
 use super::proof::Runs;
-use super::slot::{SLOT_LEN, Slot};
+use super::slot::{SLOT_LEN, Slot, UnitBlocks};
 use super::{backup, backup_folder};
 
 /// Result of reading back a block of which only the [kept bytes](kept_bytes) are the same.

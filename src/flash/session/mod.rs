@@ -4,18 +4,19 @@
 //! [`Decided::write`] writes, after it has asked. The [`FrontEnd`] asks the user, and follows the writes.
 
 mod at_once;
+mod front_end;
 mod writing;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use asm2464::firmware::FirmwareVersion;
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
-use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
+use asm2464_host::bridge::{Behind, Port, UnitInfo};
 
 use self::at_once::at_once;
+pub use self::front_end::{FrontEnd, Question, UnitOutcome};
 use self::writing::{UnitEnd, UnitWork, Writing};
 use super::access::is_readable;
 use super::backup_folder;
@@ -26,8 +27,7 @@ use super::fitting::{FittingBackup, fitting};
 use super::observe::Observation;
 use super::offers::offers;
 use super::plan::{BlockSource, FlashPlan};
-use super::progress::FlashProgress;
-use super::recovery::{Action, BackupFirst, Commands, FlashFailure, Ways, Writes};
+use super::recovery::{Action, BackupFirst, Commands, Ways, Writes};
 use super::run::{FlashOptions, FlashReport};
 use crate::bench::BenchReport;
 use crate::devices::Devices;
@@ -67,22 +67,6 @@ pub struct PreparedUnit {
     pub instead: Vec<Action>,
     /// The self-test after the write; `None` if there was none.
     pub self_test: Option<Result<BenchReport, AnyFailure>>,
-}
-
-/// The outcome for one unit.
-pub enum UnitOutcome {
-    /// It will be written.
-    Write,
-    /// It already holds everything in the plan.
-    Nothing,
-    /// It was not written.
-    Refused(AnyFailure),
-    /// It was prepared, and not written because of another unit.
-    Spared(FlashReport, AnyFailure),
-    /// It was written.
-    Written(FlashReport),
-    /// Writing it stopped.
-    Stopped(FlashReport, Arc<FlashFailure>),
 }
 
 impl PreparedUnit {
@@ -156,54 +140,6 @@ impl PreparedUnit {
         // A command under a question is for the user to decide.
         actions.iter().find(|action| action.question.is_none() && action.command.is_some())?.command.clone()
     }
-}
-
-/// A question before a write. An answer other than yes ends the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Question<'a> {
-    /// Write this many units?
-    Write(usize),
-    /// Give this unit the known identity, although this backup may have its own?
-    KnownIdentity {
-        /// The unit's port.
-        device: &'a str,
-        /// The backup.
-        backup: &'a FittingBackup,
-    },
-    /// Go on, although nobody knows whether another unit has the same serial number?
-    UnknownNeighbours {
-        /// The unit's port.
-        device: &'a str,
-        /// Why nobody knows.
-        why: &'a str,
-    },
-    /// Change the line of the version?
-    OtherLine {
-        /// The unit's port.
-        device: &'a str,
-        /// The version before.
-        from: FirmwareVersion,
-        /// The version after.
-        to: FirmwareVersion,
-    },
-}
-
-/// Asks the user for a session, and shows its progress.
-pub trait FrontEnd: Sync {
-    /// Asks the user.
-    ///
-    /// # Errors
-    /// Fails unless the answer is yes.
-    fn confirm(&self, question: Question<'_>) -> Result<(), AnyFailure>;
-
-    /// Says which of several units this thread works on from now on; `None` if there is only one, or after the work.
-    fn works_on(&self, device: Option<&str>);
-
-    /// Begins to follow the writes of these units. Returns what each of them reports to, in the same order.
-    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>>;
-
-    /// Receives the outcome of a unit's write. `unit` is its index among those given to [`FrontEnd::begin`].
-    fn ended(&self, unit: usize, outcome: &UnitOutcome);
 }
 
 /// A unit as the user named it, and its port if it was found.

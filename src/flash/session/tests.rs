@@ -3,19 +3,20 @@
 use std::path::Path;
 use std::sync::Mutex;
 
-use asm2464::firmware::{BridgeState, FlashAddress};
+use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
 use asm2464::flash::BUDGET;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
+use asm2464_host::bridge::Location;
 
 use super::super::backup::Backup;
 use super::super::backup::tests::sample_backup;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::firmware_kind::{Firmware, Rewritable};
-use super::super::progress::{FlashStep, StoppedState};
+use super::super::progress::{FlashProgress, FlashStep, StoppedState};
 use super::super::proof::Runs;
-use super::super::recovery::Standing;
+use super::super::recovery::{FlashFailure, Standing};
 use super::super::slot::SLOT_LEN;
 use super::*;
 use crate::tests::{unit, virtual_port};

@@ -7,10 +7,10 @@ use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{Location, Port};
 
 use super::at_once::at_once;
-use super::{FrontEnd, UnitOutcome};
-use crate::flash::backup_folder::{self, BackupFolderError};
+use super::front_end::{FrontEnd, UnitOutcome};
+use crate::flash::backup_folder;
 use crate::flash::decide::Refusal;
-use crate::flash::error::FlashError;
+use crate::flash::error::{BackupFolderError, FlashError};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
 use crate::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways};

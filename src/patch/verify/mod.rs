@@ -7,9 +7,9 @@ use asm2464::firmware::{BodyOffset, CodeAddress, FileOffset, FirmwareVersion, Fl
 use asm2464::{Kind, Label};
 use serde::Serialize;
 
-use super::apply::{Identified, identify, patches_in};
 use super::definition::{Effect, Patch};
 use super::hunk::Hunk;
+use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
 use super::receipt::{Receipt, ReceiptPatch};
 use super::set::PatchSet;

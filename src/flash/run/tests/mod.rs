@@ -18,10 +18,10 @@ use asm2464_host::bridge::{
 };
 use asm2464_host::bridge::{PortError, TransportError, TransportErrorKind};
 
-use super::super::access::UnitBlocks;
 use super::super::backup::tests::sample_image;
 use super::super::observe::Observation;
 use super::super::proof::Behaviour;
+use super::super::slot::UnitBlocks;
 use super::*;
 use crate::tests::{unit, virtual_port};
 

@@ -8,6 +8,8 @@ pub mod firmware;
 pub mod flash;
 pub mod interrupt;
 pub mod progress;
+#[cfg(feature = "schemas")]
+mod schemas;
 pub mod scsi;
 mod serde_text;
 pub mod sram;

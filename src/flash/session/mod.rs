@@ -352,15 +352,13 @@ impl Decided<'_> {
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };
             let options = FlashOptions { replug_deadline, ..options.clone() };
             let number = numbers.next()?;
-            Some((
-                UnitWork { port, plan, options },
-                UnitEnd { number, location, ways, elsewhere: &session.options.backup_elsewhere, outcome },
-            ))
+            Some((UnitWork { port, plan, options }, UnitEnd { number, location, ways, outcome }))
         };
         let units: Vec<_> = units.iter_mut().filter(|unit| unit.is_to_be_written()).filter_map(work).collect();
         let followed = units.iter().map(|(_, end)| (end.location.clone(), end.ways.clone())).collect();
         let progress = front_end.begin(followed);
-        let writing = Writing { interrupt: session.interrupt, names_units: units.len() > 1, front_end };
+        let (interrupt, elsewhere) = (session.interrupt, &options.backup_elsewhere[..]);
+        let writing = Writing { interrupt, names_units: units.len() > 1, elsewhere, front_end };
         let units = units.into_iter().zip(progress).collect();
         if session.all_or_none {
             writing.all_or_none(units);

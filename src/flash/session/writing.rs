@@ -22,6 +22,8 @@ pub struct Writing<'a> {
     pub interrupt: Interrupt<'static>,
     /// Whether the run has several units.
     pub names_units: bool,
+    /// Other folders for a unit's backup, if its own can't take it.
+    pub elsewhere: &'a [PathBuf],
     /// Follows the writes.
     pub front_end: &'a dyn FrontEnd,
 }
@@ -44,8 +46,6 @@ pub struct UnitEnd<'a> {
     pub location: &'a Location,
     /// What the commands that recover the unit need, if its write stops.
     pub ways: Ways,
-    /// Other folders for the backup, if its own can't take it.
-    pub elsewhere: &'a [PathBuf],
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
 }
@@ -136,7 +136,7 @@ impl Writing<'_> {
         let outcome = match written {
             Ok(report) => UnitOutcome::Written(report),
             Err(stopped) => {
-                let ways = Ways { backup_first: backup_first(&stopped.error, end.elsewhere), ..end.ways.clone() };
+                let ways = Ways { backup_first: backup_first(&stopped.error, self.elsewhere), ..end.ways.clone() };
                 let standing = Standing::from(&*stopped);
                 let failure = FlashFailure::new(stopped.error, standing, &ways);
                 UnitOutcome::Stopped(stopped.report, Arc::new(failure))

@@ -7,7 +7,7 @@ use asm2464::digest::to_hex;
 use asm2464::scsi::{ScsiStatus, Sense};
 use tracing::{Level, debug, enabled};
 
-use super::open::OpenJob;
+use super::open::job::OpenJob;
 use super::pipes::Endpoint;
 use super::workload::{CommandEnd, Job, JobData};
 

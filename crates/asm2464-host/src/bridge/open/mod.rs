@@ -5,10 +5,12 @@
 
 mod command;
 mod error;
+pub(super) mod job;
 mod link;
 mod memory;
 mod queue;
 mod recovery;
+mod supply;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -32,8 +34,10 @@ use super::workload::DataPhase;
 
 pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
 pub use error::ControlError;
+pub use job::{OpenJob, OpenRequest};
 pub use queue::MAX_DEPTH;
-pub use workload::{OpenJob, OpenRequest, OpenWorkload};
+pub use supply::{Supply, SupplyMeasurement};
+pub use workload::OpenWorkload;
 
 /// Time limit of a request or a bulk transfer.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -46,39 +50,6 @@ const STREAM_MAX: usize = 1 << 20;
 /// Time limit of C0. Builds that know the request answer within milliseconds. Some of the others never answer, so every
 /// caller waits this long.
 const SUPPLY_TIMEOUT: Duration = Duration::from_millis(200);
-
-/// What C0 says about the board's supply. Source: open firmware ed4e39b.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Supply {
-    /// Voltage and current; `None` on boards without a sensor, where the firmware answers zeros.
-    pub measured: Option<SupplyMeasurement>,
-    /// Whether the board's fault line is active: GPIO 1 is low.
-    pub has_fault: bool,
-}
-
-impl Supply {
-    const fn parse([v0, v1, i0, i1, fault]: [u8; SUPPLY_LEN]) -> Self {
-        let measured = match [v0, v1, i0, i1] {
-            [0, 0, 0, 0] => None,
-            _ => Some(SupplyMeasurement {
-                voltage_mv: u16::from_le_bytes([v0, v1]),
-                current_ma: i16::from_le_bytes([i0, i1]),
-            }),
-        };
-        Self { measured, has_fault: fault != 0 }
-    }
-}
-
-/// The board's measurement of its supply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(rename = "SupplyJson"))]
-pub struct SupplyMeasurement {
-    /// Millivolts.
-    pub voltage_mv: u16,
-    /// Milliamperes.
-    pub current_ma: i16,
-}
 
 /// A unit that runs open firmware.
 ///

@@ -11,8 +11,9 @@ use super::super::log;
 use super::super::pipes::{ControlPipes, Endpoint, PipeError, SETUP_LEN, TransferEnd, TransferId};
 use super::command::{OpenCommand, TLP_LEN};
 use super::error::ControlError;
+use super::job::{OpenJob, OpenRequest};
 use super::work::Requests;
-use super::workload::{OpenJob, OpenRequest, OpenWorkload};
+use super::workload::OpenWorkload;
 
 /// Maximum number of transfers in flight.
 pub const MAX_DEPTH: usize = 32;

@@ -10,8 +10,8 @@ use super::super::pipes::Endpoint;
 use super::super::workload::DataPhase;
 use super::command::OpenCommand;
 use super::error::ControlError;
+use super::job::{OpenJob, OpenRequest};
 use super::workload::OpenWorkload;
-use super::workload::{OpenJob, OpenRequest};
 
 /// Bytes of a bulk transfer: whole packets at every speed, and four slots of the SRAM. Transfers of one slot moved a
 /// third less data a second with 32 in flight, and half of it with one (docs/performance.md).

@@ -123,8 +123,11 @@ fn zero_runs(body: &[u8], range: Range<u32>, min_len: u32) -> Vec<ZeroRun> {
     let runs = bytes.chunk_by(|one, next| (*one == 0) == (*next == 0)).map(|run| {
         let (start, size) = (BodyOffset(at), run.len() as u32);
         at += size;
-        let run_of_zeros = ZeroRun { address: start.code_address(), file_offset: start.file_offset(), size };
-        (run[0] == 0 && size >= min_len).then_some(run_of_zeros)
+        (run[0] == 0 && size >= min_len).then(|| ZeroRun {
+            address: start.code_address(),
+            file_offset: start.file_offset(),
+            size,
+        })
     });
     runs.flatten().collect()
 }

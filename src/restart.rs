@@ -367,7 +367,7 @@ impl Step<'_, '_> {
             Ok(bridge) => bridge,
             Err(error) => return fault_message(error).map(LevelEnd::NotDone),
         };
-        self.met = fault_of(&mut bridge);
+        self.met = fault_in(answers(&mut bridge));
         if self.met.as_ref().is_some_and(|met| met.kind == FaultKind::Silent) {
             return Ok(LevelEnd::NotDone("E8, its CPU reset, was not sent, because nothing answers".to_owned()));
         }
@@ -407,7 +407,7 @@ impl Step<'_, '_> {
             Err(error) => fault_message(error).map(|_| None)?,
         };
         if let (Some(Live::Vendor(bridge)), Some(BridgeState::Vendor)) = (&mut held, now.state()) {
-            self.met = fault_of(bridge);
+            self.met = fault_in(answers(bridge));
         }
         let cycled = self.port.power_cycle();
         drop(held);
@@ -458,8 +458,8 @@ pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
 }
 
 /// What keeps vendor firmware from answering a command, if anything does.
-fn fault_of(bridge: &mut Bridge<AnyTransport>) -> Option<Fault> {
-    let (kind, found) = match answers(bridge) {
+fn fault_in(answers: Result<PipeState, CommandError>) -> Option<Fault> {
+    let (kind, found) = match answers {
         Ok(PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked) => return None,
         Ok(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
         Ok(PipeState::Dead) => (FaultKind::Silent, "it answers neither commands nor control requests".to_owned()),
@@ -497,7 +497,11 @@ fn examine(
     }
     match Live::at(port, state) {
         Ok(Live::Open(mut unit)) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
-        Ok(Live::Vendor(mut bridge)) => found.faults.extend(fault_of(&mut bridge)),
+        // The kernel's driver may have been identifying the unit until it was taken, and an answer to the driver can
+        // come in place of the first one. The transport has recovered from that, so ask once more.
+        Ok(Live::Vendor(mut bridge)) => {
+            found.faults.extend(fault_in(answers(&mut bridge).or_else(|_| answers(&mut bridge))));
+        }
         // Something uses the unit's disk, so the unit answers.
         Err(error) if state == BridgeState::Vendor && error.kind() == Kind::DiskInUse => {}
         Err(error) => found.faults.push(fault(FaultKind::Silent, fault_message(error)?)),
@@ -682,6 +686,14 @@ mod tests {
             let power = report.tried.iter().find(|tried| tried.level == Level::PortPower).unwrap();
             assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{kind}: {report:?}");
             assert!(!power.helped && !report.is_success(), "{kind}: {report:?}");
+        }
+    }
+
+    #[test]
+    fn vendor_firmware_whose_first_command_after_a_level_fails_is_asked_once_more() {
+        for kind in ["stall", "bad-tag", "phase-error"] {
+            let report = restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, 1);
+            assert_eq!((report.helped(), kinds(&report.after)), (Some(Level::PortPower), vec![]), "{kind}: {report:?}");
         }
     }
 

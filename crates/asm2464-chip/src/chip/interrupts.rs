@@ -35,6 +35,7 @@ pub(super) struct InterruptLines {
 }
 
 impl InterruptLines {
+    #[inline(always)]
     fn sources(self) -> u8 {
         (if self.usb { USB } else { 0 }) | (if self.command_or_dma { COMMAND_OR_DMA } else { 0 })
     }

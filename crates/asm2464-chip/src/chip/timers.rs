@@ -135,8 +135,7 @@ impl Timers {
 
     /// Whether a timer that interrupts has expired.
     pub(super) fn interrupts(&self) -> bool {
-        let interrupting = CONTROLS.iter().zip(self.over).filter(|(control, _)| INTERRUPTING.contains(control));
-        interrupting.fold(false, |any, (_, over)| any || over)
+        CONTROLS.iter().zip(self.over).any(|(control, over)| over && INTERRUPTING.contains(control))
     }
 
     /// Expires the timers that are due.

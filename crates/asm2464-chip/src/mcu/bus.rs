@@ -151,6 +151,7 @@ impl CodeSpace {
     }
 
     /// Returns the byte that the CPU fetches at `addr` while SFR 0x96 holds `bank`; 0 if there is no code.
+    #[inline(always)]
     pub fn byte(&self, bank: u8, addr: u16) -> u8 {
         self.bytes[usize::from(bank & 1) * SPACE + usize::from(addr)]
     }

@@ -112,6 +112,7 @@ pub struct CodeAddress {
 
 impl CodeAddress {
     /// Makes an address; `None` if no image byte can be there: the common area ends at 0x7FFF, the banks at 0xFF6A.
+    #[inline(always)]
     pub const fn new(bank: Bank, addr: u16) -> Option<Self> {
         let inside = match bank {
             Bank::Common => (addr as u32) < COMMON_LEN,
@@ -122,6 +123,7 @@ impl CodeAddress {
 
     /// Returns the address of the byte that the CPU fetches at `addr` while SFR 0x96 holds `selected`, of which only
     /// bit 0 counts; `None` past the end of a bank.
+    #[inline(always)]
     pub const fn fetched(selected: u8, addr: u16) -> Option<Self> {
         if (addr as u32) < COMMON_LEN {
             Self::new(Bank::Common, addr)

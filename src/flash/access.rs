@@ -68,7 +68,7 @@ impl Access {
     /// Opens the unit at a port.
     ///
     /// # Errors
-    /// [`FlashError::Port`]; [`FlashError::Registers`] if no flash answers.
+    /// [`FlashError`]; [`FlashError::Registers`] if no flash answers.
     pub fn open(port: &mut dyn Port) -> Result<Self, FlashError> {
         match port.attached()?.state {
             BridgeState::OpenFirmware => {

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use asm2464::Kind;
 use asm2464::firmware::{
     BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CONTAINER_EXTRA, ConfigBlock, ConfigBlockError, Image, ImageError, Part,
     kept_bytes,
@@ -18,6 +19,7 @@ use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
 use super::slot::BlockBytes;
+use crate::failure::Failure;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;
@@ -147,8 +149,7 @@ pub const BACKUP_BYTES: u64 = 2 * 128 + Part::One.max_len() as u64 + Part::Two.m
 /// Reads a backup of the unit into memory.
 ///
 /// # Errors
-/// [`FlashError::NoBlock`] if a block can't be read, [`FlashError::UnsteadyBlock`], [`FlashError::Command`],
-/// [`FlashError::Registers`], [`FlashError::Interrupted`].
+/// [`FlashError`]: [`FlashError::NoBlock`] if a block can't be read.
 pub fn read(
     access: &mut Access,
     location: &Location,
@@ -202,11 +203,14 @@ fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<Block
         }
         last = next;
     }
-    Err(FlashError::UnsteadyBlock { index, readings: BLOCK_READINGS })
+    let index = index.number();
+    let message = format!("configuration block {index} reads differently each time, {BLOCK_READINGS} times");
+    Err(Failure::new(Kind::Device.code("asmpatch::backup::unsteady_block"), message).into())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use asm2464::Coded as _;
     use asm2464::firmware::known_blocks;
 
     use super::super::decide::samples::{block_one, block_zero};
@@ -245,7 +249,7 @@ pub(crate) mod tests {
             let found = steady_block(&mut reader, BlockIndex::Zero);
             match expected {
                 Some(expected) => assert_eq!(found.unwrap()[0x10], expected, "{readings:?}"),
-                None => assert!(matches!(found, Err(FlashError::UnsteadyBlock { readings: 4, .. })), "{found:?}"),
+                None => assert_eq!(found.unwrap_err().code(), "asmpatch::backup::unsteady_block"),
             }
             assert!(reader.0.is_empty(), "{readings:?}");
         }

@@ -4,23 +4,18 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, ImageError, Part, UsbId};
+use asm2464::firmware::BlockIndex;
 use asm2464::flash::RegisterError;
 use asm2464::interrupt::Interrupted;
+use asm2464::{Coded, Kind, Label};
 use asm2464_host::bridge::{CommandError, ControlError, PortError};
 use thiserror::Error;
 
 use crate::failure::{AnyFailure, Failure, Panicked};
 
-/// Reasons a backup or a write stopped.
+/// Reasons a backup or a write stopped, as far as retries and advice differ.
 #[derive(Debug, Error)]
 pub enum FlashError {
-    /// The unit can't be opened or found.
-    #[error(transparent)]
-    Port(#[from] PortError),
-    /// asmpatch panicked: a bug.
-    #[error(transparent)]
-    Panicked(#[from] Panicked),
     /// A command failed.
     #[error(transparent)]
     Command(#[from] CommandError),
@@ -38,112 +33,62 @@ pub enum FlashError {
         /// The reason, in words.
         why: String,
     },
-    /// No two readings of a block in a row agree.
-    #[error("configuration block {} reads differently each time, {readings} times", index.number())]
-    UnsteadyBlock {
-        /// The block.
-        index: BlockIndex,
-        /// Number of readings.
-        readings: u32,
-    },
-    /// The firmware in the unit's flash would not start, so a backup of it could not be restored.
-    #[error("the firmware in the unit's flash would not start: {0}")]
-    Unusable(#[source] ImageError),
-    /// The unit has changed since the plan was made. Holds what has changed.
-    #[error("the unit's {0} changed since the plan was shown")]
-    Changed(&'static str),
-    /// A configuration block reads back differently.
-    #[error("configuration block {} differs from what was written, attempt {attempts}", index.number())]
-    BlockDiffers {
-        /// The block.
-        index: BlockIndex,
-        /// Number of times that the block was written.
-        attempts: u32,
-    },
-    /// A part reads back differently.
-    #[error(
-        "firmware part {} differs from what was written, attempt {attempts}: {count} bytes, the first at part offset {first:#x}",
-        part.number()
-    )]
-    PartDiffers {
-        /// The part.
-        part: Part,
-        /// Number of times that the part was written.
-        attempts: u32,
-        /// Number of bytes that differ.
-        count: usize,
-        /// Offset of the first of them from the part's start.
-        first: usize,
-    },
-    /// The unit did not come back in this time.
-    #[error("the unit has not come back within {0:?}")]
-    NotBack(Duration),
-    /// The unit came back with another identity.
-    #[error("the unit came back as {found} ({state}), expected {expected} ({becomes})")]
-    Identity {
-        /// The identity in the configuration, or that of the open firmware.
-        expected: UsbId,
-        /// The planned state.
-        becomes: BridgeState,
-        /// The identity found.
-        found: UsbId,
-        /// The state found.
-        state: BridgeState,
-    },
-    /// The unit came back in its boot loader, with this identity.
-    #[error("the unit came back in its boot loader ({0}): the chip doesn't start what is in its flash")]
-    BootLoader(UsbId),
-    /// The unit runs another version.
-    #[error("the unit runs version {found}, the image is {expected}")]
-    Version {
-        /// The image's version.
-        expected: FirmwareVersion,
-        /// The unit's version.
-        found: FirmwareVersion,
-    },
-    /// The unit runs another build of open firmware.
-    #[error("the unit runs {found:?}, the image is {expected:?}")]
-    Build {
-        /// The image's product string.
-        expected: String,
-        /// The unit's product string.
-        found: String,
-    },
-    /// The unit runs other code, whatever its version. Holds whether the image returns 256 bytes at once.
-    #[error(
-        "E4 of 256 bytes {}: the unit doesn't run what was written",
-        if *.0 { "returns none, while the image returns all" } else { "returns all, while the image returns none" }
-    )]
-    Behaviour(bool),
-    /// A signal stopped the run: Ctrl-C, SIGTERM or SIGHUP.
+    /// A block or a part reads back differently from what was written.
     #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Differs(Failure),
+    /// Any other reason.
+    #[error(transparent)]
+    Other(AnyFailure),
 }
 
-asm2464::coded!(FlashError {
-    Port(cause) => cause,
-    Panicked(cause) => cause,
-    Command(cause) => cause,
-    Registers(cause) => cause,
-    Folder(cause) => cause,
-    NoBlock => Refused "asmpatch::backup::no_block",
-    UnsteadyBlock => Device "asmpatch::backup::unsteady_block",
-    Unusable => Refused "asmpatch::flash::unusable_backup",
-    Changed => Refused "asmpatch::flash::changed",
-    BlockDiffers => Device "asmpatch::flash::block_differs",
-    PartDiffers => Device "asmpatch::flash::part_differs",
-    NotBack => Device "asmpatch::flash::not_back",
-    Identity => Device "asmpatch::flash::identity",
-    BootLoader => Device "asmpatch::flash::boot_loader",
-    Version => Device "asmpatch::flash::version",
-    Build => Device "asmpatch::flash::build",
-    Behaviour => Device "asmpatch::flash::behaviour",
-    Interrupted(cause) => cause,
-});
+impl Coded for FlashError {
+    fn label(&self) -> Label {
+        self.passed_on().map_or_else(|| Kind::Refused.code("asmpatch::backup::no_block"), Coded::label)
+    }
 
-impl From<AnyFailure> for FlashError {
-    fn from(failure: AnyFailure) -> Self {
-        Self::Port(failure.0.into())
+    fn passed_on(&self) -> Option<&dyn Coded> {
+        match self {
+            Self::Command(cause) => Some(cause),
+            Self::Registers(cause) => Some(cause),
+            Self::Folder(cause) => Some(cause),
+            Self::NoBlock { .. } => None,
+            Self::Differs(cause) => Some(cause),
+            Self::Other(cause) => Some(cause.coded()),
+        }
+    }
+}
+
+macro_rules! other {
+    ($($error:ty)*) => {
+        $(impl From<$error> for FlashError {
+            fn from(error: $error) -> Self {
+                Self::Other(error.into())
+            }
+        })*
+    };
+}
+
+other!(AnyFailure Failure Interrupted Panicked PortError);
+
+impl FlashError {
+    pub(super) fn other(label: Label, message: impl Into<String>) -> Self {
+        Failure::new(label, message).into()
+    }
+
+    pub(super) fn differs(label: Label, message: String) -> Self {
+        Self::Differs(Failure::new(label, message))
+    }
+
+    /// The unit has changed in this since the plan was made.
+    pub(super) fn changed(what: &str) -> Self {
+        let label = Kind::Refused.code("asmpatch::flash::changed");
+        Self::other(label, format!("the unit's {what} changed since the plan was shown"))
+    }
+
+    /// The unit did not come back in this time.
+    pub(super) fn not_back(within: Duration) -> Self {
+        let label = Kind::Device.code("asmpatch::flash::not_back");
+        Self::other(label, format!("the unit has not come back within {within:?}"))
     }
 }
 

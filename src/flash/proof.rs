@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use asm2464::Kind;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image};
 use asm2464::scsi::{LONG_READ, LONG_READ_LEN, ScsiStatus, has_long_read};
 use asm2464_chip::chip::{Data, Ending, boot};
@@ -70,18 +71,28 @@ impl Behaviour {
 
     /// Returns the error if a unit should behave like `self` and behaves like `found`; `None` if nothing known differs.
     pub fn contradiction(&self, found: &Self) -> Option<FlashError> {
-        let build = |(expected, found)| FlashError::Build { expected, found };
+        let build = |(expected, found): (String, String)| {
+            let label = Kind::Device.code("asmpatch::flash::build");
+            FlashError::other(label, format!("the unit runs {found:?}, the image is {expected:?}"))
+        };
         let state = |behaviour: &Self| behaviour.state.map(|state| state.to_string());
         differing(state(self), state(found))
             .or_else(|| differing(self.build.clone(), found.build.clone()))
             .map(build)
             .or_else(|| {
                 let (expected, found) = differing(self.version, found.version)?;
-                Some(FlashError::Version { expected, found })
+                let label = Kind::Device.code("asmpatch::flash::version");
+                Some(FlashError::other(label, format!("the unit runs version {found}, the image is {expected}")))
             })
             .or_else(|| {
                 let (expected, _) = differing(self.long_e4, found.long_e4)?;
-                Some(FlashError::Behaviour(expected))
+                let differs = match expected {
+                    true => "returns none, while the image returns all",
+                    false => "returns all, while the image returns none",
+                };
+                let label = Kind::Device.code("asmpatch::flash::behaviour");
+                let message = format!("E4 of 256 bytes {differs}: the unit doesn't run what was written");
+                Some(FlashError::other(label, message))
             })
     }
 }

@@ -11,6 +11,7 @@ mod registers;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use asm2464::Kind;
 use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
@@ -27,6 +28,7 @@ use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedS
 use super::proof::Runs;
 use super::slot::{SLOT_LEN, Slot, UnitBlocks};
 use super::{backup, backup_folder};
+use crate::failure::Failure;
 
 /// Result of reading back a block of which only the [kept bytes](kept_bytes) are the same.
 const NOT_COMPARED: &str =
@@ -186,7 +188,7 @@ impl Run<'_> {
 
     fn check_identity(&self, port: &mut dyn Port) -> Result<(), FlashError> {
         let is_same = port.attached()?.has_same_descriptors(&self.plan.attached);
-        if is_same { Ok(()) } else { Err(FlashError::Changed("identity")) }
+        if is_same { Ok(()) } else { Err(FlashError::changed("identity")) }
     }
 
     fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
@@ -197,7 +199,7 @@ impl Run<'_> {
     fn check_same(&self, found: &UnitBlocks) -> Result<(), FlashError> {
         let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
         let is_same = found.iter().zip(&self.plan.blocks).all(|(found, block)| kept(found) == kept(&block.current));
-        if is_same { Ok(()) } else { Err(FlashError::Changed("configuration")) }
+        if is_same { Ok(()) } else { Err(FlashError::changed("configuration")) }
     }
 
     fn back_up(&mut self, access: &mut Access, into: &Path) -> Result<(), FlashError> {
@@ -206,7 +208,10 @@ impl Run<'_> {
         let backup = backup::read(access, location, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored, or whose blocks aren't those that the user was shown.
         self.check_same(&backup.blocks.each_ref().map(|block| Some(*block)))?;
-        backup.firmware().map_err(FlashError::Unusable)?;
+        backup.firmware().map_err(|error| {
+            let message = format!("the firmware in the unit's flash would not start: {error}");
+            Failure::new(Kind::Refused.code("asmpatch::flash::unusable_backup"), message).because(error)
+        })?;
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.end(FlashStep::Backup, &saved.to_string());
         if let Access::Registers(_) = access {
@@ -249,7 +254,9 @@ impl Run<'_> {
             self.begin(step);
             let found = reader.block(block.index)?;
             if kept_bytes(&found) != kept_bytes(&block.new) {
-                return Err(FlashError::BlockDiffers { index: block.index, attempts: attempt });
+                let index = block.index.number();
+                let message = format!("configuration block {index} differs from what was written, attempt {attempt}");
+                return Err(FlashError::differs(Kind::Device.code("asmpatch::flash::block_differs"), message));
             }
             self.observer.event(FlashEvent::Moved(block.new.len() as u64));
             self.end(step, if found == block.new { "the same" } else { NOT_COMPARED });
@@ -262,7 +269,12 @@ impl Run<'_> {
             let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
             if let Some((first, _)) = differences().next() {
                 let count = differences().count();
-                return Err(FlashError::PartDiffers { part, attempts: attempt, count, first });
+                let message = format!(
+                    "firmware part {} differs from what was written, attempt {attempt}: {count} bytes, the first at part \
+                     offset {first:#x}",
+                    part.number()
+                );
+                return Err(FlashError::differs(Kind::Device.code("asmpatch::flash::part_differs"), message));
             }
             self.observer.event(FlashEvent::Moved(bytes.len() as u64));
             self.end(step, "the same");
@@ -277,7 +289,7 @@ fn is_final(error: &FlashError) -> bool {
     match error {
         FlashError::Command(CommandError::Transport(error)) => error.is_gone(),
         FlashError::Command(other) => other.sense().is_some_and(|sense| sense.key == SenseKey::ILLEGAL_REQUEST),
-        FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. } => false,
+        FlashError::Differs(_) => false,
         _ => true,
     }
 }

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use asm2464::Kind;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port, UnitInfo};
@@ -97,7 +98,8 @@ impl Run<'_> {
             Some(UnitInfo { id: found, state, .. }) => {
                 self.stands(StoppedState::OtherIdentity);
                 let (expected, becomes) = (self.plan.usb_id.unwrap_or(found), self.plan.becomes());
-                Err(FlashError::Identity { expected, becomes, found, state })
+                let message = format!("the unit came back as {found} ({state}), expected {expected} ({becomes})");
+                Err(FlashError::other(Kind::Device.code("asmpatch::flash::identity"), message))
             }
             None => self.stays_away(port, mode, is_cycled),
         }
@@ -163,7 +165,11 @@ impl Run<'_> {
         self.report.location = port.location();
         if found.state == BridgeState::BootLoader {
             self.stands(StoppedState::BootLoader);
-            return Err(FlashError::BootLoader(found.id));
+            let message = format!(
+                "the unit came back in its boot loader ({}): the chip doesn't start what is in its flash",
+                found.id
+            );
+            return Err(FlashError::other(Kind::Device.code("asmpatch::flash::boot_loader"), message));
         }
         let is_planned = self.plan.is_identity_of(found);
         let is_as_before = !is_planned && self.is_as_before(found);
@@ -195,7 +201,7 @@ impl Run<'_> {
             Some(ResetMode::CpuReset) => None,
         };
         let Some(waits) = waits else {
-            return Err(FlashError::NotBack(self.options.return_deadline + self.options.replug_deadline));
+            return Err(FlashError::not_back(self.options.return_deadline + self.options.replug_deadline));
         };
         self.begin(FlashStep::Return);
         self.report.needs_power = true;

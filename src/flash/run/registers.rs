@@ -48,7 +48,7 @@ impl Run<'_> {
         if has_changes {
             self.try_to_unprotect(&mut unit)?;
         }
-        unit.flash.ok_or(FlashError::NotBack(self.options.return_deadline))
+        unit.flash.ok_or(FlashError::not_back(self.options.return_deadline))
     }
 
     /// Clears the block protection, if it is set, and puts it back.
@@ -224,7 +224,7 @@ impl Run<'_> {
     ) -> Result<T, FlashError> {
         let mut flash = match unit.flash.take() {
             Some(flash) => flash,
-            None => self.reconnect(unit).ok_or(FlashError::NotBack(self.options.return_deadline))?,
+            None => self.reconnect(unit).ok_or(FlashError::not_back(self.options.return_deadline))?,
         };
         let mut attempt = 0;
         loop {
@@ -279,7 +279,7 @@ const fn step_of(change: Change) -> FlashStep {
 
 /// Whether the flash reads back differently, so that only another write can help.
 const fn is_difference(error: &FlashError) -> bool {
-    matches!(error, FlashError::BlockDiffers { .. } | FlashError::PartDiffers { .. })
+    matches!(error, FlashError::Differs(_))
 }
 
 /// Whether a new connection can't help: the time is over, or the flash has answered.

@@ -252,7 +252,7 @@ fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
     let report = FlashReport::new(location.clone());
     let asked = Action { question: Some("is it yours?".to_owned()), ..Action::run("ask", "asked".to_owned()) };
     let failure = FlashFailure {
-        error: FlashError::NotBack(Duration::ZERO),
+        error: FlashError::not_back(Duration::ZERO),
         standing: Standing { location, during: FlashStep::Return, left: StoppedState::Restarted, backup: None },
         actions: vec![Action::by_hand("replug"), asked, Action::run("go on", "go on".to_owned())],
     };

@@ -10,6 +10,7 @@ mod stops;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
@@ -247,7 +248,7 @@ impl Port for FakePort {
     fn attached(&mut self) -> Result<UnitInfo, PortError> {
         let unit = self.unit.lock().unwrap();
         if unit.halted && self.lingers == 0 {
-            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+            return Err(PortError::new(FlashError::not_back(Duration::ZERO)));
         }
         self.lingers -= usize::from(unit.halted);
         Ok(unit.identity())
@@ -256,13 +257,13 @@ impl Port for FakePort {
     fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
         // As on a real bus, one connection at a time.
         if self.is_held() {
-            return Err(PortError::new(FlashError::NotBack(Duration::ZERO)));
+            return Err(PortError::new(FlashError::not_back(Duration::ZERO)));
         }
         Ok(Bridge::new(Box::new(Wire(self.unit.clone(), self.connections.clone()))))
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, PortError> {
-        Err(PortError::new(FlashError::NotBack(Duration::ZERO)))
+        Err(PortError::new(FlashError::not_back(Duration::ZERO)))
     }
 
     fn power_cycle(&mut self) -> Result<bool, PortError> {
@@ -401,10 +402,9 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
     let worn: Vec<_> = (1..=10).map(|nth| (0xE3, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let stopped = rig.stopped();
-    assert!(
-        matches!(stopped.error, FlashError::PartDiffers { part: Part::One, attempts: 3, count: 1, first: 0x321 }),
-        "{stopped:?}"
-    );
+    assert_eq!(stopped.error.code(), "asmpatch::flash::part_differs");
+    let error = stopped.error.to_string();
+    assert!(error.ends_with("attempt 3: 1 bytes, the first at part offset 0x321"), "{error}");
     assert_eq!(stopped.left, StoppedState::Complete);
     assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and answers");
 }
@@ -418,7 +418,8 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
     let worn: Vec<_> = (1..=10).map(|nth| (0xE1, nth, Quirk::Corrupt)).collect();
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::BlockDiffers { index: BlockIndex::Zero, attempts: 3 }));
+    assert_eq!(stopped.error.code(), "asmpatch::flash::block_differs");
+    assert!(stopped.error.to_string().ends_with("attempt 3"), "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE8)), (StoppedState::Complete, 0));
 }
 
@@ -439,7 +440,7 @@ fn a_unit_that_changed_since_the_plan_is_not_written() {
     let mut rig = rig(Some(sample_image(1)));
     rig.port.unit.lock().unwrap().blocks[1][9] ^= 1;
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Changed("configuration")));
+    assert_eq!(stopped.error.to_string(), FlashError::changed("configuration").to_string());
     assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
 }
 
@@ -483,7 +484,7 @@ fn a_backup_with_other_blocks_than_the_user_was_shown_is_not_kept_and_stops_befo
         let misread = misread.map(|nth| (0xE0, nth, Quirk::Misread));
         let mut rig = rig(Some(sample_image(1))).with(&misread);
         let stopped = rig.stopped();
-        assert!(matches!(stopped.error, FlashError::Changed("configuration")), "{stopped:?}");
+        assert_eq!(stopped.error.to_string(), FlashError::changed("configuration").to_string());
         assert_eq!((stopped.left, stopped.during), (StoppedState::Untouched, FlashStep::Backup));
         assert_eq!(rig.count(0xE1), 0);
         assert_eq!(std::fs::read_dir(rig.home.path()).unwrap().count(), 0, "nothing to rely on is there");
@@ -495,6 +496,6 @@ fn a_backup_that_could_not_be_restored_stops_before_the_first_write() {
     let mut rig = rig(Some(sample_image(1)));
     rig.port.unit.lock().unwrap().flash[1][77] ^= 1;
     let stopped = rig.stopped();
-    assert!(matches!(stopped.error, FlashError::Unusable { .. }), "{stopped:?}");
+    assert_eq!(stopped.error.code(), "asmpatch::flash::unusable_backup", "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
 }

@@ -48,9 +48,7 @@ pub struct Args {
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let backup = match backup_folder::load(&args.folder) {
-        Err(error @ (BackupFolderError::Read { .. } | BackupFolderError::Manifest { .. })) => {
-            return no_backup(error, args);
-        }
+        Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args),
         loaded => loaded?,
     };
     let image = backup.firmware().map_err(|source| {

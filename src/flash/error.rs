@@ -95,14 +95,9 @@ impl FlashError {
 /// Reasons a backup could not be written or read.
 #[derive(Debug, Error)]
 pub enum BackupFolderError {
-    /// The system could not read a file or folder.
-    #[error("cannot read {}", path.display())]
-    Read {
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    /// The folder can't be read as a backup: the system can't read it or a file in it, or its manifest is none.
+    #[error(transparent)]
+    NoBackup(Box<Failure>),
     /// The system could not save a backup.
     #[error("cannot {doing} {}", path.display())]
     Save {
@@ -116,23 +111,14 @@ pub enum BackupFolderError {
     /// The folder exists with other contents.
     #[error("{} exists and is not this backup", .0.display())]
     Exists(PathBuf),
-    /// There is no valid backup.toml.
-    #[error("{} is not a backup manifest: {why}", path.display())]
-    Manifest {
-        /// The manifest.
-        path: PathBuf,
-        /// The reason.
-        why: String,
-    },
     /// The backup can't be used: it has another format or other files, is damaged, or would not start.
     #[error(transparent)]
     Unusable(#[from] Failure),
 }
 
 asm2464::coded!(BackupFolderError {
-    Read => BadInput "asmpatch::backup::io",
+    NoBackup(cause) => cause,
     Save => BadInput "asmpatch::backup::save",
     Exists => Refused "asmpatch::backup::exists",
-    Manifest => BadInput "asmpatch::backup::manifest",
     Unusable(cause) => cause,
 });

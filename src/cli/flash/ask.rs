@@ -5,8 +5,8 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::failure::AnyFailure;
-use crate::flash::decide::Refusal;
+use crate::failure::{AnyFailure, Failure};
+use asm2464::Kind;
 use asm2464::interrupt::Interrupt;
 
 /// How often to check for Ctrl-C while nobody answers.
@@ -15,12 +15,19 @@ const TICK: Duration = Duration::from_millis(100);
 /// Asks on the terminal for permission to write.
 ///
 /// # Errors
-/// [`Refusal::NotAsked`] without a terminal, [`Refusal::Declined`] if the answer is no; also fails on Ctrl-C.
+/// Of kind [`Kind::Refused`] without a terminal, and if the answer is no; also fails on Ctrl-C.
 pub fn confirm(question: &str, interrupt: Interrupt<'_>) -> Result<(), AnyFailure> {
     if !can_ask() {
-        return Err(Refusal::NotAsked.into());
+        return Err(not_asked().into());
     }
-    if is_yes(question, interrupt)? { Ok(()) } else { Err(Refusal::Declined.into()) }
+    if is_yes(question, interrupt)? {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Refused.code("asmpatch::flash::declined"), "not confirmed").into())
+}
+
+fn not_asked() -> Failure {
+    Failure::new(Kind::Refused.code("asmpatch::flash::not_asked"), "there is no terminal to ask on")
 }
 
 /// Whether there is a terminal to ask on.
@@ -42,7 +49,7 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
         sender.send(read.map(|_| line))
     };
     if thread::Builder::new().spawn(read).is_err() {
-        return Err(Refusal::NotAsked.into());
+        return Err(not_asked().into());
     }
     loop {
         match answers.recv_timeout(TICK) {

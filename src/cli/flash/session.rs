@@ -5,8 +5,7 @@ use std::io::IsTerminal;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::failure::AnyFailure;
-use crate::flash::decide::Refusal;
+use crate::failure::{AnyFailure, Failure};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
@@ -16,10 +15,10 @@ use crate::flash::session::{
     Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
 };
 use crate::unit;
-use asm2464::Coded as _;
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
+use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{Location, Port};
 
 use super::held::{self, HeldUnit};
@@ -82,7 +81,9 @@ impl<'a> WritingRun<'a> {
                 named.iter().map(find).collect()
             }
             named => {
-                return Err(Refusal::SeveralUnits(named.iter().map(ToString::to_string).collect()).into());
+                let names: Vec<String> = named.iter().map(ToString::to_string).collect();
+                let message = format!("{} units are named: {}", names.len(), names.join(", "));
+                return Err(Failure::new(Kind::Refused.code("asmpatch::flash::several"), message).into());
             }
         };
         // A unit that is named twice, by its port and by its serial number, counts once.

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use crate::failure::AnyFailure;
-use crate::flash::decide::{NewFirmware, Refusal};
+use crate::failure::{AnyFailure, Failure};
+use crate::flash::decide::NewFirmware;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::patch::{self, ConfigEdits, Expectations, Library};
+use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
 use asm2464_chip::chip::boot::{self, BootReport};
@@ -33,7 +34,7 @@ impl ImageToWrite {
     /// firmware is not made from a known image: it is accepted by what it enumerates as.
     ///
     /// # Errors
-    /// Fails if something can't be read (status 3), or if nothing proves the image good ([`Refusal::Unverified`]).
+    /// Fails if something can't be read (status 3), or if nothing proves the image good (status 5).
     pub fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
         let file = args.file.as_path();
         let read = ImageFile::read(file)?;
@@ -52,7 +53,7 @@ impl ImageToWrite {
             _ => {
                 let findings: Vec<String> = verification.findings.iter().map(ToString::to_string).collect();
                 let why = format!("verification failed: {}", findings.join("; "));
-                return Err(Refusal::Unverified { file: file.to_owned(), why }.into());
+                return Err(unverified(file, &why).into());
             }
         };
         let edits = match receipt {
@@ -86,8 +87,8 @@ impl ImageToWrite {
 /// Checks what an unknown image is: only one that boots as the vendor's kind is written. `report` is its boot.
 ///
 /// # Errors
-/// [`Refusal::Unverified`], with what the image does instead.
-fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Refusal> {
+/// Of kind [`Kind::Refused`], with what the image does instead.
+fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Failure> {
     let what = match (report.state(), report.failure()) {
         (Some(BridgeState::Vendor), _) => return Ok(()),
         (Some(BridgeState::OpenFirmware), _) => {
@@ -99,7 +100,11 @@ fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Ref
         }
         (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
     };
-    Err(Refusal::Unverified { file: file.to_owned(), why: format!("no known image, and {what}") })
+    Err(unverified(file, &format!("no known image, and {what}")))
+}
+
+fn unverified(file: &Path, why: &str) -> Failure {
+    Failure::new(Kind::Refused.code("asmpatch::flash::unverified"), format!("{}: {why}", file.display()))
 }
 
 impl Args {

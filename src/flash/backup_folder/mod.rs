@@ -221,7 +221,7 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
 /// and backups with damaged blocks. A folder that does not exist has none.
 ///
 /// # Errors
-/// [`BackupFolderError::Read`] if the folder can't be read.
+/// [`BackupFolderError::NoBackup`] if the folder can't be read.
 pub fn filed(folder: &Path) -> Result<Vec<FiledBackup>, BackupFolderError> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -257,9 +257,9 @@ impl<'a> OpenedFolder<'a> {
             let message = format!("{} has format {format}, expected {FORMAT}", path.display());
             return Err(Failure::new(Kind::BadInput.code("asmpatch::backup::format"), message).into());
         }
-        let manifest: BackupManifest = toml::from_str(&text).map_err(|error| BackupFolderError::Manifest {
-            path: path.clone(),
-            why: toml_file::reason(&text, &error),
+        let manifest: BackupManifest = toml::from_str(&text).map_err(|error| {
+            let message = format!("{} is not a backup manifest: {}", path.display(), toml_file::reason(&text, &error));
+            no_backup(Failure::new(Kind::BadInput.code("asmpatch::backup::manifest"), message))
         })?;
         let opened = Self { folder, manifest };
         let listed = opened.listed();
@@ -354,8 +354,12 @@ fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BackupFolderError> {
 }
 
 fn unread(path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {
-    let path = path.to_owned();
-    move |source| BackupFolderError::Read { path, source }
+    let message = format!("cannot read {}", path.display());
+    move |source| no_backup(Failure::new(Kind::BadInput.code("asmpatch::backup::io"), message).because(source))
+}
+
+fn no_backup(why: Failure) -> BackupFolderError {
+    BackupFolderError::NoBackup(Box::new(why))
 }
 
 fn unsaved(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> BackupFolderError {

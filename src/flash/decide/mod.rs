@@ -116,9 +116,6 @@ pub enum Decision {
 /// Reasons a unit is not written. Nothing was written. A unit whose disk is in use is refused by its port.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// There are several units, at these ports, and the user did not ask for all of them.
-    #[error("{} units are named: {}", .0.len(), .0.join(", "))]
-    SeveralUnits(Vec<String>),
     /// The unit can't be backed up.
     #[error("{device}: the unit runs its {state}, so asmpatch can't back it up")]
     NoBackup {
@@ -201,24 +198,9 @@ pub enum Refusal {
         /// The refused units.
         because: String,
     },
-    /// The image is not verified.
-    #[error("{}: {why}", file.display())]
-    Unverified {
-        /// The image.
-        file: PathBuf,
-        /// The reason.
-        why: String,
-    },
-    /// Nobody can be asked.
-    #[error("there is no terminal to ask on")]
-    NotAsked,
-    /// The user answered no.
-    #[error("not confirmed")]
-    Declined,
 }
 
 asm2464::coded!(Refusal {
-    SeveralUnits => Refused "asmpatch::flash::several",
     NoBackup => Refused "asmpatch::flash::no_backup",
     OwnBackup => Refused "asmpatch::flash::own_backup",
     NotRewritable => Refused "asmpatch::flash::not_rewritable",
@@ -229,9 +211,6 @@ asm2464::coded!(Refusal {
     UnknownNeighbours => Refused "asmpatch::flash::neighbours",
     UnlistedId => Refused "asmpatch::flash::unlisted_id",
     AllOrNone => Refused "asmpatch::flash::all_or_none",
-    Unverified => Refused "asmpatch::flash::unverified",
-    NotAsked => Refused "asmpatch::flash::not_asked",
-    Declined => Refused "asmpatch::flash::declined",
 });
 
 /// Terms of a write: what the user must know.

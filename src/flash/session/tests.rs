@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
 use asm2464::flash::BUDGET;
+use asm2464::interrupt::Interrupted;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::Location;
@@ -39,7 +40,7 @@ impl FrontEnd for Answers {
             Question::UnknownNeighbours { .. } => "unknown neighbours",
             Question::OtherLine { .. } => "other line",
         });
-        if asked.len() > self.yes { Err(Refusal::Declined.into()) } else { Ok(()) }
+        if asked.len() > self.yes { Err(Interrupted.into()) } else { Ok(()) }
     }
 
     fn works_on(&self, name: Option<&str>) {

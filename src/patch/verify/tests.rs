@@ -108,6 +108,9 @@ fn foreign_bytes_in_place_of_a_patch_are_found_without_the_original() {
 }
 
 proptest::proptest! {
+    // Each case compares three whole images.
+    #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
     #[test]
     fn any_bytes_are_verified_without_a_panic(mut bytes: Vec<u8>, at in 0usize..98_016, cut in 0usize..98_016) {
         let (library, mut file, receipt) = patched();

@@ -363,6 +363,9 @@ mod tests {
     }
 
     proptest::proptest! {
+        // Each case fills a memory of its own.
+        #![proptest_config(proptest::test_runner::Config::with_cases(64))]
+
         #[test]
         fn no_write_makes_the_card_panic(
             writes in proptest::collection::vec((0_u64..0x60, proptest::num::u32::ANY, 0_u32..24), 0..40)

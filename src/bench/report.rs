@@ -108,23 +108,35 @@ pub struct Integrity {
 impl Integrity {
     /// Whether bytes read back differently. A path without an answer is no corruption.
     pub fn is_corrupt(&self) -> bool {
-        self.outcomes().any(|outcome| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
+        self.outcomes().any(|(_, outcome)| matches!(outcome, Outcome::Differs { .. } | Outcome::Short { .. }))
     }
 
-    /// The results of the paths that were tried.
-    pub fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        [&self.write16, &self.f2, &self.e4, &self.memory].into_iter().flatten()
+    /// The results of the checks that were tried.
+    pub fn outcomes(&self) -> impl Iterator<Item = (Check, &Outcome)> {
+        let Self { write16, f2, e4, memory } = self;
+        let all = [(Check::Write16, write16), (Check::F2, f2), (Check::E4, e4), (Check::Memory, memory)];
+        all.into_iter().filter_map(|(check, outcome)| Some((check, outcome.as_ref()?)))
+    }
+
+    /// The result of the check that shows whether a path works.
+    pub(super) fn of(&self, path: Path) -> Option<&Outcome> {
+        self.outcomes().find(|(check, _)| path.check() == Some(*check)).map(|(_, outcome)| outcome)
+    }
+
+    /// Sets the result of the check that shows whether a path works.
+    pub(super) fn set(&mut self, path: Path, outcome: Option<Outcome>) {
+        match path.check() {
+            Some(Check::Write16) => self.write16 = outcome,
+            Some(Check::F2) => self.f2 = outcome,
+            Some(Check::E4) => self.e4 = outcome,
+            Some(Check::Memory) => self.memory = outcome,
+            None => {}
+        }
     }
 
     /// Reason why this path can't be measured, if the check has already found one.
     pub fn obstacle(&self, path: Path) -> Option<&Outcome> {
-        let outcome = match path.check()? {
-            Check::Write16 => &self.write16,
-            Check::F2 => &self.f2,
-            Check::E4 => &self.e4,
-            Check::Memory => &self.memory,
-        };
-        outcome.as_ref().filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
+        self.of(path).filter(|outcome| matches!(outcome, Outcome::NoAnswer { .. } | Outcome::Refused { .. }))
     }
 }
 
@@ -341,6 +353,17 @@ mod tests {
         assert_eq!(Spread::of(vec![3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of(vec![4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
         assert_eq!(Spread::of(vec![]), None);
+    }
+
+    #[test]
+    fn every_checked_path_has_its_result_under_its_check_and_no_other() {
+        for &path in Path::ALL {
+            let mut checked = Integrity::default();
+            checked.set(path, Some(Outcome::Same));
+            let found: Vec<Check> = checked.outcomes().map(|(check, _)| check).collect();
+            assert_eq!(found, path.check().into_iter().collect::<Vec<_>>(), "{path}");
+            assert_eq!(checked.of(path).is_some(), path.check().is_some(), "{path}");
+        }
     }
 
     #[test]

@@ -216,9 +216,9 @@ fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, 
 
 #[test]
 fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
-    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::scsi()));
     let report = report.unwrap();
-    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::scsi());
     let (read, rows) = report.rows.split_last().unwrap();
     assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
     assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
@@ -234,7 +234,7 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
 
 #[test]
 fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
-    let (report, _) = bench(unit(), &plan(&Path::SCSI));
+    let (report, _) = bench(unit(), &plan(&Path::scsi()));
     let report = report.unwrap();
     assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
 }
@@ -249,7 +249,7 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
-    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
     assert_eq!(after.written, 0);
     let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[Path::Read16]));
@@ -260,7 +260,7 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
     let (report, after) =
-        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified), (0, 0));
     let (report, after) =
@@ -272,17 +272,17 @@ fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written(
 
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified, after.recovered), (0, 1, 1));
     // A capacity means that there is an SSD, even if it has no name.
-    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.xdata.len()), (0, 0));
 }
@@ -291,7 +291,7 @@ fn a_unit_that_does_not_know_e6_is_not_written() {
 fn paths_that_need_no_initialisation_send_none() {
     let (report, after) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
     assert!(report.unwrap().integrity.is_none() && after.xdata.is_empty());
-    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::scsi()));
     let rows = report.unwrap().rows;
     let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
     assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
@@ -300,7 +300,7 @@ fn paths_that_need_no_initialisation_send_none() {
 
 #[test]
 fn after_the_last_write_every_slot_is_free() {
-    let (report, after) = bench(unit(), &plan(&Path::SCSI));
+    let (report, after) = bench(unit(), &plan(&Path::scsi()));
     report.unwrap();
     assert!(after.written > 0 && after.is_initialised());
     assert_eq!(after.used, 0);
@@ -308,7 +308,7 @@ fn after_the_last_write_every_slot_is_free() {
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
-    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
+    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::scsi()) };
     let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
     let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
@@ -320,7 +320,7 @@ fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_r
 
 #[test]
 fn an_unpatched_unit_that_never_answers_writes_says_so() {
-    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::scsi()));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
     let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
@@ -330,7 +330,7 @@ fn an_unpatched_unit_that_never_answers_writes_says_so() {
 
 #[test]
 fn a_byte_that_comes_back_different_is_found_by_its_offset() {
-    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::scsi()));
     let integrity = report.unwrap().integrity.unwrap();
     assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
     assert!(integrity.is_corrupt());
@@ -349,7 +349,7 @@ fn ctrl_c_ends_the_bench() {
         behind: String::new(),
         cpu_governors: Vec::new(),
     };
-    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::SCSI), Interrupt::watching(&flag), &mut |_| {});
+    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::scsi()), Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
 }
 

@@ -22,7 +22,7 @@ use super::integrity::compare;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
-use super::report::{BenchUnit, Integrity, Outcome};
+use super::report::{BenchUnit, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
 use crate::failure::AnyFailure;
@@ -235,14 +235,10 @@ fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: Path, tally: &mut 
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
 fn left_out(firmware: Firmware, prepared: &Prepared) -> Vec<LeftOut> {
-    let Integrity { write16, f2, e4, memory } = &prepared.checked;
     let Firmware { fills_sram, memory_paths: [write, _], .. } = firmware;
-    let checks = [(fills_sram, write16), (fills_sram, f2), (Path::E4Stock, e4), (write, memory)];
-    let failed = checks.into_iter().filter_map(|(path, outcome)| {
-        let outcome = outcome.clone().filter(|outcome| *outcome != Outcome::Same)?;
-        Some(LeftOut { path, outcome })
-    });
-    failed.collect()
+    let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
+    let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
+    [fills_sram, Path::E4Stock, write].into_iter().filter_map(left_out).collect()
 }
 
 /// Moves data once through each path that works.

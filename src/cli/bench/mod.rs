@@ -373,11 +373,11 @@ fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Resul
         return Err(CheckFailed::Corrupt);
     }
     if args.check {
-        let in_integrity = report.integrity.iter().flat_map(Integrity::outcomes).find(|outcome| outcome.is_failure());
+        let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);
         if let Some(row) = report.failed_row() {
             return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
         }
-        if let Some(outcome) = in_integrity {
+        if let Some((_, outcome)) = checked.find(|(_, outcome)| outcome.is_failure()) {
             return Err(CheckFailed::Integrity { what: outcome.to_string() });
         }
     }

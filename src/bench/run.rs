@@ -115,8 +115,7 @@ pub(super) fn check_again(
     timeout: Duration,
     saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
-    subject.recover()?;
-    subject.after_silence(known)?;
+    subject.revive(known)?;
     let failed = |checked: &Integrity, path| checked.of(path).is_some_and(Outcome::is_failure);
     let Firmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
     if let Some(memory) = known.memory().filter(|_| failed(checked, writes_memory)) {

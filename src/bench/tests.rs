@@ -11,7 +11,7 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::baseline::Asked;
+use super::baseline::{Asked, Change, ComparedRow};
 use super::*;
 use crate::failure::AnyFailure;
 
@@ -200,16 +200,7 @@ fn plan(paths: &[Path]) -> BenchPlan {
 
 fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, FakeUnit) {
     let mut bridge = Bridge::new(unit);
-    let who = BenchUnit {
-        device: "test".to_owned(),
-        is_virtual: false,
-        usb_id: "ADD1:0001".to_owned(),
-        serial: "1".to_owned(),
-        state: String::new(),
-        transport: String::new(),
-        behind: String::new(),
-        cpu_governors: Vec::new(),
-    };
+    let who = BenchUnit { device: "test".to_owned(), ..BenchUnit::default() };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
     (report, bridge.into_transport())
 }
@@ -229,7 +220,8 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
     }
     let mut printed = serde_json::to_value(&report).unwrap();
     printed["schema"] = SCHEMA.into();
-    assert_eq!(baseline::parse(&printed.to_string()).unwrap().rows.len(), report.rows.len());
+    let compared: Vec<ComparedRow> = report.rows.iter().map(ComparedRow::from).collect();
+    assert_eq!(baseline::parse(&printed.to_string()).unwrap(), compared);
 }
 
 #[test]
@@ -339,18 +331,14 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let who = BenchUnit {
-        device: String::new(),
-        is_virtual: false,
-        usb_id: String::new(),
-        serial: String::new(),
-        state: String::new(),
-        transport: String::new(),
-        behind: String::new(),
-        cpu_governors: Vec::new(),
-    };
-    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::scsi()), Interrupt::watching(&flag), &mut |_| {});
+    let (mut bridge, plan) = (Bridge::new(unit()), plan(&Path::scsi()));
+    let ended = run(&mut bridge, BenchUnit::default(), &plan, Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
+}
+
+fn changes(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
+    let before: Vec<ComparedRow> = before.rows.iter().map(ComparedRow::from).collect();
+    baseline::compare(&before, &now.rows, asked, max_slower)
 }
 
 #[test]
@@ -368,7 +356,7 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
             Some(figures) => set(&mut now.rows[0], figures),
             None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
         }
-        let change = baseline::compare(&before, &now, Asked::default(), max_slower).remove(0);
+        let change = changes(&before, &now, Asked::default(), max_slower).remove(0);
         (change.to_string(), change.is_worse)
     };
     assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
@@ -377,9 +365,11 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
     before.rows.retain(|row| row.path == Path::Write16);
-    let paths = baseline::compare(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
+    let paths = changes(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
     assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
+    let newer = baseline::parse(r#"{ "schema": 99, "rows": [] }"#);
+    assert!(matches!(newer, Err(baseline::BaselineError::Schema { found: 99 })));
 }
 
 #[test]
@@ -389,7 +379,7 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
     let mut now = before.clone();
     now.rows.retain(|row| row.path == Path::E4Stock);
     let compared = |before: &BenchReport, asked| {
-        let changes = baseline::compare(before, &now, asked, 1000.0);
+        let changes = changes(before, &now, asked, 1000.0);
         changes
             .into_iter()
             .map(|change| (change.path, change.now_depth, change.is_left_out, change.is_worse))

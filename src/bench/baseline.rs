@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::path::Path;
-use super::report::{BenchReport, Row, SCHEMA};
+use super::report::{Row, SCHEMA, Spread};
 
 /// A row that an earlier run measured, compared with the same row now.
 #[derive(Debug, Clone, PartialEq, Display, Serialize)]
@@ -68,21 +68,37 @@ asm2464::coded!(BaselineError {
     Schema => BadInput "asmpatch::bench::baseline_schema",
 });
 
-/// A report as `bench --json` prints it.
+/// What is compared of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+pub struct ComparedRow {
+    path: Path,
+    size: usize,
+    depth: usize,
+    /// Its throughput; `None` if the path was not measured.
+    mb_per_s: Option<Spread>,
+}
+
+impl From<&Row> for ComparedRow {
+    fn from(row: &Row) -> Self {
+        let &Row { path, size, depth, .. } = row;
+        Self { path, size, depth, mb_per_s: row.figures().map(|figures| figures.mb_per_s) }
+    }
+}
+
+/// What is read of a report as `bench --json` prints it.
 #[derive(Deserialize)]
 struct Printed {
     schema: u32,
-    #[serde(flatten)]
-    report: BenchReport,
+    rows: Vec<ComparedRow>,
 }
 
-/// Parses an earlier report.
+/// Parses the rows of an earlier report.
 ///
 /// # Errors
 /// [`BaselineError`].
-pub fn parse(json: &str) -> Result<BenchReport, BaselineError> {
-    let Printed { schema, report } = serde_json::from_str(json).map_err(BaselineError::Json)?;
-    if schema == SCHEMA { Ok(report) } else { Err(BaselineError::Schema { found: schema }) }
+pub fn parse(json: &str) -> Result<Vec<ComparedRow>, BaselineError> {
+    let Printed { schema, rows } = serde_json::from_str(json).map_err(BaselineError::Json)?;
+    if schema == SCHEMA { Ok(rows) } else { Err(BaselineError::Schema { found: schema }) }
 }
 
 /// The rows that the user asked for. An empty list stands for all.
@@ -99,7 +115,7 @@ pub struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn includes(&self, row: &Row) -> bool {
+    fn includes(&self, row: &ComparedRow) -> bool {
         let has_path = self.paths.is_empty() || self.paths.contains(&row.path);
         let has_depth = self.depths.is_empty() || self.depths.contains(&row.depth);
         let has_size = match self.sizes {
@@ -111,28 +127,27 @@ impl Asked<'_> {
 }
 
 /// The row with the highest median of a path and size.
-fn best<'a>(report: &'a BenchReport, like: &Row) -> Option<&'a Row> {
-    let median = |row: &Row| row.figures().map_or(0.0, |figures| figures.mb_per_s.median);
-    let rows =
-        report.rows.iter().filter(|row| (row.path, row.size) == (like.path, like.size) && row.figures().is_some());
-    rows.max_by(|one, other| median(one).total_cmp(&median(other)))
+fn best<'a>(rows: &'a [ComparedRow], like: &ComparedRow) -> Option<&'a ComparedRow> {
+    let same = rows.iter().filter(|row| (row.path, row.size) == (like.path, like.size));
+    let measured = same.filter_map(|row| Some((row, row.mb_per_s?.median)));
+    measured.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(row, _)| row)
 }
 
 /// Compares each row that the earlier run measured. A row may be slower by `max_slower` percent.
-pub fn compare(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
-    let change = |row: &Row| {
-        let earlier = row.figures()?.mb_per_s;
-        let same =
-            now.rows.iter().find(|other| (other.path, other.size, other.depth) == (row.path, row.size, row.depth));
+pub fn compare(before: &[ComparedRow], now: &[Row], asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
+    let now: Vec<ComparedRow> = now.iter().map(ComparedRow::from).collect();
+    let change = |row: &ComparedRow| {
+        let earlier = row.mb_per_s?;
+        let same = now.iter().find(|other| (other.path, other.size, other.depth) == (row.path, row.size, row.depth));
         let is_best = || best(before, row).is_some_and(|best| best.depth == row.depth);
         // Another transport may have other depths. The best rows show what that costs; the others have no counterpart.
         let found = match same {
             Some(same) => Some(same),
-            None if asked.includes(row) && is_best() => best(now, row),
+            None if asked.includes(row) && is_best() => best(&now, row),
             None => None,
         };
-        let figures = found.and_then(|row| row.figures()).map(|figures| figures.mb_per_s);
-        let has_no_counterpart = || !is_best() && best(now, row).is_some();
+        let figures = found.and_then(|found| found.mb_per_s);
+        let has_no_counterpart = || !is_best() && best(&now, row).is_some();
         let mut change = Change {
             path: row.path,
             size: row.size,
@@ -149,5 +164,5 @@ pub fn compare(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_sl
             && change.percent().is_none_or(|percent| percent < -max_slower);
         Some(change)
     };
-    before.rows.iter().filter_map(change).collect()
+    before.iter().filter_map(change).collect()
 }

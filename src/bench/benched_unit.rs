@@ -82,6 +82,12 @@ pub trait BenchedUnit {
     fn after_silence(&mut self, _known: &Known) -> Result<(), AnyFailure> {
         Ok(())
     }
+
+    /// Recovers and prepares the unit.
+    fn revive(&mut self, known: &Known) -> Result<(), AnyFailure> {
+        self.recover()?;
+        self.after_silence(known)
+    }
 }
 
 /// What a bench and a soak know of a firmware.

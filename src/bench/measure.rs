@@ -59,7 +59,8 @@ impl Workload for Stream<'_> {
         if Instant::now() >= self.until || self.interrupt.is_requested() {
             return None;
         }
-        let (command, at) = path.command(self.number, size)?;
+        let at = path.offset(self.number, size);
+        let command = path.command(at, size)?;
         if path.writes() {
             // Fill each slot's buffer once and send it again and again, so that the host copies nothing per command.
             let head = size.min(16);

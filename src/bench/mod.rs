@@ -30,7 +30,7 @@ pub mod verdict;
 #[cfg(test)]
 mod tests;
 
-pub use path::{Path, UnknownPath};
+pub use path::{Check, Path, UnknownPath};
 pub use pattern::Pattern;
 pub use plan::{BenchEvent, BenchPlan, Effort, Point};
 pub use report::{BenchReport, BenchUnit, Figures, Integrity, Outcome, Row, SCHEMA, Skip, Spread};

@@ -145,9 +145,9 @@ impl BenchedUnit for OpenBridge {
 struct WindowReads<'a> {
     size: usize,
     /// Number of the next read to send.
-    number: usize,
+    number: u64,
     /// Number of the read that returns next.
-    at: usize,
+    at: u64,
     window: Option<&'a [u8]>,
     tally: &'a mut Tally,
     until: Instant,
@@ -156,8 +156,8 @@ struct WindowReads<'a> {
 
 impl WindowReads<'_> {
     /// Offset of the `number`th read.
-    fn offset(&self, number: usize) -> usize {
-        number % (WINDOW_LEN / self.size) * self.size
+    fn offset(&self, number: u64) -> usize {
+        Path::E4Stock.offset(number, self.size)
     }
 }
 

@@ -7,14 +7,12 @@ use asm2464::firmware::BridgeState;
 use asm2464::scsi::{BLOCK_LEN, Command, XdataAddress};
 use asm2464::sram::SECTOR_LEN;
 use asm2464_host::bridge::{BusSpeed, JobData};
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::pattern::WINDOW_LEN;
 use crate::suggest::{nearest, question};
-
-/// Bytes of the range that READ(16) cycles through.
-const READ_REACH: usize = 0x8_0000;
 
 /// Fixed properties of a path. Every path states all of them: one whose `writes` was forgotten would run on a unit with
 /// an SSD.
@@ -27,8 +25,7 @@ struct Facts {
     on: &'static [BridgeState],
     /// Whether it changes the bridge's SRAM, or memory behind the bridge.
     writes: bool,
-    /// Whether it sends single TLPs.
-    is_tlp: bool,
+    sends: Sends,
     /// The check of the bytes that shows whether it works.
     check: Option<Check>,
     /// Commands move multiples of this many bytes.
@@ -47,16 +44,50 @@ const VENDOR: &[BridgeState] = &[BridgeState::Vendor];
 const OPEN: &[BridgeState] = &[BridgeState::OpenFirmware];
 const EITHER: &[BridgeState] = &[BridgeState::Vendor, BridgeState::OpenFirmware];
 
+/// What a path sends.
+#[derive(Clone, Copy)]
+enum Sends {
+    /// Single TLPs.
+    Tlps,
+    /// Streams and transfers that only the open firmware has.
+    Transfers,
+    /// Commands that the vendor's firmware takes as SCSI commands.
+    Commands {
+        /// Bytes of the window or of the LBA range that a stream of commands cycles through.
+        reach: usize,
+        /// The command of `len` bytes at a byte offset in that range.
+        command: fn(at: usize, len: usize) -> Command,
+    },
+}
+
+/// E4, which reads the window.
+const E4: Sends = Sends::Commands {
+    reach: WINDOW_LEN,
+    command: |at, len| Command::XdataRead { from: XdataAddress::SRAM_WINDOW.plus(at as u16), len: len as u16 },
+};
+/// WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
+const WRITE16: Sends =
+    Sends::Commands { reach: 0, command: |_, len| Command::Write16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 } };
+/// READ(16) cycles through 512 KiB.
+const READ16: Sends = Sends::Commands {
+    reach: 0x8_0000,
+    command: |at, len| Command::Read16 { lba: (at / BLOCK_LEN) as u64, blocks: (len / BLOCK_LEN) as u32 },
+};
+
 /// Checks of the bytes before the rows, as in [`Integrity`](super::Integrity).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Check {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Display)]
+pub enum Check {
     /// The SRAM is filled by WRITE(16).
+    #[display("pattern written through WRITE(16)")]
     Write16,
     /// The SRAM is filled by F2.
+    #[display("pattern written through F2")]
     F2,
     /// E4 reads the window.
+    #[display("read back through E4 at 0xF000")]
     E4,
     /// Memory behind the bridge is written and read.
+    #[display("written to a GPU's memory, and back")]
     Memory,
 }
 
@@ -67,7 +98,7 @@ enum Depth {
     Planned,
     /// One at a time.
     One,
-    /// As many as the size has dwords.
+    /// As many as the size has dwords, so that each size stands for a depth.
     Dwords,
 }
 
@@ -140,7 +171,7 @@ paths! {
         words: "E4 to 255",
         on: EITHER,
         writes: false,
-        is_tlp: false,
+        sends: E4,
         check: Some(Check::E4),
         step: 1,
         sizes: &[16, 64, 255],
@@ -155,7 +186,7 @@ paths! {
         words: "E4 to 4096",
         on: VENDOR,
         writes: false,
-        is_tlp: false,
+        sends: E4,
         check: Some(Check::E4),
         step: 1,
         sizes: &[255, 1024, 4096],
@@ -169,7 +200,7 @@ paths! {
         words: "config read",
         on: EITHER,
         writes: false,
-        is_tlp: true,
+        sends: Sends::Tlps,
         check: None,
         step: 4,
         sizes: &[4],
@@ -183,7 +214,7 @@ paths! {
         words: "memory read",
         on: EITHER,
         writes: false,
-        is_tlp: true,
+        sends: Sends::Tlps,
         check: Some(Check::Memory),
         step: 4,
         sizes: &[4],
@@ -197,7 +228,7 @@ paths! {
         words: "memory write",
         on: EITHER,
         writes: true,
-        is_tlp: true,
+        sends: Sends::Tlps,
         check: Some(Check::Memory),
         step: 4,
         sizes: &[4, 16, 64],
@@ -213,7 +244,7 @@ paths! {
         words: "WRITE(16)",
         on: VENDOR,
         writes: true,
-        is_tlp: false,
+        sends: WRITE16,
         check: Some(Check::Write16),
         step: BLOCK_LEN,
         sizes: &[512, 4096, 16_384, 65_536],
@@ -228,7 +259,7 @@ paths! {
         words: "READ(16)",
         on: VENDOR,
         writes: false,
-        is_tlp: false,
+        sends: READ16,
         check: None,
         step: BLOCK_LEN,
         sizes: &[512, 4096, 16_384, 65_536],
@@ -242,7 +273,7 @@ paths! {
         words: "F0 stream out",
         on: OPEN,
         writes: true,
-        is_tlp: false,
+        sends: Sends::Transfers,
         check: Some(Check::Memory),
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
@@ -256,7 +287,7 @@ paths! {
         words: "F0 stream in",
         on: OPEN,
         writes: false,
-        is_tlp: false,
+        sends: Sends::Transfers,
         check: Some(Check::Memory),
         step: 4,
         sizes: &[64, 1024, 16_384, 65_536],
@@ -270,7 +301,7 @@ paths! {
         words: "F2 out",
         on: OPEN,
         writes: true,
-        is_tlp: false,
+        sends: Sends::Transfers,
         check: Some(Check::F2),
         step: SECTOR_LEN,
         sizes: &[4096, 65_536, 262_144, 524_288],
@@ -284,7 +315,7 @@ paths! {
         words: "F2 in",
         on: OPEN,
         writes: false,
-        is_tlp: false,
+        sends: Sends::Transfers,
         check: None,
         step: SECTOR_LEN,
         sizes: &[4096, 65_536, 262_144, 524_288],
@@ -295,8 +326,10 @@ paths! {
 }
 
 impl Path {
-    /// The paths that are SCSI commands, in the order of measurement. `Path::command` builds their commands.
-    pub const SCSI: [Self; 4] = [Self::E4Stock, Self::E4Extended, Self::Write16, Self::Read16];
+    /// The paths that are SCSI commands, in the order of measurement.
+    pub fn scsi() -> Vec<Self> {
+        Self::ALL.iter().copied().filter(|path| matches!(path.facts().sends, Sends::Commands { .. })).collect()
+    }
 
     /// The paths of a firmware, in the order of measurement.
     pub fn of(firmware: BridgeState) -> impl Iterator<Item = Self> {
@@ -335,7 +368,7 @@ impl Path {
 
     /// Whether the path sends single TLPs.
     pub const fn is_tlp(self) -> bool {
-        self.facts().is_tlp
+        matches!(self.facts().sends, Sends::Tlps)
     }
 
     /// Whether the path needs memory behind the bridge.
@@ -361,14 +394,11 @@ impl Path {
         len > 0 && len <= self.max_len() && len.is_multiple_of(self.facts().step)
     }
 
-    /// The default sizes: the largest, and for memory writes 1, 4 and 16 together.
-    pub fn usual_sizes(self) -> Vec<usize> {
-        if self == Self::TlpWrite { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
-    }
-
-    /// The sizes that are measured if none are named.
+    /// The sizes that are measured if none are named: with `sweep` all, otherwise the largest. A path whose sizes stand
+    /// for depths always has all of them.
     pub(super) fn default_sizes(self, sweep: bool) -> Vec<usize> {
-        if sweep { self.sweep_sizes().to_vec() } else { self.usual_sizes() }
+        let all = sweep || matches!(self.facts().depth, Depth::Dwords);
+        if all { self.sweep_sizes().to_vec() } else { vec![self.max_len()] }
     }
 
     /// The sizes of a sweep, in ascending order.
@@ -386,27 +416,21 @@ impl Path {
         }
     }
 
-    /// The `number`th SCSI command of a stream of commands of `len` bytes, with the byte offset at which it starts in
-    /// the window or in the LBA range; `None` for a path that is not a SCSI command. The stream cycles through 512 KiB
-    /// or through the window. WRITE(16) always names LBA 0: the SRAM's free slots decide where its data goes.
-    pub(super) fn command(self, number: u64, len: usize) -> Option<(Command, usize)> {
-        let reach = match self {
-            Self::Write16 => len,
-            Self::Read16 => READ_REACH,
-            _ => WINDOW_LEN,
-        };
-        let places = (reach / len).max(1) as u64;
-        let at = (number % places) as usize * len;
-        let (lba, blocks) = ((at / BLOCK_LEN) as u64, (len / BLOCK_LEN) as u32);
-        let command = match self {
-            Self::Write16 => Command::Write16 { lba, blocks },
-            Self::Read16 => Command::Read16 { lba, blocks },
-            Self::E4Stock | Self::E4Extended => {
-                Command::XdataRead { from: XdataAddress::SRAM_WINDOW.plus(at as u16), len: len as u16 }
-            }
-            _ => return None,
-        };
-        Some((command, at))
+    /// The byte offset in the window, or in the LBA range, of the `number`th command of a stream of commands of `len`
+    /// bytes.
+    pub(super) const fn offset(self, number: u64, len: usize) -> usize {
+        match self.facts().sends {
+            Sends::Commands { reach, .. } if reach > len => (number % (reach / len) as u64) as usize * len,
+            _ => 0,
+        }
+    }
+
+    /// The SCSI command that moves `len` bytes at an offset; `None` for a path that is not a SCSI command.
+    pub(super) fn command(self, at: usize, len: usize) -> Option<Command> {
+        match self.facts().sends {
+            Sends::Commands { command, .. } => Some(command(at, len)),
+            Sends::Tlps | Sends::Transfers => None,
+        }
     }
 
     pub(super) const fn job_data(self, len: usize) -> JobData {
@@ -455,17 +479,34 @@ mod tests {
     }
 
     #[test]
-    fn no_command_of_a_stream_leaves_what_its_path_reaches() {
-        for path in Path::SCSI {
+    fn a_stream_of_commands_cycles_through_what_its_path_reaches() {
+        assert_eq!(Path::scsi(), [Path::E4Stock, Path::E4Extended, Path::Write16, Path::Read16]);
+        for path in Path::scsi() {
             for &len in path.sweep_sizes() {
-                assert!(path.takes(len));
-                for number in 0..5000 {
-                    let (command, at) = path.command(number, len).unwrap();
+                let offsets: Vec<usize> = (0..5000).map(|number| path.offset(number, len)).collect();
+                for &at in &offsets {
+                    let command = path.command(at, len).unwrap();
                     assert_eq!(DataLength::of(&command.cdb()).unwrap().bytes() as usize, len);
-                    let reach = if path.reads_window() { 4096 } else { 512 * 1024 };
-                    assert!(at + len <= reach, "{path} {len} {number}");
                 }
+                let reach = match path {
+                    Path::E4Stock | Path::E4Extended => 4096,
+                    Path::Write16 => len,
+                    _ => 512 * 1024,
+                };
+                let most = offsets.iter().max().unwrap() + len;
+                assert!(most <= reach && most + len > reach, "{path} {len} reaches {most}");
             }
+        }
+        assert_eq!(Path::Read16.command(1024, 512), Some(Command::Read16 { lba: 2, blocks: 1 }));
+        assert_eq!(Path::F2In.command(0, 4096), None);
+    }
+
+    #[test]
+    fn only_memory_writes_are_measured_at_more_than_their_largest_size() {
+        for &path in Path::ALL {
+            let sizes = if path == Path::TlpWrite { vec![4, 16, 64] } else { vec![path.max_len()] };
+            assert_eq!(path.default_sizes(false), sizes, "{path}");
+            assert_eq!(path.default_sizes(true), path.sweep_sizes());
         }
     }
 

@@ -7,7 +7,7 @@ use asm2464::progress::Progress;
 use asm2464_host::pcie::EngineError;
 
 use super::behind::{self, Memory};
-use super::benched_unit::{BenchedUnit, Known, Task};
+use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
 use super::halt::Halt;
 use super::path::Path;
 use super::pattern::Pattern;
@@ -80,8 +80,10 @@ pub(super) fn prepare(
 
     let pattern = Pattern::new(plan.seed);
     let mut checked = Integrity::default();
-    let writes_memory = [Path::F0Write, Path::TlpWrite].map(|path| runs(subject, path, plan, &known));
-    if let Some(memory) = known.memory().filter(|_| writes_memory.contains(&true)) {
+    let mut writes_memory = Path::ALL.iter().filter(|path| path.writes() && path.needs_memory());
+    if let Some(memory) = known.memory()
+        && writes_memory.any(|path| runs(subject, *path, plan, &known))
+    {
         let outcome = check_memory(subject, memory, &pattern, plan.effort.timeout, saved);
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
@@ -101,7 +103,7 @@ fn check_sram(
     timeout: Duration,
 ) -> Result<(), AnyFailure> {
     let [written, read] = integrity::check(subject, pattern, timeout)?;
-    *(if subject.firmware().fills_sram == Path::F2Out { &mut checked.f2 } else { &mut checked.write16 }) = written;
+    checked.set(subject.firmware().fills_sram, written);
     checked.e4 = read;
     Ok(())
 }
@@ -113,14 +115,14 @@ pub(super) fn check_again(
     timeout: Duration,
     saved: &mut Saved,
 ) -> Result<(), AnyFailure> {
-    subject.recover()?;
-    subject.after_silence(known)?;
-    let failed = |outcome: &Option<Outcome>| outcome.as_ref().is_some_and(|outcome| *outcome != Outcome::Same);
-    if let Some(memory) = known.memory().filter(|_| failed(&checked.memory)) {
+    subject.revive(known)?;
+    let failed = |checked: &Integrity, path| checked.of(path).is_some_and(Outcome::is_failure);
+    let Firmware { fills_sram, memory_paths: [writes_memory, _], .. } = subject.firmware();
+    if let Some(memory) = known.memory().filter(|_| failed(checked, writes_memory)) {
         let outcome = check_memory(subject, memory, pattern, timeout, saved);
         checked.memory = Some(outcome.or_else(Halt::outcome)?);
     }
-    if [&checked.write16, &checked.f2, &checked.e4].into_iter().any(failed) {
+    if failed(checked, fills_sram) || failed(checked, Path::E4Stock) {
         check_sram(subject, checked, pattern, timeout)?;
     }
     Ok(())

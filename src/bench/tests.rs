@@ -11,7 +11,7 @@ use asm2464_host::bridge::{
     Bridge, CommandEnd, DataPhase, JobData, Transport, TransportError, TransportErrorKind, TransportKind, Workload,
 };
 
-use super::baseline::Asked;
+use super::baseline::{Asked, Change, ComparedRow};
 use super::*;
 use crate::failure::AnyFailure;
 
@@ -200,25 +200,16 @@ fn plan(paths: &[Path]) -> BenchPlan {
 
 fn bench(unit: FakeUnit, plan: &BenchPlan) -> (Result<BenchReport, AnyFailure>, FakeUnit) {
     let mut bridge = Bridge::new(unit);
-    let who = BenchUnit {
-        device: "test".to_owned(),
-        is_virtual: false,
-        usb_id: "ADD1:0001".to_owned(),
-        serial: "1".to_owned(),
-        state: String::new(),
-        transport: String::new(),
-        behind: String::new(),
-        cpu_governors: Vec::new(),
-    };
+    let who = BenchUnit { device: "test".to_owned(), ..BenchUnit::default() };
     let report = run(&mut bridge, who, plan, Interrupt::never(), &mut |_| {});
     (report, bridge.into_transport())
 }
 
 #[test]
 fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
-    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { extended: true, ..unit() }, &plan(&Path::scsi()));
     let report = report.unwrap();
-    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::SCSI);
+    assert_eq!(report.rows.iter().map(|row| row.path).collect::<Vec<_>>(), Path::scsi());
     let (read, rows) = report.rows.split_last().unwrap();
     assert_eq!(read.outcome, Outcome::NotRun { reason: Skip::NoCompleter });
     assert!(report.verdict.iter().all(|verdict| verdict.path != Path::Read16));
@@ -229,12 +220,13 @@ fn a_good_unit_gives_a_row_for_each_path_and_every_byte_compared() {
     }
     let mut printed = serde_json::to_value(&report).unwrap();
     printed["schema"] = SCHEMA.into();
-    assert_eq!(baseline::parse(&printed.to_string()).unwrap().rows.len(), report.rows.len());
+    let compared: Vec<ComparedRow> = report.rows.iter().map(ComparedRow::from).collect();
+    assert_eq!(baseline::parse(&printed.to_string()).unwrap(), compared);
 }
 
 #[test]
 fn the_longer_e4_is_measured_only_where_the_unit_has_it() {
-    let (report, _) = bench(unit(), &plan(&Path::SCSI));
+    let (report, _) = bench(unit(), &plan(&Path::scsi()));
     let report = report.unwrap();
     assert!(!report.e4_extension && report.rows.iter().all(|row| row.path != Path::E4Extended));
 }
@@ -249,7 +241,7 @@ fn a_longer_e4_that_ends_well_after_one_packet_is_reported_as_short() {
 
 #[test]
 fn nothing_is_written_with_an_ssd_behind_the_bridge() {
-    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
     assert_eq!(after.written, 0);
     let (report, after) = bench(FakeUnit { ssd: true, ..unit() }, &plan(&[Path::Read16]));
@@ -260,7 +252,7 @@ fn nothing_is_written_with_an_ssd_behind_the_bridge() {
 #[test]
 fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written() {
     let (report, after) =
-        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::SCSI));
+        bench(FakeUnit { xdata: asm2464::scsi::runtime::INITIALISED.into(), ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified), (0, 0));
     let (report, after) =
@@ -272,17 +264,17 @@ fn a_unit_that_a_gpu_runtime_has_initialised_is_never_sent_e6_and_never_written(
 
 #[test]
 fn an_identify_without_an_answer_is_no_proof_that_there_is_no_ssd() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.identified, after.recovered), (0, 1, 1));
     // A capacity means that there is an SSD, even if it has no name.
-    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { ssd: true, identify: Identify::Silent, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::ssd");
 }
 
 #[test]
 fn a_unit_that_does_not_know_e6_is_not_written() {
-    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { identify: Identify::Unknown, ..unit() }, &plan(&Path::scsi()));
     assert_eq!(report.unwrap_err().code(), "asmpatch::bench::unknown_behind");
     assert_eq!((after.written, after.xdata.len()), (0, 0));
 }
@@ -291,7 +283,7 @@ fn a_unit_that_does_not_know_e6_is_not_written() {
 fn paths_that_need_no_initialisation_send_none() {
     let (report, after) = bench(unit(), &plan(&[Path::E4Stock, Path::Read16]));
     assert!(report.unwrap().integrity.is_none() && after.xdata.is_empty());
-    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::SCSI));
+    let (report, after) = bench(FakeUnit { kind: TransportKind::BulkOnly, ..unit() }, &plan(&Path::scsi()));
     let rows = report.unwrap().rows;
     let not_run = rows.iter().filter(|row| matches!(row.outcome, Outcome::NotRun { .. })).map(|row| row.path);
     assert_eq!(not_run.collect::<Vec<_>>(), [Path::Write16, Path::Read16]);
@@ -300,7 +292,7 @@ fn paths_that_need_no_initialisation_send_none() {
 
 #[test]
 fn after_the_last_write_every_slot_is_free() {
-    let (report, after) = bench(unit(), &plan(&Path::SCSI));
+    let (report, after) = bench(unit(), &plan(&Path::scsi()));
     report.unwrap();
     assert!(after.written > 0 && after.is_initialised());
     assert_eq!(after.used, 0);
@@ -308,7 +300,7 @@ fn after_the_last_write_every_slot_is_free() {
 
 #[test]
 fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_recovered_and_initialised_again() {
-    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::SCSI) };
+    let sweep = BenchPlan { sweep: true, reads_without_ssd: true, ..plan(&Path::scsi()) };
     let (report, after) = bench(FakeUnit { reads: false, ..unit() }, &sweep);
     let report = report.unwrap();
     let reads: Vec<_> = report.rows.iter().filter(|row| row.path == Path::Read16).collect();
@@ -320,7 +312,7 @@ fn a_read_that_was_asked_for_and_nobody_answers_is_timed_out_once_and_the_unit_r
 
 #[test]
 fn an_unpatched_unit_that_never_answers_writes_says_so() {
-    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { writes: false, reads: false, ..unit() }, &plan(&Path::scsi()));
     let report = report.unwrap();
     assert!(matches!(report.integrity.as_ref().unwrap().write16, Some(Outcome::NoAnswer { .. })));
     let write = report.rows.iter().find(|row| row.path == Path::Write16).unwrap();
@@ -330,7 +322,7 @@ fn an_unpatched_unit_that_never_answers_writes_says_so() {
 
 #[test]
 fn a_byte_that_comes_back_different_is_found_by_its_offset() {
-    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::SCSI));
+    let (report, _) = bench(FakeUnit { corrupts: Some(0x0234), ..unit() }, &plan(&Path::scsi()));
     let integrity = report.unwrap().integrity.unwrap();
     assert!(matches!(integrity.e4, Some(Outcome::Differs { offset: 0x0234, .. })), "{integrity:?}");
     assert!(integrity.is_corrupt());
@@ -339,18 +331,14 @@ fn a_byte_that_comes_back_different_is_found_by_its_offset() {
 #[test]
 fn ctrl_c_ends_the_bench() {
     let flag = AtomicBool::new(true);
-    let who = BenchUnit {
-        device: String::new(),
-        is_virtual: false,
-        usb_id: String::new(),
-        serial: String::new(),
-        state: String::new(),
-        transport: String::new(),
-        behind: String::new(),
-        cpu_governors: Vec::new(),
-    };
-    let ended = run(&mut Bridge::new(unit()), who, &plan(&Path::SCSI), Interrupt::watching(&flag), &mut |_| {});
+    let (mut bridge, plan) = (Bridge::new(unit()), plan(&Path::scsi()));
+    let ended = run(&mut bridge, BenchUnit::default(), &plan, Interrupt::watching(&flag), &mut |_| {});
     assert!(ended.is_err_and(|failure| failure.kind() == Kind::Interrupted));
+}
+
+fn changes(before: &BenchReport, now: &BenchReport, asked: Asked<'_>, max_slower: f64) -> Vec<Change> {
+    let before: Vec<ComparedRow> = before.rows.iter().map(ComparedRow::from).collect();
+    baseline::compare(&before, &now.rows, asked, max_slower)
 }
 
 #[test]
@@ -368,7 +356,7 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
             Some(figures) => set(&mut now.rows[0], figures),
             None => now.rows[0].outcome = Outcome::NoAnswer { timeout_s: 2.0 },
         }
-        let change = baseline::compare(&before, &now, Asked::default(), max_slower).remove(0);
+        let change = changes(&before, &now, Asked::default(), max_slower).remove(0);
         (change.to_string(), change.is_worse)
     };
     assert_eq!(compared(Some([7.0, 8.0, 8.9]), 10.0), ("-20.0%".to_owned(), true));
@@ -377,9 +365,11 @@ fn a_row_is_worse_than_its_baseline_only_outside_the_threshold_and_the_spread_or
     assert_eq!(compared(Some([12.0, 13.0, 14.0]), 10.0), ("+30.0%".to_owned(), false));
     assert_eq!(compared(None, 100.0), ("no figures now".to_owned(), true));
     before.rows.retain(|row| row.path == Path::Write16);
-    let paths = baseline::compare(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
+    let paths = changes(&before, &now, Asked::default(), 10.0).into_iter().map(|change| change.path);
     assert_eq!(paths.collect::<Vec<_>>(), [Path::Write16]);
     assert!(matches!(baseline::parse("{}"), Err(baseline::BaselineError::Json(_))));
+    let newer = baseline::parse(r#"{ "schema": 99, "rows": [] }"#);
+    assert!(matches!(newer, Err(baseline::BaselineError::Schema { found: 99 })));
 }
 
 #[test]
@@ -389,7 +379,7 @@ fn a_row_of_the_baseline_that_this_run_lacks_is_worse_unless_it_was_not_asked_fo
     let mut now = before.clone();
     now.rows.retain(|row| row.path == Path::E4Stock);
     let compared = |before: &BenchReport, asked| {
-        let changes = baseline::compare(before, &now, asked, 1000.0);
+        let changes = changes(before, &now, asked, 1000.0);
         changes
             .into_iter()
             .map(|change| (change.path, change.now_depth, change.is_left_out, change.is_worse))

@@ -81,7 +81,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         let kind = self.transport_mut().kind();
         let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
         match path {
-            Path::ConfigRead | Path::TlpRead | Path::TlpWrite if known.has_ssd => Some(Skip::SsdBehind),
+            _ if path.is_tlp() && known.has_ssd => Some(Skip::SsdBehind),
             // Executed: refused before the initialisation, and never answered after it.
             Path::Write16 if kind == TransportKind::BulkOnly => Some(Skip::BulkOnly),
             // Executed: without streams the status comes before WRITE READY, so the data never moves.

@@ -56,7 +56,7 @@ fn is_initialised(bridge: &mut Bridge<AnyTransport>) -> bool {
 fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
     let mut port = unit("", Some(&patched()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
+    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
@@ -84,7 +84,7 @@ fn over_uas_with_streams_every_byte_survives_and_the_unit_is_as_it_was_found() {
 fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() {
     let mut port = unit("", Some(&patched_231204()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, vec![1, 31]));
+    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), vec![1, 31]));
     assert!(initialised && report.unit.behind == "no SSD");
     let integrity = report.integrity.as_ref().unwrap();
     assert_eq!((&integrity.write16, &integrity.e4), (&Some(Outcome::Same), &Some(Outcome::Same)));
@@ -126,7 +126,7 @@ fn with_the_patch_for_it_read16_is_measured_and_compared() {
 fn at_high_speed_over_uas_a_write_ends_before_its_data_is_asked_for_and_so_is_not_measured() {
     let mut port = unit(HIGH, Some(&patched()));
     let mut bridge = uas(&mut port);
-    let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
+    let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), Vec::new()));
     assert!(!initialised && report.integrity.is_none());
     assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
     assert!(matches!(outcome(&report, Path::Write16), Outcome::NotRun { .. }));
@@ -141,7 +141,7 @@ fn over_bulk_only_nothing_is_initialised_and_e4_is_measured() {
     for speed in ["", HIGH] {
         let mut port = unit(speed, Some(&patched()));
         let mut bridge = port.open().unwrap();
-        let (report, initialised) = run(&mut bridge, &plan(&Path::SCSI, Vec::new()));
+        let (report, initialised) = run(&mut bridge, &plan(&Path::scsi(), Vec::new()));
         assert!(!initialised && !is_initialised(&mut bridge) && report.integrity.is_none());
         assert!(matches!(outcome(&report, Path::E4Stock), Outcome::Measured(_)));
         for path in [Path::Write16, Path::Read16] {

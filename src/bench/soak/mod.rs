@@ -22,7 +22,7 @@ use super::integrity::compare;
 use super::path::Path;
 use super::pattern::{PATTERN_LEN, Pattern, WINDOW_LEN};
 use super::plan::{BenchEvent, BenchPlan, Effort};
-use super::report::{BenchUnit, Integrity, Outcome};
+use super::report::{BenchUnit, Outcome};
 use super::run::{self, Prepared, Saved};
 use super::tlp;
 use crate::failure::AnyFailure;
@@ -56,42 +56,29 @@ pub type Reopen<'a> = &'a mut dyn FnMut() -> Option<Live>;
 /// As for [`run`](super::run()), before the soak has begun.
 pub fn soak(
     mut subject: Live,
-    mut unit: BenchUnit,
+    unit: BenchUnit,
     plan: SoakPlan,
     reopen: Reopen<'_>,
     interrupt: Interrupt<'_>,
     progress: &mut dyn Progress<BenchEvent>,
 ) -> Result<SoakReport, AnyFailure> {
-    let mut tally = SoakTally::default();
     let firmware = subject.benched().firmware();
-    let mut soak = Soak {
-        plan,
-        reopen,
-        interrupt,
-        progress,
-        tally: &mut tally,
-        saved: None,
-        left_out: 0,
-        unit: &mut unit,
-        firmware,
-    };
+    let tally = SoakTally::new(unit, plan.duration);
+    let mut soak = Soak { plan, reopen, interrupt, progress, tally, saved: None, firmware };
     let (mut subject, mut prepared) = soak.prepare(subject)?;
-    let before = registers::read(subject.benched(), &prepared.known);
+    match registers::read(subject.benched(), &prepared.known) {
+        Ok(before) => soak.tally.report.pcie = before,
+        Err(error) => soak.tally.report.pcie_unread = Some(error.to_string()),
+    }
     let mut open = Some(subject);
     let ended = soak.go_on(&mut open, &mut prepared);
-    let saved = soak.saved;
-    let mut report = tally.report(unit, plan.duration, ended);
-    let mut after = Vec::new();
+    let Soak { tally, saved, .. } = soak;
+    let mut report = tally.finish(ended);
     if let Some(subject) = &mut open {
-        after = registers::read(subject.benched(), &prepared.known).unwrap_or_default();
+        let after = registers::read(subject.benched(), &prepared.known).unwrap_or_default();
+        registers::join(&mut report.pcie, &after);
         // This may fail on a faulty unit as well. The report matters more.
         let _ = run::restore(subject.benched(), saved);
-    }
-    // The last preparation decides which paths were left out.
-    report.left_out = left_out(firmware, &prepared);
-    match before {
-        Ok(before) => report.pcie = registers::join(before, &after),
-        Err(error) => report.pcie_unread = Some(error.to_string()),
     }
     Ok(report)
 }
@@ -102,11 +89,8 @@ struct Soak<'a> {
     reopen: Reopen<'a>,
     interrupt: Interrupt<'a>,
     progress: &'a mut dyn Progress<BenchEvent>,
-    tally: &'a mut SoakTally,
+    tally: SoakTally,
     saved: Saved,
-    /// How many paths failed their check when the unit was prepared last.
-    left_out: usize,
-    unit: &'a mut BenchUnit,
     firmware: Firmware,
 }
 
@@ -120,9 +104,9 @@ impl Soak<'_> {
         let mut attempts = 0;
         loop {
             attempts += 1;
+            let unit = &mut self.tally.report.unit;
             let error =
-                match run::prepare(subject.benched(), self.unit, &plan, self.interrupt, self.progress, &mut self.saved)
-                {
+                match run::prepare(subject.benched(), unit, &plan, self.interrupt, self.progress, &mut self.saved) {
                     Ok(mut prepared) => {
                         self.check_again(subject.benched(), &mut prepared);
                         return Ok((subject, prepared));
@@ -154,7 +138,7 @@ impl Soak<'_> {
         let mut failed = Vec::new();
         for _ in 1..ATTEMPTS {
             let left_out = left_out(self.firmware, prepared);
-            if left_out.len() <= self.left_out {
+            if left_out.len() <= self.tally.report.left_out.len() {
                 break;
             }
             failed.extend(left_out);
@@ -167,7 +151,8 @@ impl Soak<'_> {
         for LeftOut { path, outcome } in failed {
             self.tally.failed(Some(path), &outcome.into());
         }
-        self.left_out = left_out.len();
+        // The last preparation decides which paths were left out.
+        self.tally.report.left_out = left_out;
     }
 
     /// Goes through the rounds until the time is over, until Ctrl-C, or until the unit is gone for good. The unit in
@@ -188,16 +173,16 @@ impl Soak<'_> {
             }
             if last_event.elapsed() >= TICK {
                 last_event = Instant::now();
-                let (bytes, errors) = (self.tally.bytes(), self.tally.error_count());
+                let SoakReport { bytes, error_count: errors, .. } = self.tally.report;
                 self.progress.event(BenchEvent::Soaking { elapsed, bytes, errors });
             }
             // Each round has another pattern, so that leftovers of an earlier one never match.
             let pattern = Pattern::new(self.plan.seed.wrapping_add(number));
-            let Err((path, halt)) = round(subject, prepared, &pattern, self.plan.timeout, self.tally) else {
+            let Err((path, halt)) = round(subject, prepared, &pattern, self.plan.timeout, &mut self.tally) else {
                 continue;
             };
             let is_gone = self.tally.failed(Some(path), &halt) == ErrorKind::Gone;
-            if is_gone || !revive(subject, &prepared.known, path, self.tally) {
+            if is_gone || !revive(subject, &prepared.known, path, &mut self.tally) {
                 // Only one handle can claim a unit, so close this one before the unit is opened again.
                 *open = None;
                 // The memory may have lost its power, and then what it held is not worth restoring.
@@ -224,8 +209,7 @@ fn is_final(error: &AnyFailure) -> bool {
 /// Recovers a unit that is still on the bus, so that the next round can begin. Returns whether that worked.
 fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: Path, tally: &mut SoakTally) -> bool {
     for _ in 0..ATTEMPTS {
-        let recovered = subject.recover().map_err(AnyFailure::from);
-        let Err(error) = recovered.and_then(|()| subject.after_silence(known)) else { return true };
+        let Err(error) = subject.revive(known) else { return true };
         if tally.failed(Some(path), &error.into()) == ErrorKind::Gone {
             return false;
         }
@@ -235,14 +219,10 @@ fn revive(subject: &mut dyn BenchedUnit, known: &Known, path: Path, tally: &mut 
 
 /// The paths whose check failed, so that no round uses them. E4 goes on without comparing.
 fn left_out(firmware: Firmware, prepared: &Prepared) -> Vec<LeftOut> {
-    let Integrity { write16, f2, e4, memory } = &prepared.checked;
     let Firmware { fills_sram, memory_paths: [write, _], .. } = firmware;
-    let checks = [(fills_sram, write16), (fills_sram, f2), (Path::E4Stock, e4), (write, memory)];
-    let failed = checks.into_iter().filter_map(|(path, outcome)| {
-        let outcome = outcome.clone().filter(|outcome| *outcome != Outcome::Same)?;
-        Some(LeftOut { path, outcome })
-    });
-    failed.collect()
+    let failed = |path| prepared.checked.of(path).filter(|outcome| outcome.is_failure()).cloned();
+    let left_out = |path| Some(LeftOut { path, outcome: failed(path)? });
+    [fills_sram, Path::E4Stock, write].into_iter().filter_map(left_out).collect()
 }
 
 /// Moves data once through each path that works.

@@ -32,22 +32,16 @@ pub(super) fn read(subject: &mut dyn BenchedUnit, known: &Known) -> Result<Vec<P
             outcome => return outcome,
         }
         // If this fails, so does the next attempt.
-        if subject.recover().is_ok() {
-            let _ = subject.after_silence(known);
-        }
+        let _ = subject.revive(known);
     }
 }
 
 /// Puts the registers' values after the soak beside those before it.
-pub(super) fn join(before: Vec<PcieErrors>, after: &[PcieErrors]) -> Vec<PcieErrors> {
-    let joined = before.into_iter().map(|function| PcieErrors {
-        after: after
-            .iter()
-            .find(|other| (other.at, &other.id) == (function.at, &function.id))
-            .map(|other| other.before),
-        ..function
-    });
-    joined.collect()
+pub(super) fn join(functions: &mut [PcieErrors], after: &[PcieErrors]) {
+    for function in functions {
+        let same = after.iter().find(|other| (other.at, &other.id) == (function.at, &function.id));
+        function.after = same.map(|other| other.before);
+    }
 }
 
 fn all(pcie: &mut Pcie<'_>) -> Result<Vec<PcieErrors>, PcieError> {

@@ -13,7 +13,7 @@ use crate::bench::report::{BenchUnit, Outcome};
 pub const SOAK_SCHEMA: u32 = 4;
 
 /// Result of a soak.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct SoakReport {
     /// The version of asmpatch.
@@ -86,7 +86,7 @@ impl SoakReport {
 }
 
 /// Reasons a soak ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Display, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Ended {
@@ -97,6 +97,7 @@ pub enum Ended {
     #[display("until Ctrl-C")]
     Stopped,
     /// The unit left the bus, or stopped answering, and did not come back.
+    #[default]
     #[display("until the unit was gone for good")]
     Vanished,
 }
@@ -172,9 +173,12 @@ pub struct ErrorCount {
 }
 
 /// A slice of the soak's time.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Slice {
+    /// Bytes that it moved. JSON has the throughput only.
+    #[serde(skip)]
+    pub(super) bytes: u64,
     /// Its beginning, in seconds since the soak began.
     pub at_s: f64,
     /// Its throughput in MB/s.

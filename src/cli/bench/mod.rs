@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::bench::baseline::{self, Asked, Change};
+use crate::bench::baseline::{self, Asked, Change, ComparedRow};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
@@ -289,7 +289,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
     let depths = args.depths();
     let asked = Asked { paths: &args.paths, sizes: &args.sizes, depths: &depths, sweep: args.sweep };
-    let changes = before.map(|before| baseline::compare(&before, &report, asked, args.max_slower));
+    let changes = before.map(|before| baseline::compare(&before, &report.rows, asked, args.max_slower));
     if args.json {
         let json = BenchJson { report: &report, changes: changes.as_deref() };
         print::json(&json);
@@ -349,7 +349,7 @@ fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -
     Ok(unit::at(&args.device.port.ids.load()?, &place, capture)?)
 }
 
-fn read_baseline(path: &std::path::Path) -> Result<BenchReport, AnyFailure> {
+fn read_baseline(path: &std::path::Path) -> Result<Vec<ComparedRow>, AnyFailure> {
     let text = input::read_text(path)?;
     Ok(baseline::parse(&text)?)
 }
@@ -373,11 +373,11 @@ fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Resul
         return Err(CheckFailed::Corrupt);
     }
     if args.check {
-        let in_integrity = report.integrity.iter().flat_map(Integrity::outcomes).find(|outcome| outcome.is_failure());
+        let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);
         if let Some(row) = report.failed_row() {
             return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
         }
-        if let Some(outcome) = in_integrity {
+        if let Some((_, outcome)) = checked.find(|(_, outcome)| outcome.is_failure()) {
             return Err(CheckFailed::Integrity { what: outcome.to_string() });
         }
     }

@@ -31,11 +31,11 @@ pub fn run(
         let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
         measured(unit::again(devices, unit, capture)?, &plan, None, devices, &bar)
     };
-    let reads: Vec<Path> = Path::SCSI.into_iter().filter(|path| !path.writes()).collect();
+    let reads: Vec<Path> = Path::scsi().into_iter().filter(|path| !path.writes()).collect();
     let report = match unit.state {
         BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
         _ if !writes => measure(&reads),
-        _ => measure(&Path::SCSI).or_else(|failure| match failure.kind() {
+        _ => measure(&Path::scsi()).or_else(|failure| match failure.kind() {
             // An SSD may be behind it, and nothing was written.
             Kind::Refused => measure(&reads),
             _ => Err(failure),

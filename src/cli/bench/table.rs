@@ -126,21 +126,13 @@ fn change_lines(changes: &[Change], sweep: bool) {
 }
 
 fn integrity_lines(integrity: &Integrity) {
-    let steps = [
-        ("pattern written through WRITE(16)", &integrity.write16),
-        ("pattern written through F2", &integrity.f2),
-        ("read back through E4 at 0xF000", &integrity.e4),
-        ("written to a GPU's memory, and back", &integrity.memory),
-    ];
-    for (step, outcome) in steps {
-        if let Some(outcome) = outcome {
-            let words = match outcome {
-                Outcome::Same => outcome.green().to_string(),
-                Outcome::NoAnswer { .. } | Outcome::Refused { .. } => outcome.yellow().to_string(),
-                _ => outcome.red().to_string(),
-            };
-            outln!("  {step:<35} {words}");
-        }
+    for (check, outcome) in integrity.outcomes() {
+        let words = match outcome {
+            Outcome::Same => outcome.green().to_string(),
+            Outcome::NoAnswer { .. } | Outcome::Refused { .. } => outcome.yellow().to_string(),
+            _ => outcome.red().to_string(),
+        };
+        outln!("  {:<35} {words}", check.to_string());
     }
 }
 

@@ -13,9 +13,8 @@ use derive_more::Display;
 
 use super::address;
 use super::cache::Cache;
-use super::client::Limits;
-use super::error::FetchError;
-use super::http::{FetchEvent, FetchProgress, Transfer};
+use super::http::{FetchError, FetchEvent, FetchProgress, Transfer};
+use super::limits::Limits;
 use super::manifest::{Manifest, Manifests, Mirror};
 use super::unpack::{self, Wanted};
 use crate::failure::Failure;

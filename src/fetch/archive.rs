@@ -10,7 +10,7 @@ use zip::ZipArchive;
 use zip::read::ZipReadOptions;
 use zip::result::ZipError;
 
-use super::budget::{Budget, MAX_EXPANDED};
+use super::limits::{Budget, MAX_EXPANDED};
 use crate::failure::{AnyFailure, Failure};
 
 /// More members than any firmware archive has. Each member costs memory before its name is read.

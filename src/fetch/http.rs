@@ -7,17 +7,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use asm2464::Kind;
-use asm2464::interrupt::Interrupt;
+use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464::progress::Progress;
+use derive_more::Display;
 use reqwest::{Response, Url, header};
 use tokio::runtime;
 use tokio::time::timeout;
 
 use super::address;
-use super::client::{AnyError, Limits, causes, client, root, unsent};
-use super::error::FetchError;
-use super::unpack::is_html;
-use crate::failure::Failure;
+use super::client::{AnyError, causes, client, root, unsent};
+use super::limits::Limits;
+use crate::failure::{AnyFailure, Failure};
 
 /// How often to check for Ctrl-C.
 const POLL: Duration = Duration::from_millis(50);
@@ -42,6 +42,34 @@ pub enum FetchEvent<'a> {
 
 /// Receives the events of a fetch.
 pub type FetchProgress<'p> = dyn for<'e> Progress<FetchEvent<'e>> + 'p;
+
+/// A failure to fetch an image. The variant tells what may still help.
+#[derive(Debug, Display)]
+pub enum FetchError {
+    /// A server can't be reached, or falls silent. Another one, or the same one later, may have the image.
+    #[display("{_0}")]
+    Unreachable(AnyFailure),
+    /// What was found is not what was asked for. Another source may have it.
+    #[display("{_0}")]
+    NotTheImage(AnyFailure),
+    /// The cause is on this machine: a file, the time limit of the download, or Ctrl-C. Another source does not help.
+    #[display("{_0}")]
+    Local(AnyFailure),
+}
+
+impl From<FetchError> for AnyFailure {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::Unreachable(failure) | FetchError::NotTheImage(failure) | FetchError::Local(failure) => failure,
+        }
+    }
+}
+
+impl From<Interrupted> for FetchError {
+    fn from(interrupted: Interrupted) -> Self {
+        Self::Local(interrupted.into())
+    }
+}
 
 /// A download of the whole file at one address.
 pub(super) struct Transfer<'a> {
@@ -231,6 +259,13 @@ fn unreachable(failure: Failure) -> AttemptError {
 
 fn not_found(failure: Failure) -> AttemptError {
     AttemptError::Failed(FetchError::NotTheImage(failure.into()))
+}
+
+/// Whether the bytes begin like a web page.
+pub(super) fn is_html(bytes: &[u8]) -> bool {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
+    let begins = |tag: &str| bytes.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()));
+    ["<!doctype", "<html", "<head", "<?xml", "<!--"].into_iter().any(begins)
 }
 
 /// Finds an error of one type among an error and its causes.

@@ -6,18 +6,16 @@
 mod acquire;
 mod address;
 mod archive;
-mod budget;
 mod cache;
 mod client;
-mod error;
 mod http;
+mod limits;
 mod manifest;
 mod unpack;
 mod updater;
 
 pub use acquire::{Acquired, Fetcher, Source};
 pub use cache::Cache;
-pub use client::Limits;
-pub use error::FetchError;
-pub use http::{FetchEvent, FetchProgress};
+pub use http::{FetchError, FetchEvent, FetchProgress};
+pub use limits::Limits;
 pub use manifest::{DEFAULT_IMAGE, ImageVersion, Manifest, Manifests, Mirror};

@@ -116,6 +116,21 @@ impl Serialize for ConfigEdits {
     }
 }
 
+#[cfg(feature = "schemas")]
+impl schemars::JsonSchema for ConfigEdits {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "ConfigEdits".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "object",
+            "additionalProperties": { "type": ["string", "integer"] },
+            "description": "Fields of configuration block 0 by name: texts, numbers, bytes in hexadecimal."
+        })
+    }
+}
+
 #[derive(Deserialize, Serialize)]
 #[serde(untagged)]
 enum TomlValue {

@@ -6,8 +6,8 @@ use asm2464::digest::{Md5Digest, Sha256Digest};
 use asm2464::interrupt::Interrupt;
 
 use super::archive::Archive;
-use super::budget::Budget;
-use super::error::FetchError;
+use super::http::{FetchError, is_html};
+use super::limits::Budget;
 use super::manifest::{Manifest, Manifests};
 use super::updater::{self, EmbeddedImage};
 use crate::failure::{AnyFailure, Failure};
@@ -190,13 +190,6 @@ fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Miss> {
         (Kind::BadInput.code("asmpatch::fetch::sha256"), "the SHA-256")
     };
     Err(Failure::new(label, format!("{origin} has {what} {found}; image {id} has {sha256}")).into())
-}
-
-/// Whether the bytes begin like a web page.
-pub fn is_html(bytes: &[u8]) -> bool {
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii_start();
-    let begins = |tag: &str| bytes.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag.as_bytes()));
-    ["<!doctype", "<html", "<head", "<?xml", "<!--"].into_iter().any(begins)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use asm2464::firmware::Image;
 
 use super::super::archive::tests::zip_of;
-use super::super::budget::MAX_EXPANDED;
+use super::super::limits::MAX_EXPANDED;
 use super::super::updater::tests::pe;
 use super::*;
 

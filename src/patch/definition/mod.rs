@@ -15,7 +15,7 @@ use crate::failure::{AnyFailure, Failure};
 /// images ([`PatchOnImage`](super::PatchOnImage)).
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schemas", schemars(transform = crate::schema_types::without_defaults))]
+#[cfg_attr(feature = "schemas", schemars(transform = without_defaults))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Patch {
@@ -51,6 +51,16 @@ pub struct Patch {
     /// The file that it came from, for messages.
     #[serde(skip)]
     pub origin: String,
+}
+
+/// Leaves out the values of keys that a file may lack: they are printed all the same.
+#[cfg(feature = "schemas")]
+fn without_defaults(schema: &mut schemars::Schema) {
+    use serde_json::{Map, Value};
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    properties.into_iter().flat_map(Map::values_mut).filter_map(Value::as_object_mut).for_each(|property| {
+        property.remove("default");
+    });
 }
 
 /// What a patch makes an image do. asmpatch decides by effects, never by a patch's id.

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
-use crate::fetch::{
-    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
-};
+use crate::fetch::{Acquired, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
@@ -18,6 +16,7 @@ use tracing::info;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
+use super::known;
 use super::output;
 use super::{print, terminal};
 use crate::cli::interrupt;
@@ -55,8 +54,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     manifest_dir: Vec<PathBuf>,
 
-    /// Keep images here instead of in the platform's cache folder.
-    #[arg(long, value_name = "DIR", env = "ASMPATCH_CACHE_DIR")]
+    /// Keep images here; by default in the folder that ASMPATCH_CACHE_DIR names, or in asmpatch in the platform's cache
+    /// folder.
+    #[arg(long, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
 
     /// Never touch the network.
@@ -105,10 +105,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         return Ok(Exit::Done);
     }
     let manifest = known.by_id(&args.image)?;
-    let cache = match &args.cache_dir {
-        Some(folder) => Cache::at(folder),
-        None => Cache::of_user()?,
-    };
+    let cache = known::cache(args.cache_dir.as_deref())?;
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
     let mut progress = show_transfers(context);
     let mut fetcher = Fetcher {

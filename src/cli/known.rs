@@ -171,14 +171,12 @@ impl KnownUnits {
     }
 }
 
-/// Returns the cache that `asmpatch download` fills without `--cache-dir`: from the environment, or the platform's
-/// default.
+/// Returns the cache of images: in the folder that `--cache-dir` or the environment names, or in the platform's default.
 ///
 /// # Errors
 /// Fails if the system names no cache folder.
-pub fn cache() -> Result<Cache, Failure> {
-    match env::var_os("ASMPATCH_CACHE_DIR") {
-        Some(folder) if !folder.is_empty() => Ok(Cache::at(Path::new(&folder))),
-        _ => Cache::of_user(),
-    }
+pub fn cache(named: Option<&Path>) -> Result<Cache, Failure> {
+    let from_environment = || env::var_os("ASMPATCH_CACHE_DIR").filter(|folder| !folder.is_empty());
+    let folder = named.map(Path::to_owned).or_else(|| from_environment().map(PathBuf::from));
+    folder.map_or_else(Cache::of_user, |folder| Ok(Cache::at(&folder)))
 }

@@ -64,7 +64,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         None => {
             let manifests = crate::embedded::manifests(&[])?;
             let manifest = manifests.by_id(DEFAULT_IMAGE)?;
-            let bytes = known::cache()?.load(manifest)?.ok_or_else(|| {
+            let bytes = known::cache(None)?.load(manifest)?.ok_or_else(|| {
                 let label = Kind::Usage.code("asmpatch::elf::no_image");
                 Failure::new(
                     label,

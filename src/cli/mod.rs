@@ -21,7 +21,6 @@ mod disasm;
 mod doctor;
 mod download;
 pub mod errors;
-mod escape;
 mod flash;
 mod fold;
 mod help;

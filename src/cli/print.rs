@@ -4,6 +4,8 @@
 //! because its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and
 //! `print_stderr` forbid the standard library's macros, which panic.
 //!
+//! Whatever it prints is escaped: the whole text with its styles, or the JSON document.
+//!
 //! On a terminal, long lines are folded at its width. In a pipe they stay whole, for `grep`.
 
 use std::fmt;
@@ -11,10 +13,11 @@ use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use asm2464::escape::{is_harmful, lines, replaced};
 use asm2464_dock::files::queue::Queue;
 use serde::Serialize;
 
-use super::{escape, fold, terminal};
+use super::{fold, terminal};
 
 /// Prints a line to stdout.
 macro_rules! outln {
@@ -84,7 +87,7 @@ fn json_text(value: &impl Serialize) {
     match serde_json::to_string_pretty(value) {
         Ok(text) => {
             HAS_JSON.store(true, Ordering::Relaxed);
-            whole(&(escape::json(&text).to_string() + "\n"));
+            whole(&(escaped_json(&text) + "\n"));
         }
         // A path that is not UTF-8 can't be written as JSON, so documents have text in its place.
         Err(error) => errln!("asmpatch: the result can't be written as JSON: {error}"),
@@ -148,7 +151,7 @@ pub fn log(line: &str) -> io::Result<()> {
 /// Writes the whole text in one call, so that lines of several threads do not mix. Folds it at `width`, if there is one.
 fn write<S: Write>(stream: impl FnOnce() -> S, text: &str, width: Option<usize>) -> io::Result<()> {
     // Values from outside are escaped when they are put into the text. This makes sure of it.
-    let text = escape::printed(text);
+    let text = printed(text);
     let text = match width {
         Some(width) => fold::fold(&text, width),
         None => text,
@@ -160,9 +163,61 @@ fn write<S: Write>(stream: impl FnOnce() -> S, text: &str, width: Option<usize>)
     })
 }
 
+/// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
+/// (SGR), because asmpatch's own styles need them.
+fn printed(text: &str) -> String {
+    let mut parts = text.split('\x1b');
+    let mut escaped = parts.next().map(lines).unwrap_or_default();
+    for part in parts {
+        let (style, rest) = part.split_at(style_len(part).unwrap_or_default());
+        escaped.push_str(if style.is_empty() { "\\u{1b}" } else { "\x1b" });
+        escaped.push_str(style);
+        escaped.push_str(&lines(rest));
+    }
+    escaped
+}
+
+/// Returns the length of an SGR sequence without its ESC (ECMA-48, 8.3.117), if `text` begins with one: `[`, numbers
+/// and semicolons, `m`.
+fn style_len(text: &str) -> Option<usize> {
+    let rest = text.strip_prefix('[')?;
+    let numbers = rest.find(|c: char| !c.is_ascii_digit() && c != ';')?;
+    rest[numbers..].starts_with('m').then_some(1 + numbers + 1)
+}
+
+/// Escapes harmful characters in a JSON document's strings with `\u`. To a parser it is the same document.
+fn escaped_json(document: &str) -> String {
+    let code = |c: char| c.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect();
+    // JSON has line ends outside strings, but never inside them.
+    replaced(document, |c| (is_harmful(c) && c != '\n').then(|| code(c)))
+}
+
 /// Reports on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
 pub fn report_lost_output() {
     if let Some(error) = LOST.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
         errln!("asmpatch: some output was lost: cannot write to stdout: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn of_what_is_printed_only_lines_and_colours_are_left_to_the_terminal() {
+        let ours = "\x1b[1mdone\x1b[0m\n\t\x1b[38;5;1mred\x1b[m\n";
+        assert_eq!(printed(ours), ours);
+        assert_eq!(printed("\x1b]0;title\x07\x1b[2J\x1b["), "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{1b}[");
+    }
+
+    proptest! {
+        #[test]
+        fn escaped_json_reads_back_as_it_was(text: String) {
+            let document = escaped_json(&serde_json::to_string_pretty(&[&text]).unwrap());
+            prop_assert_eq!(serde_json::from_str::<Vec<String>>(&document).unwrap(), [text]);
+            prop_assert!(!document.chars().any(|c| is_harmful(c) && c != '\n'));
+        }
     }
 }

@@ -10,7 +10,7 @@ use md5::Md5;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::serde_text::serde_as_text;
+use crate::serde_text::{serde_as_text, text_schema};
 
 /// A SHA-256 digest. It identifies an image.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
@@ -110,6 +110,9 @@ macro_rules! hexadecimal {
 
 hexadecimal!(Sha256Digest);
 hexadecimal!(Md5Digest);
+
+text_schema!(Sha256Digest, "^[0-9a-f]{64}$", "A SHA-256 in hexadecimal.");
+text_schema!(Md5Digest, "^[0-9a-f]{32}$", "An MD5 in hexadecimal.");
 
 #[cfg(test)]
 mod tests {

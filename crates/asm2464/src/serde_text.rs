@@ -18,4 +18,20 @@ macro_rules! serde_as_text {
     };
 }
 
-pub(crate) use serde_as_text;
+/// The JSON Schema of such a type: a text that matches a pattern.
+macro_rules! text_schema {
+    ($type:ident, $pattern:literal, $description:literal) => {
+        #[cfg(feature = "schemas")]
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "pattern": $pattern, "description": $description })
+            }
+        }
+    };
+}
+
+pub(crate) use {serde_as_text, text_schema};

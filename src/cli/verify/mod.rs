@@ -244,7 +244,7 @@ fn original(sha256: &Sha256Digest, named: &[ImageFile]) -> Option<Image> {
     }
     let cached = || {
         let manifests = crate::embedded::manifests(&[]).ok()?;
-        Image::parse(&known::cache().ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
+        Image::parse(&known::cache(None).ok()?.load(manifests.by_sha256(sha256)?).ok()??).ok()
     };
     Some(practice::image()).filter(|image| image.sha256() == sha256.0).or_else(cached)
 }

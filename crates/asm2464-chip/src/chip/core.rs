@@ -10,13 +10,12 @@ use i8051::{Cpu, Interrupt};
 use super::fabric::Fabric;
 use super::flash::FlashDefects;
 use super::idle::{Schedule, Snapshot};
-use super::peripherals::Peripherals;
+use super::map::UnknownAccess;
+use super::peripherals::{Peripherals, Watch};
 use super::reset::Board;
 use super::timing::Work;
 use super::timing::cycles;
-use super::unknown::UnknownAccess;
 use super::usb::Speed;
-use super::watch::Watch;
 use super::xdata::Xdata;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
 

@@ -9,10 +9,8 @@ use asm2464::scsi::bot::{CBW_LEN, CBW_SIGNATURE};
 use super::core::{Chip, RunEnd};
 use super::ep0::ControlReply;
 use super::fabric::HostMemory as _;
-use super::halts::is_halted;
-use super::host_memory::Targets;
-use super::peripherals::Peripherals;
-use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};
+use super::peripherals::{Peripherals, Targets};
+use super::usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent, is_halted};
 use crate::mcu::SpiFlash;
 
 impl<F: SpiFlash> Chip<F> {

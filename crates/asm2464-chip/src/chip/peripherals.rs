@@ -1,18 +1,21 @@
-//! All blocks, and the dispatch of the CPU's accesses to the block that owns the address.
+//! All blocks, the dispatch of the CPU's accesses to the block that owns the address, and what watches them. Devices
+//! behind the bridge reach the blocks as bus masters: the SRAM and the NVMe queues.
+
+use asm2464::scsi::XdataAddress;
+use asm2464::sram::{SRAM_ADDRESS, SRAM_LEN};
 
 use super::bulk::BulkBlock;
 use super::dma::{self, Dma};
 use super::engine;
 use super::ep0::Ep0;
-use super::fabric::Fabric;
+use super::fabric::{Fabric, HostMemory};
 use super::flash::FlashController;
-use super::host_memory::Targets;
 use super::i2c::I2c;
 use super::interrupts::InterruptLines;
 use super::link::{self, LinkBlock};
-use super::map::Block;
+use super::map::{self, Block, UnknownRegisters};
 use super::msc::{self, Effect, Msc};
-use super::nvme::Nvme;
+use super::nvme::{Came, Nvme};
 use super::pcie_link::{self, PcieLink};
 use super::reset::Board;
 use super::sram::{self, Sram};
@@ -20,10 +23,27 @@ use super::timers::Timers;
 use super::tlp::TlpBlock;
 use super::uart::Uart;
 use super::uas::{self, UasBlock};
-use super::unknown::{self, UnknownRegisters};
 use super::usb::{Speed, UsbEvent};
-use super::watch::Watch;
 use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
+
+/// Observes the chip. Without a watch the chip spends no time on these calls. To see each instruction, use
+/// [`crate::mcu::Observer`].
+pub trait Watch: Send {
+    /// The CPU read or wrote a register. `pc` is the instruction's address, with the code bank in bit 16.
+    fn register(&mut self, kind: AccessKind, at: XdataAddress, value: u8, pc: u32) {
+        let _ = (kind, at, value, pc);
+    }
+
+    /// Something crossed the wire at a simulated time, in instructions.
+    fn usb(&mut self, now: u64, event: UsbEvent<'_>) {
+        let _ = (now, event);
+    }
+
+    /// The firmware sent a byte on its serial port.
+    fn uart(&mut self, byte: u8) {
+        let _ = byte;
+    }
+}
 
 /// The blocks, and their shared state: time, interrupt lines, the host's attention.
 pub(super) struct Peripherals<F> {
@@ -214,7 +234,7 @@ impl<F: SpiFlash> Peripherals<F> {
             Block::Ram | Block::Alias => false,
             Block::Unknown => {
                 self.unknown.record(AccessKind::Write, index, pc);
-                memory.set(index, unknown::settled(index, value));
+                memory.set(index, map::settled(index, value));
                 false
             }
             Block::Interrupts => self.lines.write(addr, value),
@@ -381,5 +401,42 @@ impl<F: SpiFlash> Peripherals<F> {
         if let Some(watch) = &mut self.watch {
             watch.usb(now, event);
         }
+    }
+}
+
+/// The blocks that answer requests from the PCIe side.
+pub(super) struct Targets<'a> {
+    pub(super) sram: &'a mut Sram,
+    pub(super) nvme: &'a mut Nvme,
+    pub(super) dma: &'a mut Dma,
+    /// A write has arrived.
+    pub(super) is_written: bool,
+}
+
+/// Offset of an address in the SRAM.
+fn in_sram(address: u64, len: usize) -> Option<usize> {
+    let at = usize::try_from(address.checked_sub(SRAM_ADDRESS)?).ok()?;
+    at.checked_add(len).filter(|end| *end <= SRAM_LEN).map(|_| at)
+}
+
+impl HostMemory for Targets<'_> {
+    fn read(&mut self, address: u64, data: &mut [u8]) -> bool {
+        let Some(at) = in_sram(address, data.len()) else { return self.nvme.pcie_read(address, data) };
+        data.copy_from_slice(&self.sram.bytes()[at..at + data.len()]);
+        true
+    }
+
+    fn write(&mut self, address: u64, data: &[u8]) -> bool {
+        if let Some(at) = in_sram(address, data.len()) {
+            self.sram.load(at, data);
+        } else {
+            match self.nvme.pcie_write(address, data) {
+                None => return false,
+                Some(Came::Entry(released)) => self.dma.release(released),
+                Some(Came::Bytes) => {}
+            }
+        }
+        self.is_written = true;
+        true
     }
 }

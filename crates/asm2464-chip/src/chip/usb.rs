@@ -1,4 +1,8 @@
-//! Types that the USB blocks share: speeds, packets, replies.
+//! What the USB blocks share: speeds, packets, replies, and endpoint halts. The firmware sets halts, for an error or for
+//! SET_FEATURE, and clears them for CLEAR_FEATURE.
+
+use super::register::Register;
+use crate::mcu::XdataMemory;
 
 /// The speed of the link.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, serde::Deserialize, serde::Serialize)]
@@ -45,6 +49,33 @@ pub const DATA_OUT: u8 = 0x02;
 pub const STATUS_IN: u8 = 0x83;
 /// The address of the endpoint for UAS commands.
 pub const COMMAND_OUT: u8 = 0x04;
+
+/// 0x9006: .0 halts 0x81, .7 halts 0x02. Source: GET_STATUS (b0:0xB3CF), SET_FEATURE (b0:0x9DD1) and CLEAR_FEATURE
+/// (b0:0xA98D, 0xA9AB) of these endpoints; errors: c:0x014D, 0x0185, 0x3130, 0x4D78.
+const DATA_HALTS: u16 = 0x9006;
+/// 0x905D.0 halts 0x83. Source: b0:0xB3ED, 0x9DE9, 0xA9D3.
+const STATUS_HALT: u16 = 0x905D;
+/// 0x905F.0 halts 0x04. Source: b0:0xB3E5, 0x9DE3, 0xA9BF.
+const COMMAND_HALT: u16 = 0x905F;
+
+/// The registers of [`is_halted`].
+pub(super) const HALTS: &[Register] = &[
+    Register::one(DATA_HALTS, "BULK_HALTS"),
+    Register::one(STATUS_HALT, "STATUS_HALT"),
+    Register::one(COMMAND_HALT, "COMMAND_HALT"),
+];
+
+/// Whether the firmware has halted an endpoint.
+pub(super) fn is_halted(endpoint: u8, memory: &XdataMemory) -> bool {
+    let (register, bit) = match endpoint {
+        DATA_IN => (DATA_HALTS, 0x01),
+        DATA_OUT => (DATA_HALTS, 0x80),
+        STATUS_IN => (STATUS_HALT, 0x01),
+        COMMAND_OUT => (COMMAND_HALT, 0x01),
+        _ => return false,
+    };
+    memory.main()[usize::from(register)] & bit != 0
+}
 
 /// The unit's answer to a packet from the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

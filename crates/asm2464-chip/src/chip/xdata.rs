@@ -5,11 +5,9 @@ use std::cell::RefCell;
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress, XdataPage};
 use i8051::{CpuView, MemoryMapper};
 
-use super::map::{Block, aliased, asked, owners};
-use super::peripherals::Peripherals;
+use super::map::{self, Block, aliased, asked, owners};
+use super::peripherals::{Peripherals, Watch};
 use super::reset::{self, Board};
-use super::unknown;
-use super::watch::Watch;
 use crate::mcu::{SFR_XDATA_PAGE, SpiFlash, XdataMemory};
 
 /// Maximum number of changed bytes remembered during the idle check.
@@ -174,7 +172,7 @@ impl<F: SpiFlash> Xdata<F> {
         match self.owners[index] {
             Block::Ram => self.memory.set(index, value),
             Block::Alias => self.poke(XdataAddress { addr: aliased(index) as u16, ..at }, value),
-            Block::Unknown => self.memory.set(index, unknown::settled(index, value)),
+            Block::Unknown => self.memory.set(index, map::settled(index, value)),
             block => {
                 let peripherals = self.peripherals.get_mut();
                 let watch = peripherals.watch.take();

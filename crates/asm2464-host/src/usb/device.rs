@@ -9,10 +9,9 @@ use tracing::info;
 
 use super::awake::Awake;
 use super::descriptors::INTERFACE;
-use super::discovery::{Found, find_at};
+use super::discovery::{Found, KnownUnits, find_at};
 use super::error::{OPEN, UsbError, pipe_error};
 use super::forced_exit::{Gated, is_released};
-use super::known_units::KnownUnits;
 use super::lock::UnitLock;
 use crate::bridge::{Endpoint, PipeError, PortPath};
 

@@ -2,8 +2,7 @@
 
 use thiserror::Error;
 
-use super::free_disk::FreeDisk;
-use super::sysfs::{DiskUse, NotFree, Sysfs, UncheckedDisk, Use};
+use super::sysfs::{DiskUse, FreeDisk, NotFree, Sysfs, UncheckedDisk, Use};
 use crate::bridge::PortPath;
 
 /// Reasons not to take a unit from the system: the disk behind it.

@@ -12,9 +12,7 @@ mod discovery;
 mod disk_guard;
 mod error;
 mod forced_exit;
-mod free_disk;
 mod gate;
-mod known_units;
 mod lock;
 mod port;
 mod port_power;
@@ -24,14 +22,13 @@ mod transfers;
 use asm2464::firmware::BridgeState;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
-pub use discovery::{Found, HotplugWatch, discover};
+pub use discovery::{DOCKS, Found, HotplugWatch, KnownUnits, discover};
 pub use disk_guard::{DiskError, refuse_mounted};
 pub use error::{LibusbError, UsbError};
 pub use forced_exit::{ports_left_off, release_all, release_all_and_stop};
-pub use free_disk::FreeDisk;
-pub use known_units::{DOCKS, KnownUnits};
 pub use lock::UnitLock;
 pub use port::UsbPort;
+pub use sysfs::FreeDisk;
 
 use tracing::info;
 

@@ -6,7 +6,7 @@ use derive_more::Display;
 use thiserror::Error;
 
 use crate::digest::parse_hex;
-use crate::serde_text::serde_as_text;
+use crate::serde_text::{serde_as_text, text_schema};
 
 /// A USB vendor and product ID, written `ADD1:0001`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display)]
@@ -46,6 +46,7 @@ impl FromStr for UsbId {
 }
 
 serde_as_text!(UsbId);
+text_schema!(UsbId, "^[0-9A-F]{4}:[0-9A-F]{4}$", "idVendor and idProduct in hexadecimal.");
 
 /// An interface's bInterfaceClass, bInterfaceSubClass and bInterfaceProtocol.
 pub type InterfaceClass = (u8, u8, u8);

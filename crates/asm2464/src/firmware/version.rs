@@ -6,7 +6,7 @@ use derive_more::Display;
 use thiserror::Error;
 
 use crate::digest::parse_hex;
-use crate::serde_text::serde_as_text;
+use crate::serde_text::{serde_as_text, text_schema};
 
 /// A version as the vendor writes it: `240417.85.00.00`. The bytes are BCD, so they print as hexadecimal.
 ///
@@ -57,6 +57,7 @@ impl FromStr for FirmwareVersion {
 }
 
 serde_as_text!(FirmwareVersion);
+text_schema!(FirmwareVersion, r"^[0-9A-F]{6}(\.[0-9A-F]{2}){3}$", "A firmware's version: its date, then its line.");
 
 #[cfg(test)]
 mod tests {

@@ -1,4 +1,5 @@
-//! PCIe requests of one dword, as F0 and the chip's TLP engine send them, and their completions.
+//! PCIe requests of one dword, as F0 and the chip's TLP engine send them, their completions, and the addresses of
+//! functions.
 
 pub mod engine;
 
@@ -7,6 +8,7 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::scsi::XdataAddress;
+use crate::serde_text::text_schema;
 
 /// Bytes of F0's completion.
 pub const COMPLETION_LEN: usize = 8;
@@ -24,6 +26,37 @@ pub const fn ltssm_name(state: u8) -> &'static str {
         _ => "training has begun and is not done",
     }
 }
+
+/// Bus, device and function number, written as in `lspci`: `04:00.0`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
+#[display("{bus:02x}:{device:02x}.{function}")]
+pub struct Bdf {
+    /// Bus.
+    pub bus: u8,
+    /// Device, 0 to 31.
+    pub device: u8,
+    /// Function, 0 to 7.
+    pub function: u8,
+}
+
+impl Bdf {
+    /// The bridge's own root port.
+    pub const ROOT: Self = Self::new(0, 0, 0);
+
+    /// Creates an address. Drops invalid bits of `device` and `function`.
+    pub const fn new(bus: u8, device: u8, function: u8) -> Self {
+        Self { bus, device: device & 0x1F, function: function & 0x07 }
+    }
+}
+
+impl serde::Serialize for Bdf {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+text_schema!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
+
 /// All four bytes of a dword.
 const ALL_BYTES: u8 = 0x0F;
 

@@ -10,7 +10,6 @@ mod link;
 mod memory;
 mod queue;
 mod recovery;
-mod supply;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -32,11 +31,10 @@ use super::pipes::ControlPipes;
 use super::unit_info::BusSpeed;
 use super::workload::DataPhase;
 
-pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, TLP_LEN};
+pub use command::{OpenCommand, SUPPLY_LEN, SramTransfer, Supply, SupplyMeasurement, TLP_LEN};
 pub use error::ControlError;
 pub use job::{OpenJob, OpenRequest};
 pub use queue::MAX_DEPTH;
-pub use supply::{Supply, SupplyMeasurement};
 pub use workload::OpenWorkload;
 
 /// Time limit of a request or a bulk transfer.

@@ -16,7 +16,6 @@ use std::path::{Path, PathBuf};
 pub use self::process::Process;
 pub use self::tunnelled::{TunnelledDevice, Tunnels};
 pub use self::tunnelled_dock::{TunnelledDock, TunnelledGpu};
-use super::free_disk::FreeDisk;
 use crate::bridge::PortPath;
 
 /// The kernel's file systems, at any mount points.
@@ -27,6 +26,17 @@ pub struct Sysfs {
     dev: PathBuf,
     /// Opens a block device exclusively.
     claim: fn(&Path) -> io::Result<File>,
+}
+
+/// The disks behind a unit, which nothing uses. While this value lives, nobody else can mount or claim those in `held`.
+#[derive(Debug)]
+pub struct FreeDisk {
+    /// The disks, opened exclusively.
+    pub held: Vec<File>,
+    /// Whether the disk could be opened exclusively, which needs root and its node. If not, only mounts, swap and
+    /// holders were checked, and a mount in another namespace or a virtual machine goes unnoticed. `false` on macOS,
+    /// which reports nothing.
+    pub is_checked: bool,
 }
 
 /// A use of a disk.

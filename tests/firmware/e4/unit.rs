@@ -1,6 +1,6 @@
 //! One image's CPU, which runs E4's handler and its packets, and a model of the expected bytes.
 use asm2464::firmware::{CodeAddress, Image};
-use asm2464::scsi::XdataPage;
+use asm2464::scsi::{XDATA_PAGE_LEN, XdataPage};
 use asm2464_chip::mcu::{AccessKind, XdataMemory};
 
 use crate::firmware::machine::{Machine, Registers, Returned};
@@ -95,10 +95,9 @@ impl Unit {
     pub fn new(image: &Image) -> Self {
         let machine = Machine::new(image, Counting::new());
         let mut pristine = XdataMemory::new();
-        for page in [XdataPage::Main, XdataPage::Other] {
-            let seed = if page == XdataPage::Main { 0x9E37_79B9u32 } else { 0x85EB_CA6B };
-            for (at, byte) in pristine.page_mut(page).iter_mut().enumerate() {
-                *byte = ((at as u32 + 1).wrapping_mul(seed) >> 13) as u8;
+        for (page, seed) in [0x9E37_79B9u32, 0x85EB_CA6B].into_iter().enumerate() {
+            for at in 0..XDATA_PAGE_LEN {
+                pristine.set(page * XDATA_PAGE_LEN + at, ((at as u32 + 1).wrapping_mul(seed) >> 13) as u8);
             }
         }
         pristine.main_mut()[7..10].copy_from_slice(&[0x01, (CONTEXT >> 8) as u8, CONTEXT as u8]);

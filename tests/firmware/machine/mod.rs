@@ -75,7 +75,8 @@ impl<R: Registers> MemoryMapper for Xdata<R> {
 
     fn write(&mut self, (at, value): (XdataAddress, u8)) {
         self.watched.get_mut().1.push(Access { kind: AccessKind::Write, at, value });
-        self.memory.page_mut(at.page)[usize::from(at.addr)] = value;
+        let page = if at.page == XdataPage::Main { 0 } else { PAGE };
+        self.memory.set(page + usize::from(at.addr), value);
     }
 }
 

@@ -32,14 +32,6 @@ impl fmt::Debug for XdataMemory {
     }
 }
 
-/// Returns where a page begins in both pages' bytes.
-const fn start(page: XdataPage) -> usize {
-    match page {
-        XdataPage::Main => 0,
-        XdataPage::Other => XDATA_PAGE_LEN,
-    }
-}
-
 impl XdataMemory {
     /// Creates both pages, filled with zeros.
     pub fn new() -> Self {
@@ -64,12 +56,11 @@ impl XdataMemory {
 
     /// Returns one page.
     pub fn page(&self, page: XdataPage) -> &[u8] {
-        &self.bytes[start(page)..][..XDATA_PAGE_LEN]
-    }
-
-    /// Returns one page for changing it.
-    pub fn page_mut(&mut self, page: XdataPage) -> &mut [u8] {
-        &mut self.bytes[start(page)..][..XDATA_PAGE_LEN]
+        let (main, other) = self.bytes.split_at(XDATA_PAGE_LEN);
+        match page {
+            XdataPage::Main => main,
+            XdataPage::Other => other,
+        }
     }
 
     /// Returns the address that an index into both pages stands for.

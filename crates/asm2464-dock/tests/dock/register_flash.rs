@@ -248,13 +248,14 @@ fn work_on_a_slow_unit_ends_with_an_error_at_the_time_limit() {
     let mut port = port("");
     // Each answer arrives within its own deadline.
     let clock = Rc::default();
-    let mut flash = RegisterFlash::new(Watched::slow(&mut port, Duration::from_secs(4), &clock)).unwrap();
+    let mut watched = Watched::slow(&mut port, Duration::from_secs(4), &clock);
+    let mut flash = RegisterFlash::new(&mut watched).unwrap();
     let mut outcome = Ok(());
     for at in sectors().take_while(|_| outcome.is_ok()).collect::<Vec<_>>() {
         outcome = outcome.and_then(|()| flash.read_sector(at).map(drop));
     }
     assert_eq!(outcome, Err(RegisterError::OutOfTime(BUDGET)));
-    let Watched { requests, .. } = flash.into_registers();
+    let requests = watched.requests;
     // The work in progress at the deadline ends first: a transaction and its data.
     assert!(clock.get() < BUDGET + Duration::from_secs(4 * 40), "{requests}");
     assert!(requests < 200, "{requests}");
@@ -299,27 +300,30 @@ fn once_progress_is_expected_only_a_lack_of_it_ends_the_work() {
 fn a_page_is_as_long_as_the_bulk_data_that_arrive_at_the_links_speed() {
     for (speed, sent) in [("super", vec![128; 2]), ("high", vec![64; 4])] {
         let mut port = port(&format!("speed = \"{speed}\"\n[flash]\nbulk-out-lands = 64\n"));
-        let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
+        let mut watched = Watched::open(&mut port);
+        let mut flash = RegisterFlash::new(&mut watched).unwrap();
         flash.erase(SECTOR).unwrap();
         flash.program(SECTOR, &page(5)).unwrap();
         flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
+        assert_eq!(watched.sent, sent, "{speed}");
         assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(5), page(6)].concat(), "{speed}");
-        assert_eq!(flash.into_registers().sent, sent, "{speed}");
     }
 }
 
 #[test]
 fn from_the_first_difference_on_pages_go_byte_by_byte() {
     let mut port = port("speed = \"high\"\n[flash]\nbulk-out-lands = 20\n");
-    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
+    let mut watched = Watched::open(&mut port);
+    let mut flash = RegisterFlash::new(&mut watched).unwrap();
     flash.erase(SECTOR).unwrap();
     flash.program(SECTOR, &page(5)).unwrap();
-    assert_eq!(cells(&port, SECTOR, LEN), page(5), "no byte of it was ever wrong");
     let session = flash.session();
-    assert_eq!(flash.into_registers().sent, [64]);
-    let mut flash = RegisterFlash::resume(Watched::open(&mut port), session).unwrap();
+    assert_eq!(watched.sent, [64]);
+    assert_eq!(cells(&port, SECTOR, LEN), page(5), "no byte of it was ever wrong");
+    let mut watched = Watched::open(&mut port);
+    let mut flash = RegisterFlash::resume(&mut watched, session).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(6)).unwrap();
-    assert_eq!(flash.into_registers().sent, [0; 0], "not tried again over a new connection");
+    assert_eq!(watched.sent, [0; 0], "not tried again over a new connection");
 }
 
 #[test]
@@ -366,12 +370,12 @@ fn clearing_the_protection_keeps_the_status_registers_other_bits_and_it_is_put_b
 #[test]
 fn a_unit_whose_bulk_pipe_hangs_gets_its_pages_byte_by_byte() {
     let mut port = port("");
-    let hanging = Watched { pipe_hangs: true, ..Watched::open(&mut port) };
-    let mut flash = RegisterFlash::new(hanging).unwrap();
+    let mut hanging = Watched { pipe_hangs: true, ..Watched::open(&mut port) };
+    let mut flash = RegisterFlash::new(&mut hanging).unwrap();
     flash.program(SECTOR, &page(1)).unwrap();
     flash.program(FlashAddress(SECTOR.0 + 0x80), &page(2)).unwrap();
+    assert_eq!(hanging.sent.len(), 1, "it is not tried again");
     assert_eq!(cells(&port, SECTOR, 2 * LEN), [page(1), page(2)].concat());
-    assert_eq!(flash.into_registers().sent.len(), 1, "it is not tried again");
 }
 
 #[test]
@@ -406,13 +410,13 @@ fn protection_that_cannot_be_set_again_is_an_error() {
 fn a_status_register_that_is_already_right_is_not_written_and_its_lock_stays() {
     let mut port = port("[flash]\nprotection = \"clearable\"\n");
     port.unit().lock().flash_mut().set_status(0x9C);
-    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
-    flash.unprotect().unwrap();
+    let mut watched = Watched::open(&mut port);
+    RegisterFlash::new(&mut watched).unwrap().unprotect().unwrap();
+    let begun = watched.requests;
     assert_eq!(port.unit().lock().flash().status(), 0x80, "bit 7 locks the register");
-    let begun = flash.into_registers().requests;
-    let mut flash = RegisterFlash::new(Watched::open(&mut port)).unwrap();
-    flash.unprotect().unwrap();
-    assert!(flash.into_registers().requests < begun - 6, "only the status is read");
+    let mut watched = Watched::open(&mut port);
+    RegisterFlash::new(&mut watched).unwrap().unprotect().unwrap();
+    assert!(watched.requests < begun - 6, "only the status is read");
 }
 
 #[test]
@@ -423,7 +427,7 @@ fn the_controllers_set_up_keeps_the_other_bits_of_its_register() {
         let mut unit = port.open_control().unwrap();
         unit.write(&[(SET_UP, before)]).unwrap();
         let mut found = [0];
-        let mut unit = RegisterFlash::new(unit).unwrap().into_registers();
+        RegisterFlash::new(&mut unit).unwrap();
         unit.exchange(&[], SET_UP, &mut found).unwrap();
         assert_eq!(found, [0x55]);
     }

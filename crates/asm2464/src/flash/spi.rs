@@ -165,11 +165,6 @@ impl<R: RegisterAccess> RegisterFlash<R> {
         self.session
     }
 
-    /// Returns the registers.
-    pub fn into_registers(self) -> R {
-        self.registers
-    }
-
     /// Reads a sector until two readings are equal, at most three times. A failed reading counts as one.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ mod schemas;
 
 mod program {
     mod baseline;
+    mod cli_transcripts;
     mod doctor_images;
     mod download;
     mod firmware_authors;
@@ -24,7 +25,6 @@ mod program {
     mod soak;
     #[cfg(unix)]
     mod terminal;
-    mod transcripts;
     mod vendor_flash;
     mod vm;
     mod xdata;

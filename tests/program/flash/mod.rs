@@ -14,9 +14,10 @@ mod several;
 #[cfg(unix)]
 mod signals;
 
-/// `TRYCMD=overwrite cargo test --test program flash::` rewrites the transcripts.
+/// `TRYCMD=overwrite cargo test --test program flash::` rewrites the transcripts. Tests begin in the order of their names,
+/// and this one takes the longest.
 #[test]
-fn the_commands_print_what_the_transcripts_show() {
+fn asmpatch_prints_what_the_transcripts_show() {
     // The images are built from source, so git doesn't have the transcripts' copies.
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli/flash");
     for (name, image) in [

@@ -673,21 +673,30 @@ mod tests {
         assert_eq!((result.as_str(), report.is_success()), ("CPU reset", true));
     }
 
+    /// Restarts units that hang until their power goes, and whose first INQUIRYs then fail in each of three ways.
+    fn restarted_while_inquiry_fails_after_a_level(times: u64) -> [RestartReport; 3] {
+        thread::scope(|scope| {
+            let restart = |kind| {
+                scope
+                    .spawn(move || restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, times))
+            };
+            ["stall", "bad-tag", "phase-error"].map(restart).map(|report| report.join().unwrap())
+        })
+    }
+
     #[test]
     fn vendor_firmware_whose_commands_fail_after_a_level_is_no_success() {
-        for kind in ["stall", "bad-tag", "phase-error"] {
-            let report = restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, 9);
+        for report in restarted_while_inquiry_fails_after_a_level(9) {
             let power = report.tried.iter().find(|tried| tried.level == Level::PortPower).unwrap();
-            assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{kind}: {report:?}");
-            assert!(!power.helped && !report.is_success(), "{kind}: {report:?}");
+            assert_eq!((power.done, kinds(&report.after)), (true, vec![FaultKind::Bulk]), "{report:?}");
+            assert!(!power.helped && !report.is_success(), "{report:?}");
         }
     }
 
     #[test]
     fn vendor_firmware_whose_first_command_after_a_level_fails_is_asked_once_more() {
-        for kind in ["stall", "bad-tag", "phase-error"] {
-            let report = restarted_while_inquiry_fails("bulk-hangs = true\nport-power = true\n", kind, 1);
-            assert_eq!((report.helped(), kinds(&report.after)), (Some(Level::PortPower), vec![]), "{kind}: {report:?}");
+        for report in restarted_while_inquiry_fails_after_a_level(1) {
+            assert_eq!((report.helped(), kinds(&report.after)), (Some(Level::PortPower), vec![]), "{report:?}");
         }
     }
 

@@ -4,7 +4,6 @@
 //! Sources: owners' notes on units with open firmware (2026), and the open firmware's own recovery. This project has
 //! tried none of it on silicon.
 
-use std::fmt::Display;
 use std::thread;
 use std::time::Duration;
 
@@ -14,16 +13,17 @@ use asm2464::scsi::ResetMode;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::{CommandError, ControlError, OpenBridge, Port, PortError, UnitInfo};
 use asm2464_host::pcie::{Header, Pcie, PcieError};
+use derive_more::Display;
 use serde::Serialize;
 use tracing::info;
 
 use crate::advice::Advice;
-use crate::doctor::{PipeState, WHO_ANSWERS, answers, pipes_of};
+use crate::doctor::{PipeState, WHO_ANSWERS, answers};
 use crate::failure::AnyFailure;
 use crate::unit::Live;
 
 /// Ways to restart a unit, mildest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
@@ -110,7 +110,7 @@ impl FaultKind {
 }
 
 /// A fault of a unit.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "FaultJson"))]
 #[display("{found}")]
@@ -457,22 +457,19 @@ pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
     Ok(true)
 }
 
-/// What is wrong with a unit that answers like this.
-fn fault_in(answers: Result<PipeState, impl Display>) -> Option<Fault> {
+/// What keeps vendor firmware from answering a command, if anything does.
+fn fault_in(answers: Result<PipeState, CommandError>) -> Option<Fault> {
     let (kind, found) = match answers {
-        Ok(PipeState::Move | PipeState::NotAsked) => return None,
-        Ok(PipeState::Hang) => {
-            (FaultKind::Bulk, "bulk data to it doesn't move, though it answers control requests".to_owned())
-        }
-        Ok(PipeState::Busy(status)) => {
-            let found = format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}");
-            (FaultKind::Bulk, found)
-        }
+        Ok(PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked) => return None,
+        Ok(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
         Ok(PipeState::Dead) => (FaultKind::Silent, "it answers neither commands nor control requests".to_owned()),
         Err(error) => (FaultKind::Bulk, format!("bulk data to it: {error}")),
     };
     Some(Fault { kind, found })
 }
+
+/// Bulk pipes that hang, in words.
+const STUCK: &str = "bulk data to it doesn't move, though it answers control requests";
 
 /// Examines the unit. `looks_behind` also numbers the buses behind the bridge and lists the devices that answer there.
 /// `asks` also takes a unit with vendor firmware from its driver, to see whether it answers commands.
@@ -513,11 +510,20 @@ fn examine(
 }
 
 fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut Condition) {
-    found.faults.extend(fault_in(pipes_of(unit.check_bulk())));
-    if found.has(FaultKind::Silent) {
-        return;
-    }
     let mut add = |kind, found_is: String| found.faults.push(Fault { kind, found: found_is });
+    match unit.check_bulk() {
+        Ok(()) => {}
+        Err(error @ (ControlError::Timeout { .. } | ControlError::Disconnected { .. })) => {
+            return add(FaultKind::Silent, format!("it does not answer: {error}"));
+        }
+        Err(ControlError::BulkTimeout { .. }) => {
+            add(FaultKind::Bulk, STUCK.to_owned());
+        }
+        Err(ControlError::SramBusy { status, .. }) => {
+            add(FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"));
+        }
+        Err(error) => add(FaultKind::Bulk, format!("bulk data to it: {error}")),
+    }
     let mut patience = interrupt;
     let mut pcie = Pcie::new(unit, &mut patience);
     let steps = if looks_behind { LINK_STEPS } else { 0 };

@@ -1,6 +1,6 @@
 //! Examines a unit for a diagnosis. Everything that it writes is gone after a power cycle.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use asm2464::Bdf;
 use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, known_blocks};
@@ -259,27 +259,6 @@ pub(crate) fn answers<T: Transport>(bridge: &mut Bridge<T>) -> Result<PipeState,
     asked.map(|_| PipeState::Move)
 }
 
-/// The state of open firmware's bulk pipes, by how a check of them ended. Any other error says nothing about them.
-pub(crate) fn pipes_of(checked: Result<(), ControlError>) -> Result<PipeState, ControlError> {
-    match checked {
-        Ok(()) => Ok(PipeState::Move),
-        Err(ControlError::BulkTimeout { answers: true, .. }) => Ok(PipeState::Hang),
-        Err(ControlError::SramBusy { status, .. }) => Ok(PipeState::Busy(status)),
-        Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. }) => Ok(PipeState::Dead),
-        Err(error) => Err(error),
-    }
-}
-
-/// Checks that the SRAM DMA is idle.
-fn check_dma(bridge: &mut OpenBridge) -> Result<(), ControlError> {
-    let mut status = [0];
-    bridge.xdata_read(DMA_STATE, &mut status)?;
-    match status {
-        [0] => Ok(()),
-        [status] => Err(ControlError::SramBusy { deadline: Duration::ZERO, status }),
-    }
-}
-
 fn open(
     seen: &mut Examination,
     mut bridge: OpenBridge,
@@ -287,25 +266,34 @@ fn open(
     options: DoctorOptions,
     interrupt: Interrupt<'_>,
 ) -> Result<(), AnyFailure> {
-    let mut checked = check_dma(&mut bridge);
-    if matches!(checked, Err(ControlError::Timeout { .. })) {
-        checked = bridge.reset_port().and_then(|()| check_dma(&mut bridge));
-    }
-    match pipes_of(checked) {
-        Ok(PipeState::Move) => {}
-        Ok(pipes) => seen.pipes = pipes,
-        Err(error) => seen.opened = Err(Problem::of(&error)),
-    }
-    if seen.pipes == PipeState::Dead || seen.opened.is_err() {
-        return Ok(());
-    }
-    if options.write && seen.pipes == PipeState::NotAsked {
-        match pipes_of(bridge.sram_write(SRAM_SLOT, &[0; asm2464::sram::SECTOR_LEN])) {
-            Ok(pipes) => seen.pipes = pipes,
-            Err(error) => seen.bench_failure = Some(Problem::of(&error)),
+    let mut status = [0];
+    let mut asked = bridge.xdata_read(DMA_STATE, &mut status);
+    if matches!(asked, Err(ControlError::Timeout { .. })) {
+        asked = bridge.reset_port().and_then(|()| bridge.xdata_read(DMA_STATE, &mut status));
+        if matches!(asked, Err(ControlError::Timeout { .. } | ControlError::Disconnected { .. })) {
+            seen.pipes = PipeState::Dead;
+            return Ok(());
         }
     }
-    if matches!(seen.pipes, PipeState::Hang | PipeState::Dead) {
+    match asked {
+        Ok(()) if status[0] != 0 => seen.pipes = PipeState::Busy(status[0]),
+        Ok(()) => {}
+        Err(error) => {
+            seen.opened = Err(Problem::of(&error));
+            return Ok(());
+        }
+    }
+    if options.write && seen.pipes == PipeState::NotAsked {
+        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; asm2464::sram::SECTOR_LEN]) {
+            Ok(()) => PipeState::Move,
+            Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
+            Err(error) => {
+                seen.bench_failure = Some(Problem::of(&error));
+                PipeState::NotAsked
+            }
+        };
+    }
+    if seen.pipes == PipeState::Hang {
         return Ok(());
     }
     if options.compare {

@@ -12,7 +12,7 @@ mod report;
 
 pub use diagnose::{Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, TopicLine, Verdict, diagnose};
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
-pub(crate) use examine::{WHO_ANSWERS, answers, pipes_of};
+pub(crate) use examine::{WHO_ANSWERS, answers};
 pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
 pub use questions::{Exchange, Problem, Question};

@@ -105,7 +105,7 @@ fn without_faults_every_byte_that_comes_back_is_the_one_sent_and_ctrl_c_ends_wit
 fn each_fault_of_the_wire_is_one_error_of_its_kind_and_the_soak_goes_on() {
     let check = |opcode| {
         // The check before the soak sends 17 WRITE(16) and some hundred E4.
-        let (first, apart) = if opcode == 0x8A { (30, 1) } else { (3000, 200) };
+        let (first, apart) = if opcode == 0x8A { (30, 1) } else { (3000, 700) };
         for (kind, expected) in [
             ("timeout", ErrorKind::NoAnswer),
             ("stall", ErrorKind::Refused),

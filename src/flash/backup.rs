@@ -19,7 +19,6 @@ use super::error::FlashError;
 use super::identity::{UnitIdentity, is_nobodys};
 use super::progress::{FlashEvent, FlashProgress};
 use super::slot::BlockBytes;
-use crate::failure::Failure;
 
 /// Maximum number of characters of a serial number or a port in a folder's name.
 const NAME_MAX: usize = 64;
@@ -205,7 +204,7 @@ fn steady_block(reader: &mut dyn FlashReader, index: BlockIndex) -> Result<Block
     }
     let index = index.number();
     let message = format!("configuration block {index} reads differently each time, {BLOCK_READINGS} times");
-    Err(Failure::new(Kind::Device.code("asmpatch::backup::unsteady_block"), message).into())
+    Err(FlashError::other(Kind::Device.code("asmpatch::backup::unsteady_block"), message))
 }
 
 #[cfg(test)]
@@ -249,7 +248,11 @@ pub(crate) mod tests {
             let found = steady_block(&mut reader, BlockIndex::Zero);
             match expected {
                 Some(expected) => assert_eq!(found.unwrap()[0x10], expected, "{readings:?}"),
-                None => assert_eq!(found.unwrap_err().code(), "asmpatch::backup::unsteady_block"),
+                None => {
+                    let error = found.unwrap_err();
+                    assert_eq!(error.code(), "asmpatch::backup::unsteady_block");
+                    assert!(error.to_string().ends_with(", 4 times"), "{error}");
+                }
             }
             assert!(reader.0.is_empty(), "{readings:?}");
         }

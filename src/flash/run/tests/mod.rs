@@ -404,6 +404,7 @@ fn a_flash_that_never_keeps_what_it_is_given_is_not_restarted() {
     let stopped = rig.stopped();
     assert_eq!(stopped.error.code(), "asmpatch::flash::part_differs");
     let error = stopped.error.to_string();
+    assert!(error.starts_with("firmware part 1 differs"), "{error}");
     assert!(error.ends_with("attempt 3: 1 bytes, the first at part offset 0x321"), "{error}");
     assert_eq!(stopped.left, StoppedState::Complete);
     assert_eq!(rig.count(0xE8), 0, "the old firmware still runs and answers");
@@ -419,7 +420,8 @@ fn a_configuration_block_that_does_not_stay_is_written_again_and_then_given_up()
     let mut rig = rig(Some(sample_image(1))).with(&worn);
     let stopped = rig.stopped();
     assert_eq!(stopped.error.code(), "asmpatch::flash::block_differs");
-    assert!(stopped.error.to_string().ends_with("attempt 3"), "{stopped:?}");
+    let error = stopped.error.to_string();
+    assert!(error.starts_with("configuration block 0 differs") && error.ends_with("attempt 3"), "{error}");
     assert_eq!((stopped.left, rig.count(0xE8)), (StoppedState::Complete, 0));
 }
 

@@ -177,6 +177,10 @@ fn a_unit_that_has_its_old_identity_after_its_power_too_is_not_taken_for_done() 
     rig.options.replug_deadline = Duration::from_millis(1);
     let stopped = rig.stopped();
     assert_eq!(stopped.error.code(), "asmpatch::flash::identity", "{stopped:?}");
+    let error = stopped.error.to_string();
+    let (found, expected) = (UsbId::STOCK, UsbId::PATCHED);
+    assert!(error.contains(&format!("came back as {found} ")), "{error}");
+    assert!(error.contains(&format!("expected {expected} ")), "{error}");
     assert_eq!(stopped.left, StoppedState::OtherIdentity);
 }
 

@@ -1,5 +1,5 @@
-//! Discovery of the connected bridges, which are those with a known USB ID. If the system provides the strings, no device is opened, so a disk in use is not
-//! disturbed. Waits for changes on the buses.
+//! Discovery of the connected bridges, which are those with a known USB ID. If the system provides the strings, no
+//! device is opened, so a disk in use is not disturbed. Waits for changes on the buses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -16,7 +16,7 @@ use asm2464::scsi::XdataAddress;
 use asm2464::sram::SRAM_LEN;
 use asm2464::tlp::Tlp;
 use asm2464_chip::chip::{CLOCK_MHZ, Work};
-use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::{TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{AnyTransport, Bridge, Port as _, Transport as _};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine as _, VendorTlp};

@@ -2,8 +2,8 @@
 
 use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::tiny_gpu::TinyGpu;
-use asm2464_dock::tiny_gpu::registers::{DEVICE, VENDOR};
+use asm2464_dock::gpu_card::TinyGpu;
+use asm2464_dock::gpu_card::registers::{DEVICE, VENDOR};
 use asm2464_host::pcie::{Bar, BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
 
 use super::report::Skip;

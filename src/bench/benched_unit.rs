@@ -5,7 +5,7 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 

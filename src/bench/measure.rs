@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
-use asm2464_dock::tiny_gpu::{TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::{TinyGpu, TinyGpuError};
 use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 

@@ -13,7 +13,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::{FENCE, FENCE_ADDRESS, SECTOR_LEN, SLOT_LEN, SRAM_ADDRESS, SRAM_LEN, VENDOR_COMPLETIONS_PAGE};
 use asm2464::tlp::Tlp;
-use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{ControlAnswer, Scenario, SharedUnit, VirtualPipes, VirtualUnit};
 use asm2464_host::bridge::open::OpenCommand;
 use asm2464_host::bridge::{BusSpeed, ControlError, ControlPipes, Endpoint, OpenBridge};

@@ -1,7 +1,7 @@
 //! Virtual units, and what tests of several paths do with them.
 
 use asm2464::firmware::Image;
-use asm2464_dock::tiny_gpu::TinyGpu;
+use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_dock::virtual_unit::{Counts, Scenario, SharedUnit, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{CommandError, TransportError, TransportErrorKind};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine};

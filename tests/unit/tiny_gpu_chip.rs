@@ -3,12 +3,12 @@
 //! image, and the vendor's and the open one if `ASMPATCH_VENDOR_IMAGE` and `ASMPATCH_OPEN_IMAGE` name them.
 
 use asm2464::sram::SRAM_ADDRESS;
-use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use asm2464_dock::tiny_gpu::registers::CardFault;
-use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::registers::CardFault;
+use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{Counts, SharedUnit};
 use asm2464_host::bridge::{Bridge, OpenBridge, Port, Transport};
 use asm2464_host::pcie::{NoTime, Pcie, Scope, TlpEngine, VendorTlp};
+use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
 use crate::unit::rig::{A, B, counted, opened, unit};
 

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
 use asm2464::sram::SRAM_ADDRESS;
-use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use asm2464_dock::tiny_gpu::registers::{RAN, SENT, STATUS};
-use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::registers::{RAN, SENT, STATUS};
+use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_dock::virtual_unit::{SharedUnit, VirtualPort};
 use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, Port as _, survey};
 use asm2464_host::pcie::{Entry, NoTime, Pcie, Scope, SramReadError, VendorTlp};
+use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
 use crate::unit::rig::{self, A, B, counted, opened};
 

@@ -4,11 +4,11 @@ use std::path::Path;
 
 use asm2464::Bdf;
 use asm2464::sram::SRAM_ADDRESS;
-use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu};
+use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu};
 use asm2464_dock::virtual_unit::{Counts, VirtualPort};
 use asm2464_host::bridge::Bridge;
 use asm2464_host::pcie::{NoTime, Pcie, Scope, VendorTlp};
+use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
 
 use super::check_failed;
 use crate::failure::AnyFailure;

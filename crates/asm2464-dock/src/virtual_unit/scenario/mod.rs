@@ -13,7 +13,7 @@ use serde::Deserialize;
 
 use super::nor::FlashFaults;
 use super::timing::Timing;
-use crate::tiny_gpu::{self, registers};
+use crate::gpu_card::{self, registers};
 
 /// What is behind the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -296,7 +296,7 @@ pub enum ScenarioEngine {
     /// No engine: the device's memory holds what is written.
     #[default]
     None,
-    /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`tiny_gpu::registers`](crate::tiny_gpu::registers).
+    /// tiny-gpu: memory behind BAR 0, registers behind BAR 2. See [`gpu_card::registers`](crate::gpu_card::registers).
     TinyGpu,
     /// An NVMe controller with one namespace; its registers are behind BAR 0.
     Nvme(DriveSpec),
@@ -306,7 +306,7 @@ impl From<ScenarioEngine> for Engine {
     fn from(engine: ScenarioEngine) -> Self {
         match engine {
             ScenarioEngine::None => Self::None,
-            ScenarioEngine::TinyGpu => Self::Brought(tiny_gpu::ENGINE),
+            ScenarioEngine::TinyGpu => Self::Brought(gpu_card::ENGINE),
             ScenarioEngine::Nvme(drive) => Self::Nvme(drive),
         }
     }
@@ -329,7 +329,7 @@ impl Scenario {
             vendor: registers::VENDOR,
             device: registers::DEVICE,
             class: registers::CLASS,
-            engine: Engine::Brought(tiny_gpu::ENGINE),
+            engine: Engine::Brought(gpu_card::ENGINE),
             ..DeviceSpec::default()
         };
         let port = DeviceSpec { at: PORT_AT.to_owned(), vendor: 0x1B21, device: 0x2461, ..DeviceSpec::default() };

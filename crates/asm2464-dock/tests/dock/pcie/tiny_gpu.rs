@@ -3,10 +3,10 @@
 use asm2464::Bdf;
 use asm2464::sram::SRAM_ADDRESS;
 use asm2464_chip::chip::{DeviceSpec, Engine};
-use asm2464_dock::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
-use asm2464_dock::tiny_gpu::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
-use asm2464_dock::tiny_gpu::{DmaWrite, Job, TinyGpu, TinyGpuError};
+use asm2464_dock::gpu_card::registers::{CYCLES_MAX, CardFault, DEVICE, VENDOR};
+use asm2464_dock::gpu_card::{DmaWrite, Job, TinyGpu, TinyGpuError};
 use asm2464_host::pcie::{Pcie, Scope};
+use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
 
 use super::{Counted, Direct, function};
 
@@ -26,7 +26,7 @@ fn behind_a_switch() -> Direct {
     let card = DeviceSpec {
         vendor: VENDOR,
         device: DEVICE,
-        engine: Engine::Brought(asm2464_dock::tiny_gpu::ENGINE),
+        engine: Engine::Brought(asm2464_dock::gpu_card::ENGINE),
         ..port("0/0/0")
     };
     Direct::new(&[port("0"), port("0/0"), card])

@@ -3,9 +3,9 @@
 //!
 //! Source: adam-maj/tiny-gpu, `src/scheduler.sv`, `src/fetcher.sv`, `src/lsu.sv`, `src/registers.sv`, `src/pc.sv`.
 
-use super::controller::MemoryRequest;
-use super::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
-use super::registers::CardFault;
+use crate::controller::MemoryRequest;
+use crate::isa::{BLOCK_DIM, BLOCK_INDEX, Condition, Instruction, Register, THREAD_INDEX};
+use crate::machine::Fault;
 
 /// Threads per block, and so per core.
 pub(super) const THREADS_A_BLOCK: usize = 4;
@@ -145,7 +145,7 @@ impl Core {
         words: usize,
         word: Option<u16>,
         answers: &[Option<u16>],
-    ) -> Result<(), CardFault> {
+    ) -> Result<(), Fault> {
         let (stage, instruction) = (self.stage, self.instruction);
         let has_fetched = self.fetcher == FetchState::Fetched;
         let waits = self.lanes.iter().any(Lane::is_waiting);
@@ -153,7 +153,7 @@ impl Core {
         match (self.fetcher, word) {
             (FetchState::Idle, _) if stage == Stage::Fetch => {
                 let address = u8::try_from(self.pc).ok().filter(|at| usize::from(*at) < words);
-                let fault = CardFault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
+                let fault = Fault::LeftProgram { block: self.block.into(), word: self.pc as u16 };
                 self.fetcher = FetchState::Fetching(address.ok_or(fault)?);
             }
             (FetchState::Fetching(_), Some(word)) => {

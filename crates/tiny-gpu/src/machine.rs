@@ -3,9 +3,15 @@
 //! Source: adam-maj/tiny-gpu, `src/gpu.sv`, `src/dispatch.sv`, and its test bench, which defines when counting begins
 //! and ends.
 
-use super::controller::{CacheLines, Channels, MemoryController, MemoryRequest};
-use super::core::{Core, THREADS_A_BLOCK};
-use super::registers::{CardFault, DATA_LEN, PROGRAM_LEN};
+use thiserror::Error;
+
+use crate::controller::{CacheLines, Channels, MemoryController, MemoryRequest};
+use crate::core::{Core, THREADS_A_BLOCK};
+
+/// Words of program memory.
+pub const PROGRAM_LEN: usize = 256;
+/// Bytes of data memory. An address has 8 bits, so every address is inside it.
+pub const DATA_LEN: usize = 256;
 
 const CORES: usize = 2;
 const DATA_CHANNELS: usize = 4;
@@ -26,13 +32,37 @@ impl Design {
     /// No cache, and memories that answer in the next cycle. Source: adam-maj/tiny-gpu, `test/helpers`.
     pub const PLAIN: Self = Self { has_caches: false, program_latency: 1, data_latency: 1 };
     /// Caches, and a program memory that takes six cycles: five that its bench waits, and one to see the request.
-    /// Source: dsandall/tiny-gpu, `test/helpers/memory.py` and `delay` in `test/test_matmul.py`; docs/tiny-gpu.md.
+    /// Source: dsandall/tiny-gpu, `test/helpers/memory.py` and `delay` in `test/test_matmul.py`; the README, "Cycles".
     pub const CACHED: Self = Self { has_caches: true, program_latency: 6, data_latency: 1 };
+}
+
+/// Reasons a run did not end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// Program or data are longer than their memory.
+    #[error("a program has at most {PROGRAM_LEN} words, and its data at most {DATA_LEN} bytes")]
+    TooLong,
+    /// The program continued past its end.
+    #[error("block {block} went on at word {word}, outside of its program")]
+    LeftProgram {
+        /// The block.
+        block: u16,
+        /// The word.
+        word: u16,
+    },
+    /// The run reached its cycle limit.
+    #[error("the program did not end within its cycle limit: block {block} is at word {word}")]
+    NeverEnds {
+        /// A block that had not ended.
+        block: u16,
+        /// Its next word.
+        word: u16,
+    },
 }
 
 /// A machine loaded with a program, data and a number of threads.
 #[derive(Debug)]
-pub struct TinyGpuMachine {
+pub struct Machine {
     design: Design,
     program: Vec<u16>,
     /// Data memory.
@@ -50,17 +80,17 @@ pub struct TinyGpuMachine {
     answers_seen: Vec<Option<u16>>,
 }
 
-impl TinyGpuMachine {
+impl Machine {
     /// Creates a machine in its reset state. Data memory starts with `data`, followed by zeros.
     ///
     /// # Errors
-    /// [`CardFault::NoRun`] if program or data are longer than their memory.
-    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, CardFault> {
+    /// [`Fault::TooLong`] if program or data are longer than their memory.
+    pub fn new(design: Design, program: &[u16], data: &[u8], threads: u8) -> Result<Self, Fault> {
         if program.len() > PROGRAM_LEN {
-            return Err(CardFault::NoRun);
+            return Err(Fault::TooLong);
         }
         let mut memory = [0; DATA_LEN];
-        memory.get_mut(..data.len()).ok_or(CardFault::NoRun)?.copy_from_slice(data);
+        memory.get_mut(..data.len()).ok_or(Fault::TooLong)?.copy_from_slice(data);
         let lsus = CORES * THREADS_A_BLOCK;
         let data_cache = design.has_caches.then(|| CacheLines::new(2));
         let program_cache =
@@ -85,8 +115,8 @@ impl TinyGpuMachine {
     /// Runs the program to its end, for at most `limit` cycles. Returns its cycles as the test bench counts them.
     ///
     /// # Errors
-    /// [`CardFault`]; data memory then holds what the program has stored so far.
-    pub fn run(&mut self, limit: u64) -> Result<u64, CardFault> {
+    /// [`Fault`]; data memory then holds what the program has stored so far.
+    pub fn run(&mut self, limit: u64) -> Result<u64, Fault> {
         // The bench notices the end one cycle late, and the bench with caches two cycles late.
         let notice_delay = if self.design.has_caches { 2 } else { 1 };
         let blocks = usize::from(self.threads).div_ceil(THREADS_A_BLOCK);
@@ -112,11 +142,11 @@ impl TinyGpuMachine {
             }
         }
         let at = (0..CORES).find(|core| self.has_block[*core]).unwrap_or(0);
-        Err(CardFault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
+        Err(Fault::NeverEnds { block: self.cores[at].block.into(), word: self.cores[at].pc as u16 })
     }
 
     /// Advances everything but the dispatcher by one clock edge. All parts see the signals as they were before it.
-    fn step(&mut self) -> Result<(), CardFault> {
+    fn step(&mut self) -> Result<(), Fault> {
         let (program, data) = (&self.program, &mut self.data);
         let fetched = |request| match request {
             MemoryRequest::Read(address) => program.get(usize::from(address)).copied().unwrap_or(0),

@@ -2,6 +2,7 @@
 //! card sends it to host memory itself.
 
 use thiserror::Error;
+use tiny_gpu::{DATA_LEN, PROGRAM_LEN};
 
 use asm2464::Bdf;
 use asm2464::sram::SRAM_ADDRESS;
@@ -11,8 +12,8 @@ use asm2464_host::pcie::{
 };
 
 use super::registers::{
-    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DATA_LEN, DEVICE, ID, ID_VALUE, PROGRAM_AT, PROGRAM_LEN,
-    RAN, RUN, SEND, SEND_FROM, SENT, STATUS, VENDOR, WAITS,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLES_MAX, CardFault, DEVICE, ID, ID_VALUE, PROGRAM_AT, RAN, RUN, SEND,
+    SEND_FROM, SENT, STATUS, VENDOR, WAITS,
 };
 
 /// Offsets of the program and of the data memory's 256 bytes in the card's memory.

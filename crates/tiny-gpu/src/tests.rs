@@ -1,14 +1,11 @@
-//! Tests of programs on tiny-gpu: how many cycles they take, how they end, and what is refused.
-
-pub mod kernels;
+//! Tests of programs: how many cycles they take, how they end, and what is refused.
 
 use proptest::prelude::*;
 
-use self::kernels::{
-    BLOCK_DIM, SUM_AT, SUM_THREADS, THREAD_INDEX, UNPACKED_AT, constant, matadd, packed_matmul, store,
+use super::isa::{BLOCK_DIM, Instruction, THREAD_INDEX, assemble};
+use super::kernels::{
+    MATMUL, PRODUCT_AT, PRODUCT_THREADS, SUM_AT, SUM_THREADS, UNPACKED_AT, host_product, matadd, packed_matmul,
 };
-use super::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, host_product};
-use super::registers::{CardFault, DATA_LEN};
 use super::*;
 
 const LIMIT: u64 = 10_000;
@@ -18,7 +15,7 @@ const PLAIN_SLOW: Design = Design { has_caches: false, ..Design::CACHED };
 const CACHED_FAST: Design = Design { has_caches: true, ..Design::PLAIN };
 
 fn ran(design: Design, program: &[u16], data: &[u8], threads: u8) -> (u64, [u8; DATA_LEN]) {
-    let mut machine = TinyGpuMachine::new(design, program, data, threads).unwrap();
+    let mut machine = Machine::new(design, program, data, threads).unwrap();
     let cycles = machine.run(LIMIT).unwrap();
     (cycles, machine.data)
 }
@@ -85,27 +82,31 @@ fn the_last_block_may_have_fewer_threads_and_a_run_without_threads_ends_at_once(
 #[test]
 fn a_program_that_does_not_end_is_stopped_and_says_where_it_is() {
     let branches_to_itself = [0x2000, 0x1401];
-    let mut machine = TinyGpuMachine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
-    assert_eq!(machine.run(1000), Err(CardFault::NeverEnds { block: 0, word: 1 }));
+    let mut machine = Machine::new(Design::PLAIN, &branches_to_itself, &[], 4).unwrap();
+    assert_eq!(machine.run(1000), Err(Fault::NeverEnds { block: 0, word: 1 }));
 }
 
 #[test]
 fn a_program_that_leaves_its_memory_is_stopped() {
     for (program, word) in [(&[0x0000, 0x0000][..], 2), (&[0x2000, 0x1480][..], 0x80), (&[], 0), (&[0; 256][..], 256)] {
-        let mut machine = TinyGpuMachine::new(Design::CACHED, program, &[], 1).unwrap();
-        assert_eq!(machine.run(100_000), Err(CardFault::LeftProgram { block: 0, word }));
+        let mut machine = Machine::new(Design::CACHED, program, &[], 1).unwrap();
+        assert_eq!(machine.run(100_000), Err(Fault::LeftProgram { block: 0, word }));
     }
 }
 
 #[test]
 fn a_program_or_data_longer_than_its_memory_is_refused() {
-    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), CardFault::NoRun);
-    assert_eq!(TinyGpuMachine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), CardFault::NoRun);
+    assert_eq!(Machine::new(Design::PLAIN, &[0; 257], &[], 1).unwrap_err(), Fault::TooLong);
+    assert_eq!(Machine::new(Design::PLAIN, &[], &[0; 257], 1).unwrap_err(), Fault::TooLong);
 }
 
 #[test]
 fn registers_that_identify_a_thread_cannot_be_changed() {
-    let program = [constant(THREAD_INDEX, 9), store(THREAD_INDEX, BLOCK_DIM), 0xF000];
+    let program = assemble([
+        Instruction::Const(THREAD_INDEX, 9),
+        Instruction::Store(THREAD_INDEX, BLOCK_DIM),
+        Instruction::Return,
+    ]);
     let (_, data) = ran(Design::PLAIN, &program, &[], 3);
     assert_eq!(data[..4], [4, 4, 4, 0]);
 }
@@ -146,7 +147,7 @@ proptest! {
     #[test]
     fn any_program_ends_or_is_stopped(program in proptest::collection::vec(any::<u16>(), 0..256), threads: u8) {
         for design in [Design::PLAIN, Design::CACHED] {
-            let mut machine = TinyGpuMachine::new(design, &program, &[7; DATA_LEN], threads).unwrap();
+            let mut machine = Machine::new(design, &program, &[7; DATA_LEN], threads).unwrap();
             let _ = machine.run(2_000);
         }
     }

@@ -2,12 +2,13 @@
 
 use asm2464_chip::chip::{BarSpec, DeviceEngine, EngineKind, HostMemory};
 
+use tiny_gpu::{DATA_LEN, Design, Fault, Machine, PROGRAM_LEN};
+
 use super::registers::{
-    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, DATA_LEN, ENTRY, ENTRY_TO,
-    FAULT_AT, ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_LEN, PROGRAM_WORDS, RAN, REGISTERS_LEN, RUN, SEND,
-    SEND_FROM, SEND_LEN, SEND_TO, SENT, STATUS, THREADS, WAITS,
+    AWAIT, CACHES, COMMAND_AT, CONTROL, CYCLE_LIMIT, CYCLES, CYCLES_MAX, CardFault, DATA_AT, ENTRY, ENTRY_TO, FAULT_AT,
+    ID, ID_VALUE, MEMORY_LEN, PROGRAM_AT, PROGRAM_WORDS, RAN, REGISTERS_LEN, RUN, SEND, SEND_FROM, SEND_LEN, SEND_TO,
+    SENT, STATUS, THREADS, WAITS,
 };
-use super::{Design, TinyGpuMachine};
 
 const ENTRY_LEN: usize = 16;
 /// Command ID in a completion entry, and in a command. Source: NVMe base specification 1.4, figures 122 and 104.
@@ -178,10 +179,10 @@ impl Card {
         if limit > CYCLES_MAX {
             return Err(CardFault::NoRun);
         }
-        let mut machine = TinyGpuMachine::new(design, &program, &data, threads)?;
+        let mut machine = Machine::new(design, &program, &data, threads)?;
         let ended = machine.run(u64::from(limit));
         self.put(u64::from(self.held(DATA_AT)), &machine.data);
-        if let Err(CardFault::NeverEnds { .. }) = ended {
+        if let Err(Fault::NeverEnds { .. }) = ended {
             self.cycles = limit;
         }
         self.cycles = ended? as u32;
@@ -215,9 +216,9 @@ impl Card {
 
 #[cfg(test)]
 mod tests {
+    use tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS, packed_matmul};
+
     use super::*;
-    use crate::tiny_gpu::kernels::{MATMUL, PRODUCT_AT, PRODUCT_THREADS};
-    use crate::tiny_gpu::tests::kernels::packed_matmul;
 
     /// Takes writes at 0x1000 to 0x10FF and at 0x2000 to 0x200F, and answers reads at 0x3000 with a command.
     #[derive(Default)]

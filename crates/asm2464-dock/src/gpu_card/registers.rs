@@ -5,11 +5,7 @@
 //! write completes, all work is done, except an entry that waits for a command ([`AWAIT`]).
 
 use thiserror::Error;
-
-/// Words of program memory.
-pub const PROGRAM_LEN: usize = 256;
-/// Bytes of data memory. An address has 8 bits, so every address is inside it.
-pub const DATA_LEN: usize = 256;
+use tiny_gpu::{DATA_LEN, Fault, PROGRAM_LEN};
 
 /// Vendor ID. It is not assigned to anybody; virtual devices use it.
 pub const VENDOR: u16 = 0x1234;
@@ -130,6 +126,16 @@ asm2464::coded!(CardFault {
     NoCommand => Device "asm2464::tiny_gpu::no_command",
     Unknown => Device "asm2464::tiny_gpu::fault",
 });
+
+impl From<Fault> for CardFault {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::TooLong => Self::NoRun,
+            Fault::LeftProgram { block, word } => Self::LeftProgram { block, word },
+            Fault::NeverEnds { block, word } => Self::NeverEnds { block, word },
+        }
+    }
+}
 
 impl CardFault {
     /// Returns its code in STATUS, bits 15:8.

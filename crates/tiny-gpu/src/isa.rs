@@ -4,28 +4,28 @@
 
 /// One of a thread's 16 registers: R0 to R12, then three read-only ones that identify the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Register(u8);
+pub struct Register(u8);
 
 /// Index of the thread's block.
-pub(super) const BLOCK_INDEX: Register = Register(13);
+pub const BLOCK_INDEX: Register = Register(13);
 /// Threads per block.
-pub(super) const BLOCK_DIM: Register = Register(14);
+pub const BLOCK_DIM: Register = Register(14);
 /// Index of the thread in its block.
-pub(super) const THREAD_INDEX: Register = Register(15);
+pub const THREAD_INDEX: Register = Register(15);
 
 impl Register {
     /// R0 to R15, by the lower four bits of a number.
-    pub(super) const fn new(number: u8) -> Self {
+    pub const fn new(number: u8) -> Self {
         Self(number & 0x0F)
     }
 
     /// Its number, 0 to 15.
-    pub(super) const fn index(self) -> usize {
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 
     /// Whether an instruction may write it.
-    pub(super) const fn is_writable(self) -> bool {
+    pub const fn is_writable(self) -> bool {
         self.0 < BLOCK_INDEX.0
     }
 }
@@ -35,28 +35,28 @@ impl Register {
 /// The machine subtracts unsigned, so "n" is set if the two differ, and "p" is never set. Source: adam-maj/tiny-gpu,
 /// `src/alu.sv`: a difference of unsigned registers, compared with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Condition(u8);
+pub struct Condition(u8);
 
 impl Condition {
     /// "n": they differ.
-    pub(super) const N: Self = Self(4);
+    pub const N: Self = Self(4);
     /// "z": they are equal.
-    pub(super) const Z: Self = Self(2);
+    pub const Z: Self = Self(2);
 
     /// Compares two registers.
-    pub(super) const fn of(left: u8, right: u8) -> Self {
+    pub const fn of(left: u8, right: u8) -> Self {
         if left == right { Self::Z } else { Self::N }
     }
 
     /// Whether the two have a bit in common.
-    pub(super) const fn meets(self, other: Self) -> bool {
+    pub const fn meets(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 }
 
 /// Arithmetic on two registers, modulo 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Arithmetic {
+pub enum Arithmetic {
     /// Sum.
     Add,
     /// Difference.
@@ -69,7 +69,7 @@ pub(super) enum Arithmetic {
 
 impl Arithmetic {
     /// Computes the result.
-    pub(super) fn apply(self, left: u8, right: u8) -> u8 {
+    pub fn apply(self, left: u8, right: u8) -> u8 {
         match self {
             Self::Add => left.wrapping_add(right),
             Self::Sub => left.wrapping_sub(right),
@@ -81,7 +81,7 @@ impl Arithmetic {
 
 /// A decoded instruction. Every word decodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Instruction {
+pub enum Instruction {
     /// Does nothing. Operations 10 to 14 are undefined, and also do nothing.
     Nop,
     /// Continues at this word of the program if the last CMP found one of these conditions.
@@ -121,36 +121,41 @@ impl From<u16> for Instruction {
     }
 }
 
+impl Instruction {
+    /// Encodes the instruction. The inverse of `Instruction::from`.
+    pub const fn word(self) -> u16 {
+        const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
+            operation << 12 | (rd as u16) << 8 | low as u16
+        }
+        match self {
+            Self::Nop => 0,
+            Self::Branch(condition, target) => pack(1, condition.0 << 1, target),
+            Self::Compare(left, right) => pack(2, 0, left.0 << 4 | right.0),
+            Self::Compute(what, rd, left, right) => {
+                let operation = match what {
+                    Arithmetic::Add => 3,
+                    Arithmetic::Sub => 4,
+                    Arithmetic::Mul => 5,
+                    Arithmetic::Div => 6,
+                };
+                pack(operation, rd.0, left.0 << 4 | right.0)
+            }
+            Self::Load(rd, address) => pack(7, rd.0, address.0 << 4),
+            Self::Store(address, value) => pack(8, 0, address.0 << 4 | value.0),
+            Self::Const(rd, value) => pack(9, rd.0, value),
+            Self::Return => 0xF000,
+        }
+    }
+}
+
+/// Encodes a program.
+pub fn assemble(program: impl IntoIterator<Item = Instruction>) -> Vec<u16> {
+    program.into_iter().map(Instruction::word).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    impl Instruction {
-        /// Encodes the instruction.
-        const fn word(self) -> u16 {
-            const fn pack(operation: u16, rd: u8, low: u8) -> u16 {
-                operation << 12 | (rd as u16) << 8 | low as u16
-            }
-            match self {
-                Self::Nop => 0,
-                Self::Branch(condition, target) => pack(1, condition.0 << 1, target),
-                Self::Compare(left, right) => pack(2, 0, left.0 << 4 | right.0),
-                Self::Compute(what, rd, left, right) => {
-                    let operation = match what {
-                        Arithmetic::Add => 3,
-                        Arithmetic::Sub => 4,
-                        Arithmetic::Mul => 5,
-                        Arithmetic::Div => 6,
-                    };
-                    pack(operation, rd.0, left.0 << 4 | right.0)
-                }
-                Self::Load(rd, address) => pack(7, rd.0, address.0 << 4),
-                Self::Store(address, value) => pack(8, 0, address.0 << 4 | value.0),
-                Self::Const(rd, value) => pack(9, rd.0, value),
-                Self::Return => 0xF000,
-            }
-        }
-    }
 
     #[test]
     fn a_word_means_what_the_course_page_writes_beside_it() {

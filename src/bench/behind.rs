@@ -2,9 +2,7 @@
 
 use asm2464::Bdf;
 use asm2464::interrupt::Interrupt;
-use asm2464_dock::gpu_card::TinyGpu;
-use asm2464_dock::gpu_card::registers::{DEVICE, VENDOR};
-use asm2464_host::pcie::{Bar, BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
+use asm2464_host::pcie::{BarKind, Pcie, PcieError, Scope, Survey, TlpEngine};
 
 use super::report::Skip;
 use crate::failure::AnyFailure;
@@ -32,12 +30,9 @@ pub(super) struct PcieDevices {
     pub(super) function: Option<Bdf>,
     /// The memory, or the reason why there is none.
     pub(super) memory: Result<Memory, Skip>,
-    /// The card that can complete SRAM reads, if one was requested.
-    pub(super) card: Option<TinyGpu>,
 }
 
-/// Examines what is behind the bridge. `assigns` allows it to assign missing bus numbers and addresses. `completes`
-/// asks for a card that completes SRAM reads, which is then allowed to send.
+/// Examines what is behind the bridge. `assigns` allows it to assign missing bus numbers and addresses.
 ///
 /// The memory is the largest prefetchable BAR of a display controller, its frame buffer: reads and writes of it have no
 /// side effects (PCI local bus specification 3.0, 6.2.5.1). Registers and other devices are left alone.
@@ -47,7 +42,6 @@ pub(super) struct PcieDevices {
 pub(super) fn look(
     engine: &mut dyn TlpEngine,
     assigns: bool,
-    completes: bool,
     interrupt: Interrupt<'_>,
 ) -> Result<PcieDevices, AnyFailure> {
     let mut patience = interrupt;
@@ -57,15 +51,14 @@ pub(super) fn look(
         Ok(survey) => survey,
         Err(PcieError::LinkDown { ltssm }) => {
             let words = format!("nothing: the PCIe link is down (XDATA 0xB450 reads {ltssm:#04x}, expected 0x78)");
-            return Ok(PcieDevices { words, function: None, memory: Err(Skip::LinkDown), card: None });
+            return Ok(PcieDevices { words, function: None, memory: Err(Skip::LinkDown) });
         }
         Err(error) => return Err(error.into()),
     };
     interrupt.check()?;
-    if assigns && (memory(&survey).is_none() && has_memory(&survey) || completes && has_card_without_address(&survey)) {
+    if assigns && memory(&survey).is_none() && has_memory(&survey) {
         pcie.assign(&mut survey)?;
     }
-    let card = if completes && !has_card_without_address(&survey) { TinyGpu::open(&mut pcie, &survey)? } else { None };
     let end = survey.functions.iter().find(|function| function.buses().is_none() && function.parent.is_some());
     let words = end.map_or_else(
         || if assigns { "nothing" } else { "nothing that has a bus number" }.to_owned(),
@@ -77,7 +70,7 @@ pub(super) fn look(
         false => Skip::NoMemory,
     });
     let function = Some(end.map_or(Bdf::ROOT, |function| function.at));
-    Ok(PcieDevices { words, function, memory, card })
+    Ok(PcieDevices { words, function, memory })
 }
 
 /// The largest memory that may be written and has an address.
@@ -89,12 +82,6 @@ fn memory(survey: &Survey) -> Option<Memory> {
         .map(|bar| Memory { address: bar.address, len: bar.size.unwrap_or(MEMORY_MIN) })
         .filter(|memory| memory.len >= MEMORY_MIN)
         .max_by_key(|memory| memory.len)
-}
-
-/// Whether the first tiny-gpu, the one to use, has no address.
-fn has_card_without_address(survey: &Survey) -> bool {
-    let card = survey.functions.iter().find(|function| (function.vendor, function.device) == (VENDOR, DEVICE));
-    card.is_some_and(|card| card.bars.iter().any(|bar| !Bar::is_assigned(bar)))
 }
 
 /// Whether there is memory that could get an address.

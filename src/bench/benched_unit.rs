@@ -5,7 +5,6 @@ use std::time::Duration;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464::progress::Progress;
-use asm2464_dock::gpu_card::TinyGpu;
 use asm2464_host::bridge::BusSpeed;
 use asm2464_host::pcie::{EngineError, TlpEngine};
 
@@ -124,8 +123,6 @@ pub struct Known {
     pub(super) has_ssd: bool,
     /// Whether paths of the plan need PCIe.
     pub(super) looks: bool,
-    /// Whether the plan can use a card that completes SRAM reads.
-    pub(super) completes: bool,
     /// Whether E4 takes more than 255 bytes.
     pub(super) e4_extension: bool,
     /// Whether software answers READ(16).
@@ -137,11 +134,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// The card that completes SRAM reads.
-    pub(super) fn card(&self) -> Option<TinyGpu> {
-        self.devices.as_ref()?.card
-    }
-
     /// The memory behind the bridge that may be written.
     pub(super) fn memory(&self) -> Option<Memory> {
         self.devices.as_ref()?.memory.ok()

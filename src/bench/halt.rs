@@ -1,7 +1,6 @@
 //! What ends a path's measurement or check early.
 
 use asm2464_host::bridge::ControlError;
-use asm2464_host::pcie::SramReadError;
 use derive_more::{Display, From};
 
 use super::report::Outcome;
@@ -43,17 +42,6 @@ impl From<ControlError> for Halt {
             | ControlError::Interrupted(_)
             | ControlError::NotRecorded { .. }
             | ControlError::Io { .. } => Self::Error(error.into()),
-        }
-    }
-}
-
-impl From<SramReadError> for Halt {
-    fn from(error: SramReadError) -> Self {
-        match error {
-            SramReadError::NoCompletion { deadline, .. } => Outcome::no_answer(deadline).into(),
-            SramReadError::Short { expected, found, .. } => Outcome::Short { expected, found }.into(),
-            SramReadError::Control(error) => error.into(),
-            error => Self::Error(error.into()),
         }
     }
 }

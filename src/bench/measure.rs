@@ -6,9 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::freeing;
 use asm2464::scsi::{Command, ScsiStatus, XdataAddress};
-use asm2464_dock::gpu_card::{TinyGpu, TinyGpuError};
 use asm2464_host::bridge::{Bridge, CommandEnd, Job, JobData, Transport, Workload};
-use asm2464_host::pcie::{Entry, NoTime, Pcie, VendorTlp};
 
 use super::benched_unit::Task;
 use super::integrity;
@@ -132,38 +130,4 @@ pub(super) fn measure<T: Transport>(
             Err(error) => Err(AnyFailure::from(error).into()),
         }
     })
-}
-
-/// Measures READ(16) that a GPU completes. The time includes the setup of the read and of the GPU.
-///
-/// # Errors
-/// If the wire or the GPU failed, or on Ctrl-C. A read that no device completes is an outcome.
-pub(super) fn measure_completed<T: Transport>(
-    bridge: &mut Bridge<T>,
-    card: TinyGpu,
-    point: Point,
-    task: &Task<'_>,
-) -> Result<Outcome, AnyFailure> {
-    let size = point.size;
-    let Task { pattern, effort, interrupt, .. } = *task;
-    let known = task.window_holds.then(|| &pattern.bytes()[..size.min(WINDOW_LEN)]);
-    let mut found = vec![0; size];
-    repeat(bridge, effort, interrupt, |bridge, tally, until| {
-        while Instant::now() < until && !interrupt.is_requested() {
-            let begun = Instant::now();
-            let on_entry = |bridge: &mut Bridge<T>, entry| complete(bridge, card, entry);
-            bridge.read_sram_by_read16(&mut found, effort.timeout, on_entry)?;
-            tally.count(size, begun.elapsed());
-            if let Some(known) = known {
-                tally.compare(Some(known), found.get(..known.len()));
-            }
-        }
-        Ok(())
-    })
-}
-
-/// Lets the card write a completion entry.
-pub(super) fn complete<T: Transport>(bridge: &mut Bridge<T>, card: TinyGpu, entry: Entry) -> Result<(), TinyGpuError> {
-    // A card that has its address is ready, so nothing needs to wait.
-    card.complete(&mut Pcie::new(&mut VendorTlp::new(bridge), &mut NoTime), entry)
 }

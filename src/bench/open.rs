@@ -7,7 +7,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464_host::bridge::open::{MAX_DEPTH, OpenCommand, OpenJob, OpenWorkload};
 use asm2464_host::bridge::{BusSpeed, ControlError, OpenBridge};
-use asm2464_host::pcie::{EngineError, NoTime, Pcie, TlpEngine};
+use asm2464_host::pcie::{EngineError, TlpEngine};
 
 use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
@@ -47,15 +47,14 @@ impl BenchedUnit for OpenBridge {
 
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
-        let completes = plan.paths.contains(&Path::F2In);
-        if (completes || plan.writes(BridgeState::OpenFirmware)) && !self.link_state()?.1 {
+        if plan.writes(BridgeState::OpenFirmware) && !self.link_state()?.1 {
             self.pcie_power(true)?;
         }
-        Ok(Known { looks: true, completes, ..Known::default() })
+        Ok(Known { looks: true, ..Known::default() })
     }
 
-    fn left_out(&mut self, path: Path, _: &BenchPlan, known: &Known) -> Option<Skip> {
-        (path == Path::F2In && known.card().is_none()).then_some(Skip::NoCompleter)
+    fn left_out(&mut self, _: Path, _: &BenchPlan, _: &Known) -> Option<Skip> {
+        None
     }
 
     fn limit(&mut self, point: &mut Point, _: &Known) -> bool {
@@ -77,11 +76,9 @@ impl BenchedUnit for OpenBridge {
         Ok(self.xdata_read(XdataAddress::SRAM_WINDOW, buffer)?)
     }
 
-    fn read_sram(&mut self, buffer: &mut [u8], known: &Known, _: Duration) -> Option<(Path, Result<usize, Halt>)> {
-        let card = known.card()?;
-        let on_entry = |bridge: &mut Self, entry| card.complete(&mut Pcie::new(bridge, &mut NoTime), entry);
-        let read = Self::sram_read(self, SLOT, buffer, on_entry);
-        Some((Path::F2In, read.map(|()| buffer.len()).map_err(Halt::from)))
+    /// F2 towards the host needs a GPU that completes it.
+    fn read_sram(&mut self, _: &mut [u8], _: &Known, _: Duration) -> Option<(Path, Result<usize, Halt>)> {
+        None
     }
 
     fn write_memory(&mut self, memory: Memory, bytes: &[u8]) -> Result<(), EngineError> {
@@ -95,7 +92,7 @@ impl BenchedUnit for OpenBridge {
     fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
         let Point { path, size, depth } = point;
         let Task { effort, interrupt, pattern, .. } = *task;
-        let (memory, card) = (task.known.memory(), task.known.card());
+        let memory = task.known.memory();
         self.set_depth(depth);
         let bytes: Vec<u8> = pattern.bytes().iter().copied().cycle().take(size).collect();
         let mut found = vec![0; size];
@@ -106,24 +103,15 @@ impl BenchedUnit for OpenBridge {
             }
             while Instant::now() < until && !interrupt.is_requested() {
                 let begun = Instant::now();
-                match (path, memory, card) {
-                    (Path::F2Out, ..) => bridge.sram_write(SLOT, &bytes)?,
-                    // The time to set up the card counts.
-                    (Path::F2In, _, Some(card)) => bridge.sram_read(SLOT, &mut found, |bridge, entry| {
-                        card.complete(&mut Pcie::new(bridge, &mut NoTime), entry)
-                    })?,
-                    (Path::F0Write, Some(memory), _) => bridge.stream_write(memory.address, &bytes)?,
-                    (Path::F0Read, Some(memory), _) => bridge.stream_read(memory.address, &mut found)?,
+                match (path, memory) {
+                    (Path::F2Out, _) => bridge.sram_write(SLOT, &bytes)?,
+                    (Path::F0Write, Some(memory)) => bridge.stream_write(memory.address, &bytes)?,
+                    (Path::F0Read, Some(memory)) => bridge.stream_read(memory.address, &mut found)?,
                     _ => return Err(Outcome::NotRun { reason: Skip::OtherFirmware }.into()),
                 }
                 tally.count(size, begun.elapsed());
-                let known = match path {
-                    Path::F0Read if task.memory_holds => size,
-                    Path::F2In if task.window_holds => size.min(WINDOW_LEN),
-                    _ => 0,
-                };
-                if known > 0 {
-                    tally.compare(bytes.get(..known), found.get(..known));
+                if path == Path::F0Read && task.memory_holds {
+                    tally.compare(Some(&bytes), Some(&found));
                 }
             }
             Ok(())

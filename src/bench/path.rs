@@ -309,20 +309,6 @@ paths! {
         published: &[opens(700.0, Some(BusSpeed::SuperPlus)), F2_AT_5],
         colour: [0xD5, 0x5E, 0x00],
     }
-    /// F2: SRAM to host by hardware DMA.
-    F2In {
-        name: "f2-in",
-        words: "F2 in",
-        on: OPEN,
-        writes: false,
-        sends: Sends::Transfers,
-        check: None,
-        step: SECTOR_LEN,
-        sizes: &[4096, 65_536, 262_144, 524_288],
-        depth: Depth::Planned,
-        published: &[opens(700.0, Some(BusSpeed::SuperPlus))],
-        colour: [0x00, 0x72, 0xB2],
-    }
 }
 
 impl Path {
@@ -474,7 +460,7 @@ mod tests {
     #[test]
     fn a_mistyped_path_is_asked_about() {
         let error = "e4-25".parse::<Path>().unwrap_err().to_string();
-        assert!(error.ends_with("f2-in (did you mean `e4-255`?)"), "{error}");
+        assert!(error.ends_with("f2-out (did you mean `e4-255`?)"), "{error}");
         assert!(!"zzz".parse::<Path>().unwrap_err().to_string().contains("did you mean"));
     }
 
@@ -498,7 +484,7 @@ mod tests {
             }
         }
         assert_eq!(Path::Read16.command(1024, 512), Some(Command::Read16 { lba: 2, blocks: 1 }));
-        assert_eq!(Path::F2In.command(0, 4096), None);
+        assert_eq!(Path::F2Out.command(0, 4096), None);
     }
 
     #[test]

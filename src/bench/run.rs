@@ -72,9 +72,8 @@ pub(super) fn prepare(
     let mut known = subject.survey(plan, &unit.device)?;
     interrupt.check()?;
     if known.looks {
-        let assigns = known.completes || plan.writes(subject.firmware().state);
-        let completes = known.completes;
-        known.devices = Some(behind::look(&mut *subject.engine(), assigns, completes, interrupt)?);
+        let assigns = plan.writes(subject.firmware().state);
+        known.devices = Some(behind::look(&mut *subject.engine(), assigns, interrupt)?);
     }
     unit.behind = known.words();
 

@@ -14,7 +14,7 @@ use super::behind::Memory;
 use super::benched_unit::{BenchedUnit, Firmware, Known, Task};
 use super::halt::Halt;
 use super::integrity::{exchange, recover};
-use super::measure::{complete, measure, measure_completed};
+use super::measure::measure;
 use super::path::Path;
 use super::pattern::PATTERN_LEN;
 use super::plan::{BenchEvent, BenchPlan, Point};
@@ -53,13 +53,12 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 
     fn survey(&mut self, plan: &BenchPlan, device: &str) -> Result<Known, AnyFailure> {
-        let kind = self.transport_mut().kind();
         let writes = plan.writes(BridgeState::Vendor);
         let behind = behind(self)?;
         if writes {
             spare_ssd(&behind, device, Purpose::Bench)?;
         }
-        let (has_ssd, has_no_medium) = (matches!(behind, Behind::Ssd(_)), behind == Behind::NoMedium);
+        let has_ssd = matches!(behind, Behind::Ssd(_));
         let behind = match behind {
             Behind::Ssd(what) => what,
             Behind::NoMedium => "no SSD".to_owned(),
@@ -68,18 +67,13 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         let mut known = Known { behind: Some(behind), has_ssd, ..Known::default() };
         let mut runs = |path, known: &Known| plan.paths.contains(&path) && self.left_out(path, plan, known).is_none();
         known.looks = Path::of(BridgeState::Vendor).any(|path| path.is_tlp() && runs(path, &known));
-        known.completes = has_no_medium
-            && kind == TransportKind::UasStreams
-            && plan.paths.contains(&Path::Read16)
-            && (known.looks || plan.reads_without_ssd);
-        known.looks |= known.completes;
         known.e4_extension = has_e4_extension(self, plan.effort.timeout)? == Some(true);
         Ok(known)
     }
 
     fn left_out(&mut self, path: Path, plan: &BenchPlan, known: &Known) -> Option<Skip> {
         let kind = self.transport_mut().kind();
-        let completes = known.has_ssd || known.card().is_some() || known.read16_sram || plan.reads_without_ssd;
+        let completes = known.has_ssd || known.read16_sram || plan.reads_without_ssd;
         match path {
             _ if path.is_tlp() && known.has_ssd => Some(Skip::SsdBehind),
             // Executed: refused before the initialisation, and never answered after it.
@@ -117,13 +111,8 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 
     fn limit(&mut self, point: &mut Point, known: &Known) -> bool {
-        if point.path == Path::Read16 {
-            match known.card() {
-                _ if known.read16_sram => point.size = point.size.min(READ16_SRAM_MAX),
-                // While a READ(16) runs, the card can't be set up to complete the next one.
-                Some(_) => point.depth = 1,
-                None => {}
-            }
+        if point.path == Path::Read16 && known.read16_sram {
+            point.size = point.size.min(READ16_SRAM_MAX);
         }
         point.path != Path::E4Extended || known.e4_extension
     }
@@ -155,16 +144,12 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
         known: &Known,
         timeout: Duration,
     ) -> Option<(Path, Result<usize, Halt>)> {
-        let len = if known.read16_sram { READ16_SRAM_MAX } else { buffer.len() };
-        let buffer = &mut buffer[..len];
-        let read = if known.read16_sram {
-            let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
-            exchange(self, Path::Read16, command, DataPhase::In(buffer), len, timeout)
-        } else {
-            let card = known.card()?;
-            let read = self.read_sram_by_read16(buffer, timeout, |bridge, entry| complete(bridge, card, entry));
-            read.map_err(Halt::from)
-        };
+        if !known.read16_sram {
+            return None;
+        }
+        let len = buffer.len().min(READ16_SRAM_MAX);
+        let command = Command::Read16 { lba: 0, blocks: (len / BLOCK_LEN) as u32 };
+        let read = exchange(self, Path::Read16, command, DataPhase::In(&mut buffer[..len]), len, timeout);
         Some((Path::Read16, read.map(|()| len)))
     }
 
@@ -177,12 +162,7 @@ impl<T: Transport> BenchedUnit for Bridge<T> {
     }
 
     fn measure(&mut self, point: Point, task: &Task<'_>) -> Result<Outcome, AnyFailure> {
-        match task.known.card() {
-            Some(card) if point.path == Path::Read16 && !task.known.read16_sram => {
-                measure_completed(self, card, point, task)
-            }
-            _ => measure(self, point, task),
-        }
+        measure(self, point, task)
     }
 
     fn recover(&mut self) -> Result<(), EngineError> {

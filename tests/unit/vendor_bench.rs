@@ -95,22 +95,6 @@ fn patched_231204_is_initialised_at_its_own_addresses_and_every_byte_survives() 
 
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
-fn a_read16_is_measured_where_a_gpu_completes_it_and_compared() {
-    let mut port = unit("behind = \"tiny-gpu\"\n", Some(&patched()));
-    let mut bridge = uas(&mut port);
-    let (report, initialised) =
-        run(&mut bridge, &plan(&[Path::E4Stock, Path::ConfigRead, Path::Write16, Path::Read16], vec![31]));
-    assert!(initialised && !report.read16_sram);
-    let row = report.rows.iter().find(|row| row.path == Path::Read16).unwrap();
-    let figures = row.figures().unwrap_or_else(|| panic!("{row:?}"));
-    assert_eq!((row.size, row.depth, figures.mismatches, figures.compared), (0x1_0000, 1, 0, true), "{row:?}");
-    let mut port = unit("behind = \"tiny-gpu\"\n", Some(&patched()));
-    let report = run(&mut port.open().unwrap(), &plan(&[Path::E4Stock, Path::Read16], Vec::new())).0;
-    assert!(matches!(outcome(&report, Path::Read16), Outcome::NotRun { .. }), "over Bulk-Only");
-}
-
-#[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE"]
 fn with_the_patch_for_it_read16_is_measured_and_compared() {
     let mut port = unit("", Some(&with(&["read16-sram"])));
     let mut bridge = uas(&mut port);

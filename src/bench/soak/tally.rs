@@ -173,7 +173,7 @@ mod tests {
     fn the_first_error_of_a_kind_has_the_count_of_its_paths_transfers_before_it() {
         let mut tally = tally();
         let hang = Halt::from(Outcome::no_answer(Duration::from_secs(2)));
-        tally.moved(Path::F2In, 64, 64);
+        tally.moved(Path::F0Read, 64, 64);
         (0..7_000).for_each(|_| tally.moved(Path::F2Out, 64, 0));
         tally.failed(Some(Path::F2Out), &hang);
         tally.moved(Path::F2Out, 64, 0);
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(error.first, "F2 out: no answer in 2 s; the unit was recovered");
         assert_eq!((report.error_count, report.bytes, report.compared_bytes), (3, 7_002 * 64, 64));
         let paths: Vec<_> = report.paths.iter().map(|path| (path.path, path.transfers, path.errors)).collect();
-        assert_eq!(paths, [(Path::F2Out, 7_001, 2), (Path::F2In, 1, 0)], "in the order of measurement");
+        assert_eq!(paths, [(Path::F0Read, 1, 0), (Path::F2Out, 7_001, 2)], "in the order of measurement");
     }
 
     #[test]

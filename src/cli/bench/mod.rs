@@ -50,7 +50,7 @@ asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n  \
 asmpatch bench --soak 10m --max-errors-per-hour 10 --svg soak.svg\n\nJSON keys and method: docs/bench.md.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
-    /// read16; on the open firmware f0-write, f0-read, f2-out, f2-in.
+    /// read16; on the open firmware f0-write, f0-read, f2-out.
     #[arg(long = "path", value_name = "PATH", value_delimiter = ',')]
     paths: Vec<Path>,
 

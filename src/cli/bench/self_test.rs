@@ -33,7 +33,7 @@ pub fn run(
     };
     let reads: Vec<Path> = Path::scsi().into_iter().filter(|path| !path.writes()).collect();
     let report = match unit.state {
-        BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out, Path::F2In]),
+        BridgeState::OpenFirmware => measure(&[Path::E4Stock, Path::F2Out]),
         _ if !writes => measure(&reads),
         _ => measure(&Path::scsi()).or_else(|failure| match failure.kind() {
             // An SSD may be behind it, and nothing was written.

@@ -41,8 +41,8 @@ pub fn show(report: &BenchReport, changes: Option<&[Change]>, sweep: bool) {
     }
 }
 
-/// Returns the line that compares READ(16) with E4, or says why READ(16) can't be measured and what would help; `None`
-/// if one of them is not in the plan.
+/// Returns the line that compares READ(16) with E4, or says why READ(16) can't be measured and what would help. Open
+/// firmware has no READ(16): the line has F2 and E4. `None` if the plan has neither pair.
 pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
     let row = |path| report.rows.iter().find(|row| row.path == path);
     let best = |path| report.best(path);
@@ -53,7 +53,7 @@ pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
         let (read, e4) = (best(path)?, e4?);
         Some(format!("{} MB/s against {} MB/s, ×{}", figure(read), figure(e4), figure(read / e4)))
     };
-    let line = match (row(Path::Read16), row(Path::F2In)) {
+    let line = match (row(Path::Read16), row(Path::F2Out)) {
         (Some(read), _) => figures(Path::Read16).unwrap_or_else(|| match &read.outcome {
             Outcome::NotRun { reason: Skip::NoCompleter } => format!(
                 "not measured, because nothing completes a READ(16): the patch read16-sram would, or an SSD behind the \
@@ -61,10 +61,10 @@ pub(super) fn read_against_e4(report: &BenchReport) -> Option<String> {
             ),
             outcome => format!("READ(16): {outcome}; E4: {alone}"),
         }),
-        (None, Some(_)) => figures(Path::F2In).map_or_else(
-            || format!("open firmware has no READ(16), and nothing completes the F2 in its place; E4: {alone}"),
-            |figures| format!("open firmware has no READ(16), and F2 in its place: {figures}"),
-        ),
+        (None, Some(f2)) => {
+            let sent = best(Path::F2Out).map_or_else(|| f2.outcome.to_string(), |f2| format!("{} MB/s", figure(f2)));
+            return Some(format!("to the dock by F2: {sent}; from it by E4: {alone}"));
+        }
         (None, None) => return None,
     };
     Some(format!("READ(16) against E4: {line}"))

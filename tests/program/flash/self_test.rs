@@ -22,7 +22,7 @@ fn the_json_of_a_flash_has_read16_against_e4_or_why_it_could_not_be_measured() {
     for (scenario, image, read, expected) in [
         ("", "patched.bin", "read16", "no-completer"),
         (ssd, "patched.bin", "read16", "measured"),
-        ("cpu-reset = 'loads-code'\n", "open.bin", "f2-in", "no-completer"),
+        ("cpu-reset = 'loads-code'\n", "open.bin", "f2-out", "the unit refused F2 (arm the SRAM DMA)"),
     ] {
         let rig = Rig::new(scenario);
         let home = rig.home.path();

@@ -5,6 +5,7 @@
 mod chip_images;
 
 mod unit {
+    mod agreement;
     mod no_allocation;
     mod open_control;
     mod open_runtime;

@@ -1,0 +1,476 @@
+//! What the commands say about a unit agrees: each command is asked about each unit of a table, and what it says is held
+//! against the table. Only [`KNOWN`] contradictions are left out.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::path::Path;
+use std::process::Command;
+use std::{fs, thread};
+
+use asm2464::firmware::{BodyOffset, Image, UsbId};
+use asm2464_chip::practice;
+use serde_json::Value;
+
+use crate::chip_images::path;
+
+/// A contradiction that is known, and not mended yet: the unit, the command, and the fact.
+const KNOWN: &[(&str, &str, &str)] = &[
+    // Bulk pipes.
+    ("open, pipes hang until power", "doctor", "can start"),
+    ("open, pipes hang until power", "doctor", "can start, by the lines"),
+    ("open, pipes hang until power", "bench", "measurable"),
+    ("open, pipes hang until the CPU reset", "doctor", "can start"),
+    ("open, pipes hang until the CPU reset", "doctor", "can start, by the lines"),
+    ("open, pipes hang until the CPU reset", "bench", "measurable"),
+    ("open, pipes hang until strobes", "doctor", "can start"),
+    ("open, pipes hang until strobes", "doctor", "can start, by the lines"),
+    ("open, pipes hang until strobes", "bench", "measurable"),
+    ("practice, GPU on bus 4", "bench", "measurable"),
+    ("practice, slow", "bench", "measurable"),
+    ("practice, no card", "bench", "measurable"),
+    ("practice, template serial", "bench", "measurable"),
+    ("240417, GPU on bus 4", "bench", "measurable"),
+    // Where a runtime looks, and what it drives.
+    ("practice open, GPU on bus 1", "doctor", "GPU"),
+    ("practice open, GPU on bus 1", "doctor", "can start"),
+    ("practice open, GPU on bus 1", "doctor", "can start, by the lines"),
+    ("practice open, another ID", "doctor", "can start"),
+    ("practice open, another ID", "doctor", "can start, by the lines"),
+    ("open, GPU on bus 1", "doctor", "GPU"),
+    ("open, GPU on bus 1", "doctor", "can start"),
+    ("open, GPU on bus 1", "doctor", "can start, by the lines"),
+    ("open, NVIDIA", "doctor", "can start, by the lines"),
+    ("open, RDNA 2", "doctor", "can start, by the lines"),
+    ("open, another ID", "doctor", "can start"),
+    ("open, another ID", "doctor", "can start, by the lines"),
+    // An SSD after an INQUIRY.
+    ("240417, SSD", "doctor", "SSD"),
+    ("patched, SSD", "doctor", "SSD"),
+    ("patched, SSD", "doctor", "can start, by the lines"),
+];
+
+/// What a unit is. A fact that is `None` can't be known, so no command may claim it.
+#[derive(Debug, Clone, Copy)]
+struct Truth {
+    state: &'static str,
+    /// Whether an SSD is behind it.
+    ssd: Option<bool>,
+    /// Whether its PCIe link is up.
+    link: Option<bool>,
+    /// Whether its bulk pipes move data.
+    pipes: Option<bool>,
+    /// Whether a GPU that a runtime drives is where the runtime looks.
+    gpu: Option<bool>,
+    /// Whether its USB link is slower than 5 Gbit/s.
+    slow: bool,
+    can_start: bool,
+    /// Whether a bench measures every path that its firmware has.
+    measurable: bool,
+}
+
+/// The IDs of open images.
+const RUNTIMES_IDS: [UsbId; 2] = [UsbId::PATCHED, UsbId { vendor: 0x3801, product: 0x0001 }];
+
+/// A unit with open firmware and a GPU, at which nothing is wrong.
+const GOOD: Truth = Truth {
+    state: "open-firmware",
+    ssd: None,
+    link: Some(true),
+    pipes: Some(true),
+    gpu: Some(true),
+    slow: false,
+    can_start: true,
+    measurable: true,
+};
+/// A unit with the vendor's firmware, which no runtime drives, and which never answers a WRITE(16).
+const VENDOR: Truth = Truth { state: "vendor", ssd: Some(false), can_start: false, measurable: false, ..GOOD };
+const WITH_SSD: Truth = Truth { ssd: Some(true), link: None, gpu: Some(false), measurable: false, ..VENDOR };
+const BOOT_LOADER: Truth = Truth {
+    state: "boot-loader",
+    ssd: None,
+    link: None,
+    pipes: None,
+    gpu: None,
+    slow: false,
+    can_start: false,
+    measurable: false,
+};
+
+/// The firmware of a unit in the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Flashed {
+    /// What the scenario's `factory` says.
+    Factory,
+    /// The image that this variable names.
+    Image(&'static str),
+    /// 240417 with the default patches, as a runtime looks for it.
+    Patched,
+    /// The open image that this variable names, under ADD1:0002.
+    OtherId(&'static str),
+    /// The practice image that stands in for open firmware, under ADD1:0002.
+    PracticeOtherId,
+}
+
+/// A row of the table: a name, the firmware, the scenario, and what is true.
+type Unit = (&'static str, Flashed, &'static str, Truth);
+
+const SSD: &str = "behind = { ssd = { bytes = 67108864 } }";
+const OPEN: Flashed = Flashed::Image("ASMPATCH_OPEN_NEW_IMAGE");
+const STOCK: Flashed = Flashed::Image("ASMPATCH_VENDOR_IMAGE");
+
+/// A GPU on bus 4, behind two switches, as on real cards.
+macro_rules! card {
+    ($id:literal) => {
+        concat!(
+            "[[device]]\nat = '0'\nvendor = 0x1B21\ndevice = 0x2461\n",
+            "[[device]]\nat = '0/0'\nvendor = 0x1002\ndevice = 0x1478\n",
+            "[[device]]\nat = '0/0/0'\nvendor = 0x1002\ndevice = 0x1479\n",
+            "[[device]]\nat = '0/0/0/0'\n",
+            $id,
+            "\nclass = 0x030000\nbar = [{ bytes = 0x10000000, is-64 = true, prefetchable = true }]\n"
+        )
+    };
+}
+const RDNA4: &str = card!("vendor = 0x1002\ndevice = 0x7590");
+const RDNA2: &str = card!("vendor = 0x1002\ndevice = 0x73FF");
+const NVIDIA: &str = card!("vendor = 0x10DE\ndevice = 0x2204");
+/// A GPU right behind the root port.
+macro_rules! on_bus_1 {
+    () => {
+        "[[device]]\nat = '0'\nvendor = 0x1002\ndevice = 0x7590\nclass = 0x030000\n\
+         bar = [{ bytes = 0x10000000, is-64 = true, prefetchable = true }]\n"
+    };
+}
+const ON_BUS_1: &str = on_bus_1!();
+/// Pipes that hang until the named cure, before a card on bus 4.
+macro_rules! hanging {
+    ($cure:literal) => {
+        concat!("bulk-hangs = '", $cure, "'\n", card!("vendor = 0x1002\ndevice = 0x7590"))
+    };
+}
+const HANGING: Truth = Truth { pipes: Some(false), can_start: false, measurable: false, ..GOOD };
+
+/// Units of asmpatch's own images.
+const PRACTICE: &[Unit] = &[
+    ("practice, SSD", Flashed::Factory, SSD, WITH_SSD),
+    ("practice, GPU on bus 4", Flashed::Factory, RDNA4, VENDOR),
+    (
+        "practice open, GPU on bus 4",
+        Flashed::Factory,
+        concat!("factory = 'open'\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        GOOD,
+    ),
+    (
+        "practice open, GPU on bus 1",
+        Flashed::Factory,
+        concat!("factory = 'open'\n", on_bus_1!()),
+        Truth { gpu: Some(false), can_start: false, ..GOOD },
+    ),
+    ("practice open, another ID", Flashed::PracticeOtherId, RDNA4, Truth { can_start: false, ..GOOD }),
+    (
+        "practice, slow",
+        Flashed::Factory,
+        concat!("speed = 'high'\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        Truth { slow: true, ..VENDOR },
+    ),
+    (
+        "practice, no card",
+        Flashed::Factory,
+        "behind = 'nothing'",
+        Truth { link: Some(false), gpu: Some(false), ..VENDOR },
+    ),
+    ("boot loader", Flashed::Factory, "factory = 'no-image'", BOOT_LOADER),
+    (
+        "practice, template serial",
+        Flashed::Factory,
+        concat!("serial = 'AAAABBBB0004'\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        VENDOR,
+    ),
+    (
+        "practice, dead pipes",
+        Flashed::Factory,
+        hanging!("power"),
+        Truth { ssd: None, link: None, pipes: Some(false), gpu: None, measurable: false, ..VENDOR },
+    ),
+];
+
+/// Units of the vendor's image and the open one.
+const IMAGES: &[Unit] = &[
+    ("240417, SSD", STOCK, SSD, WITH_SSD),
+    ("240417, GPU on bus 4", STOCK, RDNA4, VENDOR),
+    ("patched, GPU on bus 4", Flashed::Patched, RDNA4, Truth { can_start: true, measurable: true, ..VENDOR }),
+    ("patched, SSD", Flashed::Patched, SSD, WITH_SSD),
+    ("open, GPU on bus 4", OPEN, RDNA4, GOOD),
+    ("open, GPU on bus 1", OPEN, ON_BUS_1, Truth { gpu: Some(false), can_start: false, ..GOOD }),
+    ("open, NVIDIA", OPEN, NVIDIA, Truth { gpu: Some(false), can_start: false, ..GOOD }),
+    ("open, RDNA 2", OPEN, RDNA2, Truth { gpu: Some(false), can_start: false, ..GOOD }),
+    (
+        "open, no card",
+        OPEN,
+        "behind = 'nothing'",
+        Truth { link: Some(false), gpu: Some(false), can_start: false, ..GOOD },
+    ),
+    ("open, pipes hang until power", OPEN, hanging!("power"), HANGING),
+    ("open, pipes hang until the CPU reset", OPEN, hanging!("cpu-reset"), HANGING),
+    ("open, pipes hang until strobes", OPEN, hanging!("strobes"), HANGING),
+    (
+        "open, slow",
+        OPEN,
+        concat!("speed = 'high'\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        Truth { slow: true, can_start: false, ..GOOD },
+    ),
+    (
+        "open, supply off",
+        OPEN,
+        concat!("supply = { voltage-mv = 300, current-ma = 0 }\n", card!("vendor = 0x1002\ndevice = 0x7590")),
+        Truth { can_start: false, ..GOOD },
+    ),
+    ("open, another ID", Flashed::OtherId("ASMPATCH_OPEN_NEW_IMAGE"), RDNA4, Truth { can_start: false, ..GOOD }),
+];
+
+/// A fact that a command says, under its name.
+type Facts = BTreeMap<&'static str, String>;
+
+fn say(facts: &mut Facts, fact: &'static str, value: impl Debug) {
+    let value = format!("{value:?}");
+    facts
+        .entry(fact)
+        .and_modify(|before| {
+            if *before != value {
+                *before = format!("{before} and {value}");
+            }
+        })
+        .or_insert(value.clone());
+}
+
+/// What the table says of a unit.
+fn expected(truth: &Truth) -> Facts {
+    let mut facts = Facts::new();
+    say(&mut facts, "state", truth.state);
+    let known = [("SSD", truth.ssd), ("link", truth.link), ("pipes", truth.pipes), ("GPU", truth.gpu)];
+    known.into_iter().filter_map(|(fact, value)| Some((fact, value?))).for_each(|(fact, value)| {
+        say(&mut facts, fact, value);
+    });
+    say(&mut facts, "slow", truth.slow);
+    say(&mut facts, "can start", truth.can_start);
+    say(&mut facts, "can start, by the lines", truth.can_start);
+    say(&mut facts, "measurable", truth.measurable);
+    facts
+}
+
+/// An SSD, as [`Behind`] words it.
+fn say_behind(facts: &mut Facts, behind: &Value) {
+    let Some(words) = behind.as_str() else { return };
+    if words.starts_with("SSD") && !words.contains("can't tell") {
+        say(facts, "SSD", true);
+    } else if words.starts_with("no SSD") {
+        say(facts, "SSD", false);
+    }
+}
+
+/// Refusals because of an SSD, and because of a link that is down.
+fn say_error(facts: &mut Facts, page: &Value) {
+    let code = page["error"]["code"].as_str().unwrap_or_default();
+    if code.ends_with("::ssd") {
+        say(facts, "SSD", true);
+    }
+    if code.ends_with("::link_down") {
+        say(facts, "link", false);
+    }
+}
+
+/// What each command says, from its JSON and its status.
+fn said(command: &str, page: &Value, status: i32) -> Facts {
+    let mut facts = Facts::new();
+    say_error(&mut facts, page);
+    let say_unit = |facts: &mut Facts, unit: &Value| {
+        if let Some(state) = unit["state"].as_str() {
+            say(facts, "state", state);
+        }
+        if let Some(speed) = unit["speed"].as_str() {
+            say(facts, "slow", !speed.starts_with("super"));
+        }
+    };
+    match command {
+        "list" => {
+            let unit = &page["units"][0];
+            say_unit(&mut facts, unit);
+            say_behind(&mut facts, &unit["behind"]);
+        }
+        "doctor" => {
+            say_unit(&mut facts, page);
+            let can_start = !page["runtime"].is_null();
+            say(&mut facts, "can start", can_start);
+            say(&mut facts, "can start", status == 0);
+            let lines = page["lines"].as_array().unwrap();
+            // One of them decides.
+            let bad = lines.iter().any(|line| line["verdict"] == "bad");
+            say(&mut facts, "can start, by the lines", !bad);
+            for line in lines {
+                let found = line["found"].as_str().unwrap();
+                let is_initialised = found.contains("a GPU runtime has initialised");
+                if is_initialised || found.contains("an SSD") {
+                    say(&mut facts, "SSD", !is_initialised);
+                }
+                let is_good = match line["verdict"].as_str().unwrap() {
+                    "good" => true,
+                    "bad" => false,
+                    _ => continue,
+                };
+                match line["topic"].as_str().unwrap() {
+                    "PCIe link" => say(&mut facts, "link", is_good),
+                    "bulk pipes" => say(&mut facts, "pipes", is_good),
+                    "GPU" => say(&mut facts, "GPU", is_good),
+                    "USB" => say(&mut facts, "slow", !is_good),
+                    _ => {}
+                }
+            }
+        }
+        "bench" => {
+            say_behind(&mut facts, &page["unit"]["behind"]);
+            if let Some(state) = page["unit"]["state"].as_str() {
+                say(&mut facts, "state", state);
+            }
+            if page["unit"]["behind"].as_str().is_some_and(|behind| behind.contains("the PCIe link is down")) {
+                say(&mut facts, "link", false);
+            }
+            let f2 = page["rows"].as_array().into_iter().flatten().find(|row| row["path"] == "f2-out");
+            match f2.and_then(|row| row["outcome"].as_str()) {
+                Some("measured") => say(&mut facts, "pipes", true),
+                Some("no-answer") => say(&mut facts, "pipes", false),
+                _ => {}
+            }
+            say(&mut facts, "measurable", status == 0);
+        }
+        "flash --dry-run" => {
+            say_unit(&mut facts, &page[0]["before"]);
+            say_behind(&mut facts, &page[0]["behind"]);
+        }
+        "pcie" => {
+            if let Some(is_up) = page["link"]["is_up"].as_bool() {
+                say(&mut facts, "link", is_up);
+                say(&mut facts, "SSD", false);
+            }
+        }
+        "reset" => {
+            say_unit(&mut facts, &page["before"]);
+            let faults = page["before"]["faults"].as_array();
+            for kind in faults.into_iter().flatten().filter_map(|fault| fault["kind"].as_str()) {
+                match kind {
+                    "bulk" | "silent" => say(&mut facts, "pipes", false),
+                    "pcie-link" => say(&mut facts, "link", false),
+                    "slow" => say(&mut facts, "slow", true),
+                    _ => {}
+                }
+            }
+        }
+        "xdata write" => {
+            if status == 0 {
+                say(&mut facts, "SSD", false);
+            }
+        }
+        other => panic!("{other}"),
+    }
+    facts
+}
+
+fn run(home: &Path, words: &[&str]) -> (Value, i32, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_asmpatch"));
+    command.current_dir(home).env("ASMPATCH_CONFIG", "").env("ASMPATCH_BACKUP_DIR", "backups").args(words);
+    let output = command.output().unwrap();
+    let text = String::from_utf8_lossy(&[output.stdout.as_slice(), &output.stderr].concat()).into_owned();
+    (serde_json::from_slice(&output.stdout).unwrap_or_default(), output.status.code().unwrap_or(-1), text)
+}
+
+/// The commands that say something about a unit. The one that restarts it comes last.
+const COMMANDS: &[(&str, &str)] = &[
+    ("list", "list --json"),
+    ("doctor", "doctor --json"),
+    ("bench", "bench --json --seconds 0.01 --repetitions 1 --timeout 0.5"),
+    ("flash --dry-run", "flash other.bin --dry-run --json"),
+    ("pcie", "pcie --json"),
+    ("xdata write", "xdata write 0x5ff0 5a --json"),
+    ("reset", "reset --json"),
+];
+
+/// What a command says that is wrong: the unit, the command, the fact, and its words.
+type Contradiction = (&'static str, &'static str, &'static str, String);
+
+/// Flashes a unit and asks every command about it. Returns each contradiction.
+fn contradictions((name, flashed, scenario, truth): &Unit) -> Vec<Contradiction> {
+    let home = tempfile::tempdir().unwrap();
+    fs::create_dir(home.path().join("unit")).unwrap();
+    let file = home.path().join("image.bin");
+    match flashed {
+        Flashed::Factory => {}
+        Flashed::Image(variable) => drop(fs::copy(path(variable), &file).unwrap()),
+        Flashed::Patched => {
+            let (_, status, text) = run(home.path(), &["patch", &path("ASMPATCH_VENDOR_IMAGE"), "-o", "image.bin"]);
+            assert_eq!(status, 0, "{text}");
+        }
+        Flashed::OtherId(variable) => {
+            let image = Image::parse(&fs::read(path(variable)).unwrap()).unwrap();
+            fs::write(&file, other_id(image).to_file()).unwrap();
+        }
+        Flashed::PracticeOtherId => fs::write(&file, other_id(practice::open_image()).to_file()).unwrap(),
+    }
+    fs::write(home.path().join("other.bin"), practice::image().to_file()).unwrap();
+    if *flashed != Flashed::Factory {
+        let words = ["flash", "image.bin", "--device", "virtual:unit", "--yes", "--no-backup", "--force"];
+        let (_, status, text) = run(home.path(), &words);
+        assert_eq!(status, 0, "{name}: {text}");
+    }
+    fs::write(home.path().join("unit/bridge.toml"), scenario).unwrap();
+    let expected = expected(truth);
+    let mut found = Vec::new();
+    for (command, words) in COMMANDS {
+        let words: Vec<&str> = words.split(' ').chain(["--device", "virtual:unit"]).collect();
+        let (page, status, text) = run(home.path(), &words);
+        for (fact, says) in said(command, &page, status) {
+            if expected.get(fact).is_some_and(|expected| *expected != says) {
+                let what = format!("{name}: {command} says {fact} {says}, and {} is right\n{text}", expected[fact]);
+                found.push((*name, *command, fact, what));
+            }
+        }
+    }
+    found
+}
+
+/// Gives open firmware the ID ADD1:0002, in its device descriptors.
+fn other_id(mut image: Image) -> Image {
+    let body = image.body().to_vec();
+    let at = |id: UsbId| {
+        let bytes = [id.vendor.to_le_bytes(), id.product.to_le_bytes()].concat();
+        let places = (0..body.len()).filter(|at| body[*at..].starts_with(&bytes));
+        places.map(|at| BodyOffset(at.try_into().unwrap())).collect::<Vec<BodyOffset>>()
+    };
+    for at in RUNTIMES_IDS.into_iter().flat_map(at) {
+        assert!(image.replace(at, &[0xD1, 0xAD, 0x02, 0x00]));
+    }
+    image
+}
+
+fn assert_agreement(units: &[Unit]) {
+    let found: Vec<_> = thread::scope(|scope| {
+        let running: Vec<_> = units.iter().map(|unit| scope.spawn(|| contradictions(unit))).collect();
+        running.into_iter().flat_map(|unit| unit.join().unwrap()).collect()
+    });
+    let is_known = |(unit, command, fact, _): &Contradiction| KNOWN.contains(&(*unit, *command, *fact));
+    let new: Vec<&str> = found.iter().filter(|found| !is_known(found)).map(|found| found.3.as_str()).collect();
+    assert!(new.is_empty(), "{}", new.join("\n"));
+    let is_asked = |known: &&(&str, &str, &str)| units.iter().any(|unit| unit.0 == known.0);
+    for known in KNOWN.iter().filter(is_asked) {
+        assert!(found.iter().any(|found| (found.0, found.1, found.2) == *known), "mended: {known:?}");
+    }
+}
+
+#[test]
+fn no_two_commands_contradict_each_other_about_a_unit() {
+    assert_agreement(PRACTICE);
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
+fn no_two_commands_contradict_each_other_about_a_unit_of_the_vendors_and_the_open_image() {
+    assert_agreement(IMAGES);
+}

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::bench::Path;
 use crate::failure::{AnyFailure, Failure};
 use asm2464::Kind;
-use asm2464::firmware::{ConfigField, FieldKind};
+use asm2464::firmware::ConfigField;
 use asm2464_dock::files::atomic;
 use asm2464_dock::files::file;
 use clap::builder::PossibleValuesParser;
@@ -60,7 +60,6 @@ struct Offer {
 impl Offer {
     fn all() -> Result<[Self; 6], AnyFailure> {
         let (manifests, patches) = (crate::embedded::manifests(&[])?, crate::embedded::patches()?);
-        let texts = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
         let offer = |command, arg, values| Self { command, arg, values };
         Ok([
             offer(&["bench"], "paths", Path::ALL.iter().map(|path| path.name().to_owned()).collect()),
@@ -68,7 +67,11 @@ impl Offer {
             offer(&["patch"], "add", patches.iter().map(|patch| patch.id.clone()).collect()),
             offer(&["verify"], "image", patches.images().values().cloned().collect()),
             offer(&["config", "get"], "field", ConfigField::ALL.iter().map(|field| field.name().to_owned()).collect()),
-            offer(&["config", "set"], "edits", texts.map(|field| format!("{}=", field.name())).collect()),
+            offer(
+                &["config", "set"],
+                "edits",
+                ConfigField::ALL.iter().map(|field| format!("{}=", field.name())).collect(),
+            ),
         ])
     }
 

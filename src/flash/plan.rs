@@ -53,7 +53,7 @@ pub struct BlockPlan {
     pub new: BlockBytes,
     /// Source of `new`.
     pub source: BlockSource,
-    /// The fields of block 0 that the edits change.
+    /// The fields that the edits change.
     pub changes: Vec<FieldChange>,
 }
 
@@ -83,7 +83,7 @@ pub struct FlashPlan {
 }
 
 impl FlashPlan {
-    /// Plans `flash`: this image, and the unit's blocks with `edit` applied to block 0.
+    /// Plans `flash`: this image, and the unit's blocks with `edit` applied to them.
     ///
     /// The blocks come from `backup` if it is given, else from the unit, else they are the known ones.
     ///
@@ -94,7 +94,7 @@ impl FlashPlan {
         unit: UnitBlocks,
         backup: Option<&Backup>,
         image: &Image,
-        edit: impl FnOnce(&mut ConfigBlock) -> Result<(), ConfigBlockError>,
+        edit: impl FnOnce(&mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError>,
     ) -> Result<Self, ConfigBlockError> {
         let base = |index: BlockIndex| {
             let at = usize::from(index.number());
@@ -108,7 +108,7 @@ impl FlashPlan {
         };
         let (zero, zero_source) = base(BlockIndex::Zero);
         let (one, one_source) = base(BlockIndex::One);
-        let mut edited = zero;
+        let mut edited = [zero, one];
         edit(&mut edited)?;
         let block = |before: &ConfigBlock, after: &ConfigBlock, source| BlockPlan {
             index: after.index(),
@@ -117,8 +117,8 @@ impl FlashPlan {
             source,
             changes: changes(before, after),
         };
-        let blocks = [block(&zero, &edited, zero_source), block(&one, &one, one_source)];
-        Ok(Self::of(attached, blocks, image, Some(edited.usb_id())))
+        let blocks = [block(&zero, &edited[0], zero_source), block(&one, &edited[1], one_source)];
+        Ok(Self::of(attached, blocks, image, Some(edited[0].usb_id())))
     }
 
     /// Plans `restore`: blocks and firmware of the backup, byte for byte.
@@ -189,12 +189,9 @@ impl FlashPlan {
 }
 
 fn changes(before: &ConfigBlock, after: &ConfigBlock) -> Vec<FieldChange> {
-    // Only block 0's fields have known names.
-    let fields = if after.index() == BlockIndex::Zero { ConfigField::ALL } else { &[] };
-    fields
-        .iter()
-        .filter(|field| before.field(**field) != after.field(**field))
-        .map(|field| FieldChange { field: field.name(), from: words(before, *field), to: words(after, *field) })
+    ConfigField::of(after.index())
+        .filter(|field| before.field(*field) != after.field(*field))
+        .map(|field| FieldChange { field: field.name(), from: words(before, field), to: words(after, field) })
         .collect()
 }
 
@@ -226,7 +223,7 @@ mod tests {
         block
     }
 
-    fn identity(block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+    fn identity([block, _]: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
         block.set_number(ConfigField::VendorId, 0xADD1)?;
         block.set_number(ConfigField::ProductId, 1)
     }
@@ -276,8 +273,8 @@ mod tests {
 
     #[test]
     fn an_edit_that_does_not_fit_makes_no_plan() {
-        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |block| {
-            block.set_text(ConfigField::T10Vendor, "far too long")
+        let result = FlashPlan::flash(attached(BridgeState::Vendor), [None, None], None, &sample_image(0), |blocks| {
+            blocks[0].set_text(ConfigField::T10Vendor, "far too long")
         });
         assert!(matches!(result, Err(ConfigBlockError::Text { .. })));
     }

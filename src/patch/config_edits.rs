@@ -1,4 +1,4 @@
-//! Changes to configuration block 0, field by field.
+//! Changes to the configuration blocks, field by field.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,59 @@ pub enum ConfigValue {
     Bytes(Vec<u8>),
 }
 
-/// Fields of configuration block 0 with their new values. Fields that are not named keep the unit's values.
+impl ConfigValue {
+    /// Reads the value of a field as it is typed: a text, a number as `0x174C` or `5964`, or bytes in hexadecimal.
+    ///
+    /// # Errors
+    /// Says what the field takes.
+    pub fn typed(field: ConfigField, text: &str) -> Result<Self, String> {
+        match field.kind() {
+            FieldKind::Text => Self::of_text(field, text.to_owned()),
+            FieldKind::Bytes => Self::of_hex(field, text),
+            FieldKind::U16 => {
+                let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+                    Some(digits) => u16::from_str_radix(digits, 16),
+                    None => text.parse(),
+                };
+                number.map(Self::Number).map_err(|_| Self::expected(field))
+            }
+        }
+    }
+
+    fn of_text(field: ConfigField, text: String) -> Result<Self, String> {
+        if field.accepts(&text) {
+            return Ok(Self::Text(text));
+        }
+        let (name, len) = (field.name(), field.range().len());
+        Err(format!("`{name}` takes at most {len} printable ASCII characters, {text:?} does not fit"))
+    }
+
+    fn of_hex(field: ConfigField, text: &str) -> Result<Self, String> {
+        match parse_hex(text) {
+            Ok(bytes) if bytes.len() == field.range().len() => Ok(Self::Bytes(bytes)),
+            _ => Err(Self::expected(field)),
+        }
+    }
+
+    fn expected(field: ConfigField) -> String {
+        match field.kind() {
+            FieldKind::Bytes => format!("`{}` takes {} bytes in hexadecimal", field.name(), field.range().len()),
+            kind => format!("`{}` takes {kind}", field.name()),
+        }
+    }
+
+    /// Writes the value into its field, and recomputes the block's checksum.
+    fn write(&self, field: ConfigField, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+        match self {
+            Self::Text(text) => block.set_text(field, text),
+            Self::Number(number) => block.set_number(field, *number),
+            Self::Bytes(bytes) => block.set_bytes(field, bytes),
+        }
+    }
+}
+
+/// Fields of the configuration blocks with their new values. Fields that are not named keep the unit's values. A patch
+/// file names fields of block 0 alone: block 1 has a unit's own identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "BTreeMap<String, TomlValue>")]
 pub struct ConfigEdits(BTreeMap<ConfigField, ConfigValue>);
@@ -43,6 +95,11 @@ impl ConfigEdits {
         self.0.get(&field)
     }
 
+    /// Sets a field. A later value replaces an earlier one.
+    pub fn set(&mut self, field: ConfigField, value: ConfigValue) {
+        self.0.insert(field, value);
+    }
+
     /// Adds the edits of another patch. Returns the field as an error if both name it with different values.
     pub(super) fn merge(&mut self, other: &Self) -> Result<(), ConfigField> {
         for (field, value) in other.iter() {
@@ -53,20 +110,13 @@ impl ConfigEdits {
         Ok(())
     }
 
-    /// Writes the fields into a block and recomputes its checksum.
+    /// Writes the fields into their blocks, and recomputes the checksums.
     ///
     /// # Errors
-    /// [`ConfigBlockError::Magic`] if the block is not block 0, which the fields belong to.
-    pub fn apply(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
-        if block.index() != BlockIndex::Zero {
-            return Err(ConfigBlockError::Magic { index: BlockIndex::Zero, found: block.index().magic() });
-        }
+    /// [`ConfigBlockError`] if a value has another kind than its field.
+    pub fn apply(&self, blocks: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
         for (field, value) in self.iter() {
-            match value {
-                ConfigValue::Text(text) => block.set_text(field, text)?,
-                ConfigValue::Number(number) => block.set_number(field, *number)?,
-                ConfigValue::Bytes(bytes) => block.set_bytes(field, bytes)?,
-            }
+            value.write(field, &mut blocks[usize::from(field.block().number())])?;
         }
         Ok(())
     }
@@ -76,29 +126,23 @@ impl TryFrom<BTreeMap<String, TomlValue>> for ConfigEdits {
     type Error = String;
 
     fn try_from(table: BTreeMap<String, TomlValue>) -> Result<Self, String> {
-        let edit = |(name, value): (String, TomlValue)| {
-            let field = ConfigField::named(&name).ok_or_else(|| {
-                let names: Vec<_> = ConfigField::ALL.iter().map(|field| field.name()).collect();
-                format!("unknown field `{name}`, expected one of {}", names.join(", "))
-            })?;
-            let (kind, len) = (field.kind(), field.range().len());
-            let value = match (kind, value) {
-                (FieldKind::Text, TomlValue::Text(text)) if !field.accepts(&text) => {
-                    return Err(format!(
-                        "`{name}` takes at most {len} printable ASCII characters, {text:?} does not fit"
-                    ));
-                }
-                (FieldKind::Text, TomlValue::Text(text)) => Some(ConfigValue::Text(text)),
-                (FieldKind::U16, TomlValue::Number(number)) => number.try_into().ok().map(ConfigValue::Number),
-                (FieldKind::Bytes, TomlValue::Text(text)) => {
-                    parse_hex(&text).ok().filter(|bytes| bytes.len() == len).map(ConfigValue::Bytes)
-                }
-                _ => None,
+        let mut edits = Self::default();
+        for (name, value) in table {
+            let Some(field) = ConfigField::named(&name).filter(|field| field.block() == BlockIndex::Zero) else {
+                let names: Vec<_> = ConfigField::of(BlockIndex::Zero).map(ConfigField::name).collect();
+                return Err(format!("unknown field `{name}`, expected one of {}", names.join(", ")));
             };
-            let form = if kind == FieldKind::Bytes { "hexadecimal " } else { "" };
-            Ok((field, value.ok_or_else(|| format!("`{name}` takes {form}{kind}"))?))
-        };
-        table.into_iter().map(edit).collect::<Result<_, _>>().map(Self)
+            let value = match (field.kind(), value) {
+                (FieldKind::Text, TomlValue::Text(text)) => ConfigValue::of_text(field, text)?,
+                (FieldKind::Bytes, TomlValue::Text(text)) => ConfigValue::of_hex(field, &text)?,
+                (FieldKind::U16, TomlValue::Number(number)) => {
+                    ConfigValue::Number(u16::try_from(number).map_err(|_| ConfigValue::expected(field))?)
+                }
+                _ => return Err(ConfigValue::expected(field)),
+            };
+            edits.set(field, value);
+        }
+        Ok(edits)
     }
 }
 
@@ -150,15 +194,16 @@ mod tests {
 
     #[test]
     fn only_the_named_fields_change() {
-        let [mut block, mut one] = known_blocks();
-        let before = block;
+        let mut blocks = known_blocks();
+        let [before, one] = blocks;
         let edits = edits("vendor-id = 0x174C\nproduct = 'dock'\nflags = '01020304'").unwrap();
-        edits.apply(&mut block).unwrap();
+        edits.apply(&mut blocks).unwrap();
+        let block = blocks[0];
         assert_eq!(block.usb_id(), UsbId { vendor: 0x174C, product: 1 });
         assert_eq!(block.text(ConfigField::Product), "dock");
         assert_eq!(block.field(ConfigField::Flags), [1, 2, 3, 4]);
         assert_eq!(block.field(ConfigField::Serial), before.field(ConfigField::Serial));
-        assert!(edits.apply(&mut one).is_err(), "block 1 has other fields");
+        assert_eq!(blocks[1], one);
     }
 
     #[test]
@@ -171,9 +216,28 @@ mod tests {
             ("product = 1", "`product` takes a text"),
             ("t10-vendor = 'ninechars'", "at most 8 printable ASCII characters"),
             ("product = 'Größe'", "printable ASCII"),
-            ("flags = 'cfff02'", "exact length"),
+            ("flags = 'cfff02'", "`flags` takes 4 bytes in hexadecimal"),
+            ("usb4-unique-id = '0102030405060708'", "unknown field `usb4-unique-id`"),
         ] {
             let message = edits(text).unwrap_err();
+            assert!(message.contains(expected), "{message} lacks {expected}");
+        }
+    }
+
+    #[test]
+    fn a_typed_value_is_read_by_its_fields_kind() {
+        let typed = |name: &str, text: &str| ConfigValue::typed(ConfigField::named(name).unwrap(), text);
+        assert_eq!(typed("usb4-vendor", "a = b"), Ok(ConfigValue::Text("a = b".to_owned())));
+        assert_eq!(typed("vendor-id", "0x174C"), Ok(ConfigValue::Number(0x174C)));
+        assert_eq!(typed("vendor-id", "5964"), Ok(ConfigValue::Number(0x174C)));
+        assert_eq!(typed("hardware-revision", "5a"), Ok(ConfigValue::Bytes(vec![0x5A])));
+        for (name, text, expected) in [
+            ("vendor-id", "174C", "a number from 0 to 0xFFFF"),
+            ("vendor-id", "0x10000", "a number from 0 to 0xFFFF"),
+            ("usb4-unique-id", "0102", "8 bytes in hexadecimal"),
+            ("usb4-model", "Größe", "printable ASCII"),
+        ] {
+            let message = typed(name, text).unwrap_err();
             assert!(message.contains(expected), "{message} lacks {expected}");
         }
     }

@@ -176,7 +176,7 @@ impl World {
     fn edited(&self, mut blocks: Blocks, firmware: Firmware) -> Blocks {
         if firmware == Firmware::Patched {
             // The built-in patches fit their fields.
-            let _ = self.patched.receipt.config.apply(&mut blocks[0]);
+            let _ = self.patched.receipt.config.apply(&mut blocks);
         }
         blocks
     }

@@ -109,14 +109,11 @@ fn a_flashed_unit_comes_up_as_add1_0001_and_answers_writes_from_its_data_buffer(
     let serial = port.attached().unwrap().serial;
     assert_eq!(port.attached().unwrap().id, UsbId::STOCK);
     let mut bridge = port.open().unwrap();
-    let blocks = BlockIndex::ALL.map(|index| {
+    let mut blocks = BlockIndex::ALL.map(|index| {
         let bytes = bridge.read_config(index).unwrap();
-        let mut block = ConfigBlock::parse(index, &bytes).unwrap();
-        if index == BlockIndex::Zero {
-            patched.receipt.config.apply(&mut block).unwrap();
-        }
-        block
+        ConfigBlock::parse(index, &bytes).unwrap()
     });
+    patched.receipt.config.apply(&mut blocks).unwrap();
     for block in blocks {
         bridge.write_config(block.index(), block.bytes()).unwrap();
     }

@@ -71,9 +71,10 @@ pub fn config_block(data: &[u8]) {
     for index in BlockIndex::ALL {
         if let Ok(block) = ConfigBlock::parse(index, data) {
             assert_eq!(block.bytes(), data);
-            for field in ConfigField::ALL {
-                let _ = block.text(*field);
+            for field in ConfigField::of(index) {
+                let _ = block.text(field);
             }
+            let _ = block.unnamed();
         }
     }
 }

@@ -7,11 +7,11 @@ use crate::flash::observe;
 use crate::suggest::{nearest, question};
 use asm2464::digest::to_hex;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, FieldKind, known_blocks};
+use asm2464::firmware::{ConfigBlock, ConfigField, FieldKind, known_blocks};
 use asm2464_host::bridge::UnitInfo;
 use serde::Serialize;
 
-use super::block;
+use super::read;
 use crate::cli::device::PortArgs;
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
@@ -19,12 +19,12 @@ use crate::cli::{print, table};
 
 /// Show the fields of a unit's configuration.
 ///
-/// Reads configuration block 0 and writes nothing. A unit in its boot loader can't return it.
+/// Reads both configuration blocks and writes nothing. A unit in its boot loader can't return them. Fields whose place
+/// is a guess are marked with ?, and bytes that no field names are shown with their place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config get\n  asmpatch config get serial --device 3-1.2")]
 pub struct Args {
-    /// Print only the value of this field: serial, manufacturer, t10-vendor, product, t10-product, vendor-id,
-    /// product-id, device-release or flags.
+    /// Print only the value of this field, such as serial, product, vendor-id or usb4-model.
     #[arg(value_parser = parse_field)]
     field: Option<ConfigField>,
 
@@ -48,8 +48,11 @@ fn parse_field(name: &str) -> Result<ConfigField, String> {
 pub(in crate::cli) struct ConfigJson<'a> {
     #[serde(flatten)]
     unit: &'a UnitInfo,
-    /// The fields of configuration block 0 by name.
+    /// The fields of both configuration blocks by name.
     fields: BTreeMap<&'a str, Value>,
+    /// The bytes that no field names, in hexadecimal, by their place, such as `1:0x67`: block 1, byte 0x67.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unnamed: BTreeMap<String, String>,
 }
 
 impl print::Document for ConfigJson<'_> {}
@@ -80,29 +83,49 @@ impl Value {
     }
 }
 
+/// The bytes that no field names, each with its place. Erased ones are left out.
+fn unnamed(blocks: &[ConfigBlock; 2]) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for block in blocks {
+        for range in block.unnamed() {
+            let bytes = &block.bytes()[range.clone()];
+            if bytes.iter().any(|byte| *byte != 0xFF) {
+                found.push((format!("{}:{:#04x}", block.index().number(), range.start), to_hex(bytes, "")));
+            }
+        }
+    }
+    found
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, its disk is in use, or it returns no valid block.
+/// Fails if no unit is found, its disk is in use, or it returns no valid blocks.
 pub fn run(args: &Args) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
     let (unit, blocks) = observe::configuration(&mut *port, interrupt)?;
-    let zero = block(&device, unit.state, &blocks, BlockIndex::Zero)?;
-    let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
-    let value = |field: ConfigField| Value::of(&zero, field);
+    let blocks = read(&device, unit.state, &blocks)?;
+    let value = |field: ConfigField| Value::of(&blocks[usize::from(field.block().number())], field);
     if args.json {
+        let shown = args.field.as_ref().map_or(ConfigField::ALL, std::slice::from_ref);
         let fields = shown.iter().map(|field| (field.name(), value(*field))).collect();
-        print::json(&ConfigJson { unit: &unit, fields });
+        let unnamed = if args.field.is_some() { BTreeMap::new() } else { unnamed(&blocks).into_iter().collect() };
+        print::json(&ConfigJson { unit: &unit, fields, unnamed });
     } else if let Some(field) = args.field {
         outln!("{}", value(field).words());
     } else {
         outln!("{}: {} ({})", device.shown(), unit.id, unit.state);
-        let mut lines: Vec<_> = shown.iter().map(|field| (field.name(), value(*field).words())).collect();
-        if zero.field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {
+        let mut lines: Vec<(String, String)> = Vec::new();
+        for field in ConfigField::ALL {
+            let guess = if field.is_guess() { "?" } else { "" };
+            lines.push((format!("{}{guess}", field.name()), value(*field).words()));
+        }
+        lines.extend(unnamed(&blocks));
+        if blocks[0].field(ConfigField::Serial) == known_blocks()[0].field(ConfigField::Serial) {
             let note = "tinygrad's patch.py gives every unit this serial number: `asmpatch config set serial=TEXT`";
-            lines.push(("note", note.to_owned()));
+            lines.push(("note".to_owned(), note.to_owned()));
         }
         table::print_labelled(2, lines);
     }

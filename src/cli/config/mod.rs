@@ -11,7 +11,7 @@ use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock};
 use super::context::Context;
 use crate::cli::errors::Exit;
 
-/// Read and change one unit's configuration: its serial number and its names.
+/// Read and change one unit's configuration: its serial number, names and IDs.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -35,12 +35,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
 }
 
-/// Returns a unit's block, after checking its frame.
-fn block(device: &str, state: BridgeState, blocks: &UnitBlocks, index: BlockIndex) -> Result<ConfigBlock, AnyFailure> {
-    let bytes = blocks[usize::from(index.number())].ok_or_else(|| {
-        let label = Kind::Refused.code("asmpatch::config::no_block");
+/// Returns a unit's blocks, after checking their frames.
+fn read(device: &str, state: BridgeState, blocks: &UnitBlocks) -> Result<[ConfigBlock; 2], AnyFailure> {
+    let one = |index: BlockIndex| -> Result<ConfigBlock, AnyFailure> {
         let number = index.number();
-        Failure::new(label, format!("{device}: can't read configuration block {number}: the unit runs its {state}"))
-    })?;
-    ConfigBlock::parse(index, &bytes).map_err(|damage| AnyFailure::from(damage).about(device))
+        let Some(bytes) = blocks[usize::from(number)] else {
+            let label = Kind::Refused.code("asmpatch::config::no_block");
+            let message = format!("{device}: can't read configuration block {number}: the unit runs its {state}");
+            return Err(Failure::new(label, message).into());
+        };
+        ConfigBlock::parse(index, &bytes).map_err(|damage| AnyFailure::from(damage).about(device))
+    };
+    Ok([one(BlockIndex::Zero)?, one(BlockIndex::One)?])
 }

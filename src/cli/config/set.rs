@@ -1,4 +1,4 @@
-//! The `asmpatch config set` command: changes a unit's serial number or names.
+//! The `asmpatch config set` command: changes fields of a unit's configuration.
 
 use std::str::FromStr;
 
@@ -9,40 +9,44 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::recovery::Writes;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
+use crate::patch::{ConfigEdits, ConfigValue};
 use crate::suggest::{nearest, question};
 use crate::unit::ConnectError;
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
-use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigBlockError, ConfigField, FieldKind, Image, known_blocks};
+use asm2464::firmware::{ConfigField, Image};
 
-use super::block;
+use super::read;
 use crate::cli::context::Context;
 use crate::cli::errors::Exit;
 use crate::cli::flash::{Choice, WritingArgs, WritingRun};
 use crate::cli::known::PatchDirs;
 
-/// Change a unit's serial number or names.
+/// Change a unit's serial number, names, IDs or revisions.
 ///
 /// The fields are in a part of the flash that can't be erased without the firmware, so this writes the unit's own
 /// firmware again: with a backup, a question, a readback and a restart, by the rules of `asmpatch flash`. A serial
-/// number that another unit has is refused. Everything else stays as it is.
+/// number that another unit has is refused. Everything else stays as it is. After vendor-id or product-id the dock
+/// has another USB ID: name it with --usb-id, in this command and in later ones, if asmpatch doesn't know it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch config set serial=LAB-07 --device 3-1.2\n  \
-asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run")]
+asmpatch config set manufacturer=Lab product='GPU dock 7' --dry-run\n  \
+asmpatch config set usb4-vendor=Lab usb4-model='GPU dock' usb4-vendor-id=0x174C")]
 pub struct Args {
-    /// A field and its new value: serial (at most 20 characters), manufacturer (36), t10-vendor (8), product (32),
-    /// t10-product (16); printable ASCII.
-    #[arg(value_name = "FIELD=TEXT", required = true)]
+    /// A field and its new value: a text of printable ASCII, a number as in 0x174C, or bytes in hexadecimal. The fields
+    /// are those of `asmpatch config get`.
+    #[arg(value_name = "FIELD=VALUE", required = true)]
     edits: Vec<Edit>,
 
     #[command(flatten)]
     writing: WritingArgs,
 }
 
-/// A field and its new value.
+/// A field and its new value, as typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Edit {
     field: ConfigField,
+    value: ConfigValue,
     text: String,
 }
 
@@ -50,31 +54,16 @@ impl FromStr for Edit {
     type Err = String;
 
     fn from_str(argument: &str) -> Result<Self, String> {
-        let names = || {
-            let texts = ConfigField::ALL.iter().filter(|field| field.kind() == FieldKind::Text);
-            texts.map(|field| field.name())
+        let (name, text) = argument.split_once('=').ok_or("expected FIELD=VALUE, as in serial=LAB-07")?;
+        let Some(field) = ConfigField::named(name) else {
+            let names: Vec<&str> = ConfigField::ALL.iter().map(|field| field.name()).collect();
+            let meant = question(nearest(name, names.iter().copied()));
+            return Err(format!("unknown field `{name}`, expected one of {}{meant}", names.join(", ")));
         };
-        let texts = || names().collect::<Vec<_>>().join(", ");
-        let (name, text) = argument.split_once('=').ok_or("expected FIELD=TEXT, as in serial=LAB-07")?;
-        let unknown =
-            || format!("unknown field `{name}`, expected one of {}{}", texts(), question(nearest(name, names())));
-        let field = ConfigField::named(name).ok_or_else(unknown)?;
-        if field.kind() != FieldKind::Text {
-            return Err(format!("`{name}` is not text; `config set` changes {}", texts()));
-        }
         if field == ConfigField::Serial && text.trim().is_empty() {
             return Err("a unit without a serial number can't be distinguished from another".to_owned());
         }
-        let edit = Self { field, text: text.to_owned() };
-        let [mut scratch, _] = known_blocks();
-        edit.apply(&mut scratch).map_err(|error| error.to_string())?;
-        Ok(edit)
-    }
-}
-
-impl Edit {
-    fn apply(&self, block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
-        block.set_text(self.field, &self.text)
+        Ok(Self { field, value: ConfigValue::typed(field, text)?, text: text.to_owned() })
     }
 }
 
@@ -95,7 +84,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         Some((_, plan)) => Image::parse(&plan.file)?,
         None => return Err(ConnectError::none().into()),
     };
-    let what = args.edits.iter().map(|Edit { field, text }| format!("{}={text}", field.name()).into()).collect();
+    let what = args.edits.iter().map(|Edit { field, text, .. }| format!("{}={text}", field.name()).into()).collect();
     let job = WritingJob {
         subject: NewFirmware {
             firmware: Firmware::of(&image, &library),
@@ -114,15 +103,16 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 /// Plans to write the unit's own firmware and blocks, with the edits applied.
 fn plan(seen: &Observation, edits: &[Edit]) -> Result<FlashPlan, AnyFailure> {
     let device = seen.attached.location.to_string();
-    for index in BlockIndex::ALL {
-        block(&device, seen.attached.state, &seen.blocks, index)?;
-    }
+    read(&device, seen.attached.state, &seen.blocks)?;
     let image = seen.running.image().ok_or_else(|| {
         let label = Kind::Refused.code("asmpatch::config::no_firmware");
         Failure::new(label, format!("{device}: the unit's flash has no firmware that passes the chip's checks"))
     })?;
-    let edit = |block: &mut ConfigBlock| edits.iter().try_for_each(|edit| edit.apply(block));
-    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, edit)?)
+    let mut changes = ConfigEdits::default();
+    for edit in edits {
+        changes.set(edit.field, edit.value.clone());
+    }
+    Ok(FlashPlan::flash(seen.attached.clone(), seen.blocks, None, &image, |blocks| changes.apply(blocks))?)
 }
 
 #[cfg(test)]
@@ -130,21 +120,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edit_names_a_text_field_and_a_text_that_fits_it() {
+    fn an_edit_names_a_field_and_a_value_that_fits_it() {
         let edit: Edit = "product=a = b".parse().unwrap();
-        assert_eq!(edit, Edit { field: ConfigField::Product, text: "a = b".to_owned() });
+        assert_eq!((edit.field, edit.value), (ConfigField::Product, ConfigValue::Text("a = b".to_owned())));
         assert_eq!("manufacturer=".parse::<Edit>().unwrap().text, "");
+        assert_eq!("vendor-id=0x1209".parse::<Edit>().unwrap().value, ConfigValue::Number(0x1209));
         for (argument, expected) in [
-            ("serial", "expected FIELD=TEXT"),
-            (
-                "Serial=1",
-                "unknown field `Serial`, expected one of serial, manufacturer, t10-vendor, product, t10-product",
-            ),
-            ("seriel=1", "t10-product (did you mean `serial`?)"),
-            ("vendor-id=0x174C", "`vendor-id` is not text"),
-            ("flags=cfff02ff", "`flags` is not text"),
+            ("serial", "expected FIELD=VALUE"),
+            ("Serial=1", "unknown field `Serial`, expected one of serial, manufacturer, t10-vendor, product"),
+            ("seriel=1", "u4-mode (did you mean `serial`?)"),
+            ("vendor-id=174C", "`vendor-id` takes a number from 0 to 0xFFFF"),
+            ("flags=cfff02", "`flags` takes 4 bytes in hexadecimal"),
             ("serial= ", "can't be distinguished from another"),
-            ("serial=123456789012345678901", "at most 20 ASCII characters"),
+            ("serial=123456789012345678901", "at most 20 printable ASCII characters"),
             ("product=Größe", "ASCII"),
             ("t10-vendor=\u{1b}[2J", "ASCII"),
         ] {

@@ -181,7 +181,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     };
     run.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());
-        Ok(FlashPlan::flash(attached, seen.blocks, from, &image, |block| args.edit(&edits, block))?)
+        Ok(FlashPlan::flash(attached, seen.blocks, from, &image, |blocks| args.edit(&edits, blocks))?)
     })
 }
 

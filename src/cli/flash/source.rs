@@ -108,16 +108,16 @@ fn unverified(file: &Path, why: &str) -> Failure {
 }
 
 impl Args {
-    /// Makes the image's changes and those of the options in block 0.
+    /// Makes the image's changes and those of the options in the blocks.
     ///
     /// # Errors
     /// Fails if the serial number does not fit.
-    pub(super) fn edit(&self, edits: &[ConfigEdits], block: &mut ConfigBlock) -> Result<(), ConfigBlockError> {
+    pub(super) fn edit(&self, edits: &[ConfigEdits], blocks: &mut [ConfigBlock; 2]) -> Result<(), ConfigBlockError> {
         if self.stock_identity {
-            block.set_stock_identity()?;
+            blocks[0].set_stock_identity()?;
         } else {
-            edits.iter().try_for_each(|edits| edits.apply(block))?;
+            edits.iter().try_for_each(|edits| edits.apply(blocks))?;
         }
-        self.serial.as_deref().map_or(Ok(()), |serial| block.set_text(ConfigField::Serial, serial))
+        self.serial.as_deref().map_or(Ok(()), |serial| blocks[0].set_text(ConfigField::Serial, serial))
     }
 }

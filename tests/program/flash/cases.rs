@@ -93,7 +93,7 @@ impl Rig {
         let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
         let backup_blocks = config_from.map(|folder| backup_folder::load(folder).unwrap());
         let plan =
-            FlashPlan::flash(attached, blocks, backup_blocks.as_ref(), image, |block| receipt.config.apply(block));
+            FlashPlan::flash(attached, blocks, backup_blocks.as_ref(), image, |blocks| receipt.config.apply(blocks));
         run(&mut port, &plan.unwrap(), &self.options(backup), &mut (), Interrupt::never())
     }
 

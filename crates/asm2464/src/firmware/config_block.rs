@@ -65,18 +65,25 @@ pub enum FieldKind {
 }
 
 macro_rules! config_fields {
-    ($($(#[$doc:meta])* $variant:ident = $name:literal, $at:literal, $len:literal, $kind:ident;)*) => {
-        /// A field of block 0. Source: cyrozap's notes; the blocks that tinygrad's tool writes.
+    ($($(#[$doc:meta])* $variant:ident = $name:literal, $block:ident, $at:literal, $len:literal, $kind:ident;)*) => {
+        /// A field of a configuration block. Source: of block 0, cyrozap's notes and the blocks that tinygrad's tool
+        /// writes. Of block 1, the settings of the vendor's production tool (MPTool 1.0.4.1); [`ConfigField::is_guess`]
+        /// marks those whose place is known by order and width alone.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum ConfigField { $($(#[$doc])* $variant,)* }
 
         impl ConfigField {
-            /// Every field, in the order of the block.
+            /// Every field, in the order of the blocks.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// Returns its name in patch files and receipts.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)* }
+            }
+
+            /// Returns the block that it is in.
+            pub const fn block(self) -> BlockIndex {
+                match self { $(Self::$variant => BlockIndex::$block,)* }
             }
 
             /// Returns its place in the block.
@@ -99,26 +106,62 @@ macro_rules! config_fields {
 
 config_fields! {
     /// The unit's serial number.
-    Serial = "serial", 0x04, 20, Text;
+    Serial = "serial", Zero, 0x04, 20, Text;
     /// iManufacturer.
-    Manufacturer = "manufacturer", 0x18, 36, Text;
+    Manufacturer = "manufacturer", Zero, 0x18, 36, Text;
     /// The vendor in standard INQUIRY data.
-    T10Vendor = "t10-vendor", 0x3C, 8, Text;
+    T10Vendor = "t10-vendor", Zero, 0x3C, 8, Text;
     /// iProduct.
-    Product = "product", 0x44, 32, Text;
+    Product = "product", Zero, 0x44, 32, Text;
     /// The product in standard INQUIRY data.
-    T10Product = "t10-product", 0x64, 16, Text;
+    T10Product = "t10-product", Zero, 0x64, 16, Text;
     /// idVendor.
-    VendorId = "vendor-id", 0x74, 2, U16;
+    VendorId = "vendor-id", Zero, 0x74, 2, U16;
     /// idProduct.
-    ProductId = "product-id", 0x76, 2, U16;
+    ProductId = "product-id", Zero, 0x76, 2, U16;
     /// bcdDevice.
-    DeviceRelease = "device-release", 0x78, 2, U16;
+    DeviceRelease = "device-release", Zero, 0x78, 2, U16;
     /// Link, PCIe and power flags. The meaning of the bits is not known.
-    Flags = "flags", 0x7A, 4, Bytes;
+    Flags = "flags", Zero, 0x7A, 4, Bytes;
+    /// The vendor in the USB4 router's configuration.
+    Usb4Vendor = "usb4-vendor", One, 0x04, 40, Text;
+    /// The model in the USB4 router's configuration.
+    Usb4Model = "usb4-model", One, 0x2C, 40, Text;
+    /// Probably the USB4 unique ID, each unit's own.
+    Usb4UniqueId = "usb4-unique-id", One, 0x54, 8, Bytes;
+    /// The USB4 vendor ID.
+    Usb4VendorId = "usb4-vendor-id", One, 0x5C, 2, U16;
+    /// The USB4 product ID.
+    Usb4ProductId = "usb4-product-id", One, 0x5E, 2, U16;
+    /// The USB-IF's test ID: 0xC0000666 in the known block, least significant byte first.
+    TestId = "test-id", One, 0x60, 4, Bytes;
+    /// The revision of the product's firmware, in binary-coded decimal.
+    ProductRevision = "product-revision", One, 0x64, 2, U16;
+    /// The revision of the hardware.
+    HardwareRevision = "hardware-revision", One, 0x66, 1, Bytes;
+    /// Thunderbolt 3's vendor ID.
+    Tb3VendorId = "tb3-vendor-id", One, 0x6C, 2, U16;
+    /// Thunderbolt 3's model ID.
+    Tb3ModelId = "tb3-model-id", One, 0x6E, 2, U16;
+    /// Thunderbolt 3's revision.
+    Tb3Revision = "tb3-revision", One, 0x70, 1, Bytes;
+    /// Perhaps U4Mode.
+    U4Mode = "u4-mode", One, 0x7C, 1, Bytes;
 }
 
 impl ConfigField {
+    /// Returns the fields of one block, in its order.
+    pub fn of(index: BlockIndex) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |field| field.block() == index)
+    }
+
+    /// Whether the field's place in block 1 is a guess. Only three agree to the byte between the production tool's
+    /// settings and a known unit's block: the test ID, the hardware's and Thunderbolt 3's revision.
+    pub const fn is_guess(self) -> bool {
+        let agrees = matches!(self, Self::TestId | Self::HardwareRevision | Self::Tb3Revision);
+        matches!(self.block(), BlockIndex::One) && !agrees && !matches!(self, Self::Usb4Vendor | Self::Usb4Model)
+    }
+
     /// Whether a text fits into the field: printable ASCII, and not too long.
     pub fn accepts(self, text: &str) -> bool {
         text.len() <= self.range().len() && text.bytes().all(|byte| matches!(byte, 0x20..=0x7E))
@@ -220,9 +263,26 @@ impl ConfigBlock {
         &self.bytes
     }
 
-    /// Returns a field's bytes.
+    /// Returns a field's bytes. The field must be one of this block.
     pub fn field(&self, field: ConfigField) -> &[u8] {
         &self.bytes[field.range()]
+    }
+
+    /// Returns the ranges within the checksum that no field names. Nobody knows what they hold.
+    pub fn unnamed(&self) -> Vec<std::ops::Range<usize>> {
+        let mut ranges = Vec::new();
+        let mut at = SUMMED_FROM;
+        for field in ConfigField::of(self.index) {
+            let range = field.range();
+            if at < range.start {
+                ranges.push(at..range.start);
+            }
+            at = range.end;
+        }
+        if at < MAGIC_AT {
+            ranges.push(at..MAGIC_AT);
+        }
+        ranges
     }
 
     /// Returns a text field up to its first FF or 00. Other bytes outside printable ASCII show as U+FFFD.
@@ -273,6 +333,10 @@ impl ConfigBlock {
     }
 
     fn set(&mut self, field: ConfigField, kind: FieldKind, bytes: &[u8]) -> Result<(), ConfigBlockError> {
+        if field.block() != self.index {
+            let (expected, found) = (field.block(), self.index.magic());
+            return Err(ConfigBlockError::Magic { index: expected, found });
+        }
         if field.kind() != kind || bytes.len() != field.range().len() {
             return Err(ConfigBlockError::Kind(field));
         }
@@ -376,6 +440,38 @@ mod tests {
         assert_eq!(zero.text(ConfigField::Serial), "AAAABBBB0060");
         assert_eq!(zero.text(ConfigField::Product), "USB 3.2 PCIe TinyEnclosure");
         assert_eq!(zero.text(ConfigField::T10Vendor), "tiny");
+    }
+
+    #[test]
+    fn the_fields_of_block_1_read_as_the_production_tools_settings_for_the_known_block() {
+        let [_, one] = known_blocks();
+        assert_eq!(one.text(ConfigField::Usb4Vendor), "Gopod Group Limited.");
+        assert_eq!(one.text(ConfigField::Usb4Model), "USB4 NVMe SSD Pro Enclosure");
+        // The three settings that agree to the byte: TestID, the hardware's revision, Thunderbolt 3's revision.
+        assert_eq!(one.field(ConfigField::TestId), 0xC000_0666_u32.to_le_bytes());
+        assert_eq!(one.field(ConfigField::HardwareRevision), [0x5A]);
+        assert_eq!(one.field(ConfigField::Tb3Revision), [0xE3]);
+        assert_eq!(one.number(ConfigField::Usb4ProductId), one.number(ConfigField::Tb3ModelId));
+        let identity = ConfigField::of(BlockIndex::One).filter(|field| field.kind() != FieldKind::Text);
+        assert!(identity.into_iter().all(|field| USB4_IDENTITY.contains(&field.range().start)));
+    }
+
+    #[test]
+    fn fields_don_t_overlap_and_what_they_leave_is_unnamed() {
+        for block in known_blocks() {
+            let mut ranges: Vec<_> = ConfigField::of(block.index()).map(ConfigField::range).collect();
+            ranges.extend(block.unnamed());
+            ranges.sort_by_key(|range| range.start);
+            let joined: Vec<usize> = ranges.into_iter().flatten().collect();
+            assert_eq!(joined, (SUMMED_FROM..MAGIC_AT).collect::<Vec<_>>(), "block {}", block.index().number());
+        }
+    }
+
+    #[test]
+    fn a_field_of_the_other_block_is_refused() {
+        let [mut zero, mut one] = known_blocks();
+        assert!(matches!(zero.set_text(ConfigField::Usb4Model, "x"), Err(ConfigBlockError::Magic { .. })));
+        assert!(matches!(one.set_number(ConfigField::VendorId, 1), Err(ConfigBlockError::Magic { .. })));
     }
 
     #[test]

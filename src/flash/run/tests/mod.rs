@@ -330,7 +330,7 @@ fn rig(running: Option<Image>) -> Rig {
     };
     let before = unit.identity();
     let blocks: UnitBlocks = if unit.running.is_some() { unit.blocks.map(Some) } else { [None, None] };
-    let plan = FlashPlan::flash(before.clone(), blocks, None, &sample_image(2), |block| {
+    let plan = FlashPlan::flash(before.clone(), blocks, None, &sample_image(2), |[block, _]| {
         block.set_number(ConfigField::VendorId, 0xADD1)?;
         block.set_number(ConfigField::ProductId, 1)
     })

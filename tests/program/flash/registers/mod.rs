@@ -28,6 +28,7 @@ use asmpatch::flash::slot::{SLOT_LEN, Slot};
 use asmpatch::patch::Patched;
 
 use asmpatch::cli::commands::InvokedCommand;
+use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;
 use crate::program::flash::cases::{Rig, patched, patched_of, plan};
@@ -36,18 +37,18 @@ use crate::side_by_side;
 #[cfg(unix)]
 use crate::program::flash::cases::{asmpatch, flashing};
 
-/// An image, and its changes to configuration block 0.
+/// An image, and its changes to the configuration blocks.
 struct Wanted {
     image: Image,
-    edit: Box<dyn Fn(&mut ConfigBlock) + Send + Sync>,
+    edits: ConfigEdits,
 }
 
 fn unedited(image: Image) -> Wanted {
-    Wanted { image, edit: Box::new(|_| ()) }
+    Wanted { image, edits: ConfigEdits::default() }
 }
 
 fn edited(Patched { image, receipt }: Patched) -> Wanted {
-    Wanted { image, edit: Box::new(move |block| receipt.config.apply(block).unwrap()) }
+    Wanted { image, edits: receipt.config }
 }
 
 fn stock() -> Wanted {
@@ -73,8 +74,9 @@ impl Wanted {
     /// The slot after flashing this image to a unit with the slot `before`.
     fn slot(&self, before: &[u8]) -> Vec<u8> {
         let block = |index, at: usize| ConfigBlock::parse(index, before[at..at + 128].try_into().unwrap()).unwrap();
-        let (mut zero, one) = (block(BlockIndex::Zero, 0), block(BlockIndex::One, 128));
-        (self.edit)(&mut zero);
+        let mut blocks = [block(BlockIndex::Zero, 0), block(BlockIndex::One, 128)];
+        self.edits.apply(&mut blocks).unwrap();
+        let [zero, one] = blocks;
         Slot::of([zero.bytes(), one.bytes()], &self.image.to_file()).bytes().to_vec()
     }
 }
@@ -92,10 +94,7 @@ fn flash_with(
     let is_readable = attached.state != BridgeState::BootLoader;
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let config = config_from.map(|folder| backup_folder::load(folder).unwrap());
-    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &wanted.image, |block| {
-        (wanted.edit)(block);
-        Ok(())
-    });
+    let plan = FlashPlan::flash(attached, blocks, config.as_ref(), &wanted.image, |blocks| wanted.edits.apply(blocks));
     let options = rig.options(is_readable && config_from.is_none());
     run(&mut port, &plan.unwrap(), &options, observer, Interrupt::watching(stop))
 }
@@ -232,7 +231,7 @@ fn without_a_switching_hub_the_user_pulls_the_cable_and_the_new_firmware_is_prov
     let attached = port.attached().unwrap();
     let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
     let Patched { image, receipt } = patched();
-    let plan = FlashPlan::flash(attached, blocks, None, &image, |block| receipt.config.apply(block)).unwrap();
+    let plan = FlashPlan::flash(attached, blocks, None, &image, |blocks| receipt.config.apply(blocks)).unwrap();
     let mut options = rig.options(true);
     options.replug_deadline = Duration::from_secs(10);
     let mut cable = cable(port.unit().clone());

@@ -7,11 +7,19 @@ use std::path::Path;
 use std::process::Command;
 use std::{fs, thread};
 
-use asm2464::firmware::{BodyOffset, Image, UsbId};
+use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
+use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
+use asm2464_dock::virtual_unit::VirtualPort;
+use asm2464_host::bridge::{Behind, Port as _, survey};
+use asmpatch::doctor::{DoctorOptions, examine};
+use asmpatch::flash::access::Access;
+use asmpatch::flash::observe::{Observation, Running};
+use asmpatch::unit::{Purpose, spare_ssd};
 use serde_json::Value;
 
-use crate::chip_images::path;
+use crate::chip_images::{patched, path, vendor, vendor_231204};
+use crate::unit::rig::unit;
 
 /// A contradiction that is known, and not mended yet: the unit, the command, and the fact.
 const KNOWN: &[(&str, &str, &str)] = &[
@@ -43,10 +51,6 @@ const KNOWN: &[(&str, &str, &str)] = &[
     ("open, RDNA 2", "doctor", "can start, by the lines"),
     ("open, another ID", "doctor", "can start"),
     ("open, another ID", "doctor", "can start, by the lines"),
-    // An SSD after an INQUIRY.
-    ("240417, SSD", "doctor", "SSD"),
-    ("patched, SSD", "doctor", "SSD"),
-    ("patched, SSD", "doctor", "can start, by the lines"),
 ];
 
 /// What a unit is. A fact that is `None` can't be known, so no command may claim it.
@@ -473,4 +477,106 @@ fn no_two_commands_contradict_each_other_about_a_unit() {
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
 fn no_two_commands_contradict_each_other_about_a_unit_of_the_vendors_and_the_open_image() {
     assert_agreement(IMAGES);
+}
+
+/// Those who ask a unit with the vendor's firmware, and may leave it changed: commands of asmpatch, and a kernel's driver
+/// that was bound before.
+const ASKERS: &[&str] = &["list", "doctor", "flash", "bench", "pcie", "xdata", "INQUIRY", "READ CAPACITY", "READ"];
+
+/// Whether an asker sees an SSD; `None` if it doesn't say.
+fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
+    let of = |behind: &Behind| matches!(behind, Behind::Ssd(_));
+    let refuses = |port: &mut VirtualPort, purpose| {
+        let behind = survey::behind(&mut port.open().unwrap()).unwrap();
+        spare_ssd(&behind, "unit", purpose).is_err()
+    };
+    match asker {
+        "list" => {
+            let mut access = Access::open(port).unwrap();
+            Some(of(&Running::of(&mut access, BridgeState::Vendor).unwrap().behind))
+        }
+        "doctor" => {
+            let (info, library) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap());
+            let seen = examine(port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
+            assert!(seen.link.is_none() == seen.behind.as_ref().is_some_and(of), "{seen:#?}");
+            seen.behind.as_ref().map(of)
+        }
+        "flash" => Some(of(&Observation::of(port, Interrupt::never()).unwrap().running.behind)),
+        "bench" => Some(refuses(port, Purpose::Bench)),
+        "pcie" => Some(refuses(port, Purpose::Pcie)),
+        "xdata" => Some(refuses(port, Purpose::Xdata)),
+        "INQUIRY" => {
+            port.open().unwrap().inquiry().unwrap();
+            None
+        }
+        "READ CAPACITY" => {
+            let _ = port.open().unwrap().read_capacity();
+            None
+        }
+        "READ" => {
+            let _ = port.open().unwrap().read16(0, &mut [0; 512]);
+            None
+        }
+        other => panic!("{other}"),
+    }
+}
+
+/// A unit keeps what each of them has done to it. All pairs of askers come first, in one order and the other.
+fn assert_same_ssd(image: Option<&Image>, scenario: &str, has_ssd: bool) {
+    for first in ASKERS {
+        let mut port = unit(scenario, image);
+        sees_ssd(first, &mut port);
+        for asker in ASKERS {
+            let seen = sees_ssd(asker, &mut port);
+            assert!(seen.is_none_or(|seen| seen == has_ssd), "{scenario}: {asker}, after {first}: {seen:?}");
+        }
+    }
+}
+
+#[test]
+fn an_ssd_is_seen_whoever_has_asked_the_practice_image_before() {
+    assert_same_ssd(None, SSD, true);
+    assert_same_ssd(None, RDNA4, false);
+}
+
+/// An SSD that 240417 has found, by an INQUIRY, looks much as if a GPU runtime had initialised the unit.
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn an_ssd_is_seen_whoever_has_asked_the_vendors_image_before() {
+    for image in [vendor(), patched(), vendor_231204()] {
+        assert_same_ssd(Some(&image), SSD, true);
+        assert_same_ssd(Some(&image), "behind = 'gpu'", false);
+        assert_same_ssd(Some(&image), RDNA4, false);
+        assert_same_ssd(Some(&image), NEVER_READY, true);
+    }
+}
+
+/// A drive that never gets ready, behind a switch's port.
+const NEVER_READY: &str = "[[device]]\nat = '0'\nvendor = 0x1B21\ndevice = 0x2461\n\
+                           [[device]]\nat = '0/0'\nvendor = 0x1234\ndevice = 0x4E56\nclass = 0x010802\n\
+                           engine = { nvme = { blocks = 2048, never-ready = true } }\n";
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
+fn a_units_initialisation_by_a_runtime_is_told_from_an_ssd_and_nothing_goes_to_pcie_over_one() {
+    for image in [patched(), vendor_231204()] {
+        for (scenario, has_ssd) in [(SSD, true), (NEVER_READY, true), (RDNA4, false), ("behind = 'gpu'", false)] {
+            let mut port = unit(scenario, Some(&image));
+            port.open().unwrap().inquiry().unwrap();
+            port.open().unwrap().initialise().unwrap();
+            for _ in 0..2 {
+                let behind = survey::behind(&mut port.open().unwrap()).unwrap();
+                assert_eq!(
+                    (behind.is_initialised(), matches!(behind, Behind::Ssd(_))),
+                    (!has_ssd, has_ssd),
+                    "{behind}"
+                );
+                for (purpose, is_refused) in
+                    [(Purpose::Pcie, has_ssd), (Purpose::Xdata, has_ssd), (Purpose::Bench, true)]
+                {
+                    assert_eq!(spare_ssd(&behind, "unit", purpose).is_err(), is_refused, "{scenario}: {purpose:?}");
+                }
+            }
+        }
+    }
 }

@@ -27,24 +27,28 @@ fn read_image(bridge: &mut Bridge<AnyTransport>, len: usize) -> Vec<u8> {
     file
 }
 
-/// The byte that distinguishes a started SSD from a GPU runtime's initialisation is elsewhere in 231204.
+/// The bytes that distinguish an SSD from a GPU runtime's initialisation are elsewhere in 231204.
 #[test]
 #[ignore = "needs ASMPATCH_VENDOR_IMAGE and ASMPATCH_VENDOR_231204_IMAGE"]
-fn each_version_says_at_its_own_address_that_it_has_started_its_ssd() {
+fn each_version_says_at_its_own_address_that_it_has_found_its_ssd() {
     for (image, variables) in [(vendor(), Variables::As240417), (vendor_231204(), Variables::As231204)] {
         let mut port = unit("behind = { ssd = { bytes = 1048576 } }", Some(&image));
         let mut bridge = port.open().unwrap();
-        let started =
-            |bridge: &mut Bridge<_>| bridge.xdata_byte(XdataAddress::main(variables.ssd_started())).unwrap() != 0;
+        let byte = |bridge: &mut Bridge<_>, at| bridge.xdata_byte(XdataAddress::main(at)).unwrap();
+        let found =
+            |bridge: &mut Bridge<_>| [variables.ssd_found(), variables.ssd_started()].map(|at| byte(bridge, at));
         let ssd = Behind::Ssd("asmpatch virtual drive, 1.0 MB".to_owned());
-        assert!(!started(&mut bridge), "{variables:?}");
+        assert_eq!(found(&mut bridge), [0, 0], "{variables:?}");
+        bridge.inquiry().unwrap();
+        assert_eq!(found(&mut bridge), [1, 0], "{variables:?}");
+        assert_ne!(byte(&mut bridge, variables.device()), 0, "{variables:?}");
         assert_eq!(survey::behind(&mut bridge).unwrap(), ssd);
         bridge.write16(8, &[7; 4096]).unwrap();
         let mut came = [0; 4096];
         bridge.read16(8, &mut came).unwrap();
-        assert!(came == [7; 4096] && started(&mut bridge), "{variables:?}");
+        assert!(came == [7; 4096] && found(&mut bridge) == [1, 1], "{variables:?}");
         // The drive's start-up has set variables that a GPU runtime's initialisation sets, too.
-        assert!(variables.initialised().iter().any(|(at, _)| bridge.xdata_byte(XdataAddress::main(*at)).unwrap() != 0));
+        assert!(variables.initialised().iter().any(|(at, _)| byte(&mut bridge, *at) != 0));
         assert_eq!(survey::behind(&mut bridge).unwrap(), ssd, "{variables:?}");
     }
 }

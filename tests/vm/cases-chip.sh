@@ -278,6 +278,41 @@ the_firmware_moves_every_byte_of_an_ssd_through_uas() {
   quietly write_and_read_the_disk 0 drive
 }
 
+# sees_an_ssd PORT: every command sees the disk, whichever asked before, and none goes to PCIe or XDATA.
+sees_an_ssd() {
+  local command status
+  for command in 'doctor' 'list --probe --json' 'doctor' 'pcie' 'xdata write --yes 0x5ff0 00' 'bench' 'list --probe --json'; do
+    # shellcheck disable=SC2086
+    "$asmpatch" $command --device "$1" >said 2>&1 && status=0 || status=$?
+    cat said
+    case $command in
+      list*) [ "$status" = 0 ] && grep -q '"behind": "SSD asmpatch virtual drive' said ;;
+      doctor) [ "$status" = 1 ] && grep -q 'an SSD' said && refute grep -q 'a GPU runtime has initialised' said ;;
+      *) [ "$status" = 5 ] && grep -q 'an SSD is behind' said ;;
+    esac
+  done
+}
+
+# Without a driver nobody has read a block before asmpatch, and its own INQUIRY is the first command.
+an_ssd_is_seen_with_the_kernels_driver_and_without_one() {
+  chip_unit unread stock "$ssd"
+  printf 174c:2464:ui >"$quirks"
+  plug 6 unread
+  until_true 20 test -e "$(device_of 6)/$(port_path 6):1.0"
+  sleep 1
+  refute test -e "$(device_of 6)/$(port_path 6):1.0/driver"
+  sees_an_ssd "$(port_path 6)"
+  unplug 6
+  echo >"$quirks"
+  chip_unit read stock "$ssd"
+  plug 0 read
+  until_true 20 is_bound 0 uas
+  until_true 20 has_disk 0
+  sees_an_ssd "$(port_path 0)"
+  until_true 20 has_disk 0
+  unplug 0
+}
+
 # Random writes with several in flight. Each block carries its own checksum.
 an_ext4_on_an_ssd_holds_what_fio_writes_and_survives_replugging() {
   local disk
@@ -327,6 +362,7 @@ if [ -e "$images/stock.bin" ]; then
     the_firmware_moves_every_byte_of_an_ssd_through_uas
     an_ext4_on_an_ssd_holds_what_fio_writes_and_survives_replugging
     the_firmware_moves_every_byte_of_an_ssd_through_usb_storage
+    an_ssd_is_seen_with_the_kernels_driver_and_without_one
   )
 fi
 if [ -e "$images/open.bin" ]; then chip_cases+=(the_open_firmware_answers_lsusb_and_control_requests); fi

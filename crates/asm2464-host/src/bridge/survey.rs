@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use asm2464::firmware::FirmwareVersion;
-use asm2464::scsi::runtime::Variables;
+use asm2464::scsi::runtime::{SetUp, Variables};
 use asm2464::scsi::{
     Capacity, Command, LONG_READ, LONG_READ_LEN, ScsiStatus, Sense, SenseKey, XdataAddress, has_long_read,
 };
@@ -44,9 +44,9 @@ impl Behind {
 /// # Errors
 /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
-    match why_not_asked(bridge) {
+    match before_questions(bridge) {
         Ok(None) => {}
-        Ok(Some(why)) => return Ok(Behind::CannotTell(why)),
+        Ok(Some(behind)) => return Ok(behind),
         Err(error) => return cannot_tell(bridge, error),
     }
     let capacity = match bridge.read_capacity() {
@@ -56,7 +56,7 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
     let model = match bridge.identify() {
         // A bridge that answers with zeros has no SSD.
         Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => Some(model(&data[MODEL])),
-        // Refused or short: no device behind the bridge speaks NVMe.
+        // Refused or short: no device behind the bridge speaks NVMe, or it is not ready.
         Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => None,
         // READ CAPACITY found no medium. A hanging SSD looks the same.
         Err(error) => match (cannot_tell(bridge, error)?, capacity) {
@@ -66,19 +66,50 @@ pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandErr
     };
     let capacity = capacity.map(|capacity| decimal_bytes(Capacity::bytes(capacity)));
     let known: Vec<String> = model.into_iter().chain(capacity).collect();
-    Ok(if known.is_empty() { Behind::NoMedium } else { Behind::Ssd(known.join(", ")) })
+    if !known.is_empty() {
+        return Ok(Behind::Ssd(known.join(", ")));
+    }
+    // The questions made the firmware search, if nothing has before.
+    match has_found_ssd(bridge) {
+        Ok(true) => Ok(Behind::Ssd("that is not ready".to_owned())),
+        Ok(false) => Ok(Behind::NoMedium),
+        Err(error) => cannot_tell(bridge, error),
+    }
 }
 
-/// Why E6 could hang the unit: a GPU runtime has initialised it, or may have.
-fn why_not_asked<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<String>, CommandError> {
+/// What the firmware's variables say before any question that could hang the unit, as E6 does once a GPU runtime has
+/// initialised it; `None` if the questions are safe.
+fn before_questions<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<Behind>, CommandError> {
     let version = bridge.running_version()?;
-    let Some((at, byte)) = bridge.initialised_variable(version)? else { return Ok(None) };
     let Some(variables) = Variables::of(version) else {
         // On another version the byte can mean anything, so don't report that there is no SSD.
-        return Ok(Some(format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}")));
+        let found = bridge.initialised_variable(version)?;
+        let words =
+            |(at, byte)| format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}");
+        return Ok(found.map(words).map(Behind::CannotTell));
     };
-    let is_started = bridge.xdata_byte(XdataAddress::main(variables.ssd_started()))? != 0;
-    Ok((!is_started).then(|| format!("{BY_A_RUNTIME}: {at:#06x} reads {byte:#04x}")))
+    let mut initialised = [0; 3];
+    for (byte, (at, _)) in initialised.iter_mut().zip(variables.initialised()) {
+        *byte = bridge.xdata_byte(XdataAddress::main(at))?;
+    }
+    let found = bridge.xdata_byte(XdataAddress::main(variables.ssd_found()))?;
+    let started = bridge.xdata_byte(XdataAddress::main(variables.ssd_started()))?;
+    Ok(match SetUp::of(initialised, found, started) {
+        SetUp::Nothing | SetUp::ForSsd => None,
+        SetUp::OverSsd => Some(Behind::Ssd(format!("over which {BY_A_RUNTIME}"))),
+        SetUp::ByRuntime => {
+            let bytes = initialised.into_iter().zip(variables.initialised());
+            let set: Vec<String> = bytes.map(|(byte, (at, _))| format!("{at:#06x} reads {byte:#04x}")).collect();
+            Some(Behind::CannotTell(format!("{BY_A_RUNTIME}: {}", set.join(", "))))
+        }
+    })
+}
+
+/// Whether the firmware says that it has found an SSD, be it ready or not.
+fn has_found_ssd<T: Transport>(bridge: &mut Bridge<T>) -> Result<bool, CommandError> {
+    let version = bridge.running_version()?;
+    let Some(variables) = Variables::of(version) else { return Ok(false) };
+    Ok(bridge.xdata_byte(XdataAddress::main(variables.ssd_found()))? != 0)
 }
 
 impl<T: Transport> Bridge<T> {
@@ -254,8 +285,8 @@ mod tests {
     #[test]
     fn the_survey_of_a_version_reads_that_versions_variables_and_no_others() {
         for (version, expected) in [
-            (V240417, &[0x07F0, 0x054B, 0x05A8, 0x05F8][..]),
-            (V231204, &[0x07F0, 0x054C, 0x05A5, 0x05F5]),
+            (V240417, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x05AC, 0x053E, 0x05AC][..]),
+            (V231204, &[0x07F0, 0x054C, 0x05A5, 0x05F5, 0x05A9, 0x053F, 0x05A9]),
             (UNKNOWN, &[0x07F0, 0x054B, 0x05A8, 0x05F8, 0x054C, 0x05A5, 0x05F5]),
         ] {
             let mut bridge = unit(version, &[]);
@@ -265,6 +296,19 @@ mod tests {
         }
         // What 240417 keeps there means nothing in 231204.
         assert_eq!(behind(&mut unit(V231204, &[(0x054B, 9)])).unwrap(), Behind::NoMedium);
+    }
+
+    #[test]
+    fn an_ssd_that_is_found_and_not_ready_is_an_ssd_and_one_under_a_runtime_is_not_asked() {
+        let not_ready = behind(&mut unit(V240417, &[(0x05A8, 2), (0x05F8, 0x12), (0x05AC, 1)])).unwrap();
+        assert_eq!(not_ready.to_string(), "SSD that is not ready");
+        let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4), (0x05AC, 1)]);
+        let found = behind(&mut bridge).unwrap();
+        assert!(matches!(found, Behind::Ssd(_)) && !found.is_initialised(), "{found:?}");
+        assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
+        let mut bridge = unit(V240417, &[(0x054B, 0x20), (0x05A8, 2), (0x05F8, 4)]);
+        assert!(behind(&mut bridge).unwrap().is_initialised());
+        assert!(bridge.transport_mut().asked.iter().all(|cdb| cdb[0] == 0xE4));
     }
 
     #[test]

@@ -89,11 +89,51 @@ impl Variables {
         self.at(0x05A8)
     }
 
+    /// Returns the address of the byte that is 1 once the firmware's search of the bus has found an SSD, and 0 when a
+    /// search begins. An INQUIRY makes it search. A GPU runtime doesn't write it. Source: b0:0xC023, 0x824F and 0x82F1 of
+    /// 240417, and the same code of 231204, by its operand; executed on both, with NVMe drives, GPUs and devices of other
+    /// classes behind them.
+    pub const fn ssd_found(self) -> u16 {
+        self.at(0x05AC)
+    }
+
     /// Returns the address of the byte that is not 0 once the firmware has started an SSD. That start leaves the same
     /// values in [`initialised`](Self::initialised) as a GPU runtime does. Source: b1:0x8DAB of 240417, the only place
     /// that writes it, and the same code of 231204, by its operand; executed on both, with an NVMe drive behind them.
     pub const fn ssd_started(self) -> u16 {
         self.at(0x053E)
+    }
+}
+
+/// What has set up the bridge, by the variables of a firmware that has them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetUp {
+    /// Nothing yet, or only a search that found no SSD.
+    Nothing,
+    /// The firmware, for an SSD that it has found: its commands are safe.
+    ForSsd,
+    /// A GPU runtime, over an SSD that the firmware has found.
+    OverSsd,
+    /// A GPU runtime.
+    ByRuntime,
+}
+
+impl SetUp {
+    /// Judges the bytes at [`Variables::initialised`], [`Variables::ssd_found`] and [`Variables::ssd_started`].
+    ///
+    /// An SSD that is found has the state 02, 03, 12 or 13, and no sectors in a slot; when it starts, the firmware sets
+    /// the state 04 (ready), the sectors and [`Variables::ssd_started`]. A runtime writes the sectors and the state
+    /// alone. Source: executed on 240417 and 231204.
+    pub fn of(initialised: [u8; 3], ssd_found: u8, ssd_started: u8) -> Self {
+        let (_, ready) = INITIALISED[2];
+        let [sectors, _, state] = initialised;
+        if ssd_started != 0 {
+            return Self::ForSsd;
+        }
+        if ssd_found != 0 {
+            return if sectors == 0 && state != ready { Self::ForSsd } else { Self::OverSsd };
+        }
+        if initialised == [0; 3] { Self::Nothing } else { Self::ByRuntime }
     }
 }
 
@@ -118,6 +158,29 @@ mod tests {
         assert_eq!((earlier.counters().map(|(at, _)| at), earlier.device()), ([0x0518, 0x0519, 0x051A], 0x05A5));
         assert_eq!(earlier.initialised(), [(0x054C, 0x20), (0x05A5, 0x02), (0x05F5, 0x04)]);
         assert_eq!((of("240417.85.00.00").unwrap().ssd_started(), earlier.ssd_started()), (0x053E, 0x053F));
+        assert_eq!((of("240417.85.00.00").unwrap().ssd_found(), earlier.ssd_found()), (0x05AC, 0x05A9));
         assert_eq!(of("241129.85.00.00"), None);
+    }
+
+    #[test]
+    fn a_runtimes_initialisation_differs_from_an_ssd_that_was_only_found() {
+        for (initialised, found, started, expected) in [
+            ([0, 0, 0], 0, 0, SetUp::Nothing),
+            ([0, 2, 0x12], 1, 0, SetUp::ForSsd),
+            ([0, 2, 0x13], 1, 0, SetUp::ForSsd),
+            ([0, 2, 0x03], 1, 0, SetUp::ForSsd),
+            ([0x20, 2, 4], 1, 1, SetUp::ForSsd),
+            ([0x20, 2, 4], 0, 1, SetUp::ForSsd),
+            ([0x20, 2, 4], 0, 0, SetUp::ByRuntime),
+            // Half of an initialisation.
+            ([0x20, 0, 0], 0, 0, SetUp::ByRuntime),
+            ([0, 2, 4], 0, 0, SetUp::ByRuntime),
+            ([0, 2, 0x12], 0, 0, SetUp::ByRuntime),
+            ([0x20, 2, 4], 1, 0, SetUp::OverSsd),
+            ([0x20, 2, 0x12], 1, 0, SetUp::OverSsd),
+            ([0, 2, 4], 1, 0, SetUp::OverSsd),
+        ] {
+            assert_eq!(SetUp::of(initialised, found, started), expected, "{initialised:02x?} {found} {started}");
+        }
     }
 }

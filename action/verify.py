@@ -1,7 +1,7 @@
 """Verifies images with asmpatch. Writes annotations, a job summary, and a report on all images.
 
 Reads the inputs of action.yml as ASMPATCH_*, and GitHub's variables. Ends with the worst of asmpatch's exit statuses (1 a
-check failed, 3 bad input), or with 2 if an input of the action is wrong.
+check failed, 3 bad input, 6 the system failed), or with 2 if an input of the action is wrong.
 """
 
 from __future__ import annotations

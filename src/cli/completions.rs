@@ -39,7 +39,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     match &args.dir {
         Some(dir) => {
             file::make_folder(dir).map_err(|cause| {
-                let label = Kind::BadInput.code("asmpatch::completions::folder");
+                let label = Kind::System.code("asmpatch::completions::folder");
                 Failure::new(label, format!("cannot make the folder {}", dir.display())).because(cause)
             })?;
             atomic::write(&dir.join(args.shell.file_name("asmpatch")), script.as_bytes())?;

@@ -7,7 +7,6 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{CodeAddress, Image, known_routines};
 use asm2464_chip::code::elf_of_image;
 use asm2464_chip::disasm::{self, Line};
-use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
@@ -90,8 +89,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
 }
 
 fn write_elf(args: &Args, image: &Image, elf: &Path) -> Result<(), AnyFailure> {
-    output::check(elf, &args.file, args.force)?;
-    atomic::write(elf, &elf_of_image(image))?;
+    output::write(&[(elf, &elf_of_image(image))], Some(&args.file), args.force)?;
     let symbols = known_routines(image.version()).filter(|routine| image.code(routine.at).is_some()).count();
     outln!("wrote {}: {}, {symbols} symbols", elf.shown(), image.version().words());
     Ok(())

@@ -1,14 +1,11 @@
 //! The `asmpatch download` command: downloads an image and verifies it.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
 use crate::fetch::{Acquired, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
 use asm2464::escape::Escape as _;
-use asm2464_dock::files::atomic;
-use asm2464_dock::files::file;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tracing::info;
@@ -119,7 +116,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let source = args.from.as_deref().map(Source::from);
     let acquired = fetcher.acquire(manifest, source.as_ref()).map_err(|error| with_build(error, manifest))?;
     if let Some(path) = &args.output {
-        write(path, &acquired.bytes, args.force)?;
+        output::write(&[(path, &acquired.bytes)], None, args.force)?;
     }
     let path = args.output.as_deref().unwrap_or(&acquired.path);
     if args.json {
@@ -158,18 +155,6 @@ fn list(known: &Manifests, json: bool) {
             outln!("  {}", text.shown());
         }
     }
-}
-
-fn write(path: &Path, bytes: &[u8], force: bool) -> Result<(), AnyFailure> {
-    // Checked before the file is opened, because reading a pipe would wait for its writer.
-    output::refuse_irregular(path)?;
-    match file::read_regular(path, bytes.len()) {
-        Ok(there) if there == bytes => return Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        _ if force => {}
-        _ => return Err(output::exists(path).into()),
-    }
-    Ok(atomic::write(path, bytes)?)
 }
 
 fn report<'a>(manifest: &'a Manifest, path: &'a Path, acquired: &'a Acquired) -> DownloadReport<'a> {

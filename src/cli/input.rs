@@ -43,8 +43,17 @@ fn unread(path: &Path, max: usize, cause: io::Error) -> AnyFailure {
             let label = Kind::BadInput.code("asmpatch::file::oversized");
             Failure::new(label, format!("{shown} has {found}, expected at most {max} bytes"))
         }
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            let label = Kind::BadInput.code("asmpatch::file::not_found");
+            Failure::new(label, format!("cannot read {shown}")).because(cause)
+        }
+        // A pipe or a device in a folder of patches.
+        io::ErrorKind::InvalidInput => {
+            let label = Kind::BadInput.code("asmpatch::file::not_regular");
+            Failure::new(label, format!("{shown} is not a regular file"))
+        }
         _ => {
-            let label = Kind::BadInput.code("asmpatch::file::read");
+            let label = Kind::System.code("asmpatch::file::read");
             Failure::new(label, format!("cannot read {shown}")).because(cause)
         }
     };

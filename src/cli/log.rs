@@ -72,7 +72,7 @@ impl LogArgs {
             Some(path) => {
                 let opened = file::open_own(path).and_then(|mut file| file.seek(SeekFrom::End(0)).map(|_| file));
                 LogSink::File(opened.map_err(|cause| {
-                    let label = Kind::BadInput.code("asmpatch::log::file");
+                    let label = Kind::System.code("asmpatch::log::file");
                     Failure::new(label, format!("cannot log to {}", path.display())).because(cause)
                 })?)
             }

@@ -26,7 +26,7 @@ pub struct Args {
 /// Fails if the folder can't be created or written.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let failed = |cause: io::Error| {
-        let label = Kind::BadInput.code("asmpatch::man::write");
+        let label = Kind::System.code("asmpatch::man::write");
         Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
     };
     file::make_folder(&args.dir).map_err(failed)?;

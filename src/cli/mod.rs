@@ -94,7 +94,7 @@ pub struct Cli {
 
 const EXIT_STATUSES: &str = "Each command's -h lists its options, and --help also those that every command has: colours and \
 log.\n\nExit status: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 device or USB, \
-5 refused for safety, 130 interrupted.";
+5 refused for safety, 6 the system failed (disk, rights, network), 130 interrupted.";
 
 /// The subcommands, in the order in which you use them.
 #[derive(Debug, Subcommand)]
@@ -123,6 +123,23 @@ enum CliCommand {
     Udev(udev::Args),
     Man(man::Args),
     Completions(completions::Args),
+}
+
+impl CliCommand {
+    /// Whether the command's output is all that it is for. The others change a unit or write files, and have done so
+    /// whether or not anybody reads what they say.
+    const fn only_prints(&self) -> bool {
+        match self {
+            Self::Info(_) | Self::Verify(_) | Self::List(_) | Self::Doctor(_) | Self::Bench(_) | Self::Run(_) => true,
+            Self::Disasm(_) | Self::Udev(_) | Self::Man(_) | Self::Completions(_) => true,
+            Self::Config(args) => args.only_prints(),
+            Self::Pcie(args) => args.only_prints(),
+            Self::Xdata(args) => args.only_prints(),
+            Self::Download(_) | Self::Patch(_) | Self::Unpatch(_) | Self::Wrap(_) | Self::MakePatch(_) => false,
+            Self::Backup(_) | Self::Flash(_) | Self::Restore(_) | Self::Reset(_) => false,
+            Self::Virtual(_) | Self::Demo(_) => false,
+        }
+    }
 }
 
 fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> {
@@ -161,24 +178,28 @@ pub fn command() -> clap::Command {
 
 /// Parses the arguments, runs the command, reports its failure, and returns the exit status.
 pub fn main() -> ExitCode {
-    let exit = run_reported().map_or_else(
-        |error| {
-            if error.use_stderr() {
-                err!("{}", error.render().ansi());
-            } else {
-                // Help and version, on stdout and with status 0.
-                let _ = error.print();
-            }
-            u8::try_from(error.exit_code()).unwrap_or(Exit::Usage as u8)
-        },
-        |exit| exit as u8,
-    );
-    print::report_lost_output();
-    ExitCode::from(exit)
+    let (mut exit, is_output_all) = match run_reported() {
+        Ok(ended) => ended,
+        Err(error) if error.use_stderr() => {
+            err!("{}", error.render().ansi());
+            (Exit::Usage, false)
+        }
+        Err(error) => {
+            // Help and version.
+            print::whole(&error.render().ansi().to_string());
+            (Exit::Done, true)
+        }
+    };
+    let is_lost = print::report_lost_output();
+    if is_lost && is_output_all && exit == Exit::Done {
+        exit = Exit::System;
+    }
+    ExitCode::from(exit as u8)
 }
 
-/// Parses the arguments, runs the command and reports its failure. Fails if the arguments are wrong.
-fn run_reported() -> Result<Exit, clap::Error> {
+/// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that
+/// was asked for. Fails if the arguments are wrong.
+fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let matches = command().try_get_matches()?;
     let command_line = CommandLine::of(&matches, std::env::args_os());
     let cli = Cli::from_arg_matches(&matches)?;
@@ -189,6 +210,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
         has_result: print::has_json,
         may_pause: flash::held::is_empty,
     });
+    let is_output_all = cli.command.only_prints();
     // Start the log before anything else: a file that can't be written stops the command.
     let (log, outcome) = match cli.log.start() {
         Ok(log) => (log, dispatch(cli.command, &context)),
@@ -196,7 +218,7 @@ fn run_reported() -> Result<Exit, clap::Error> {
     };
     let exit = outcome.unwrap_or_else(|failure| context.report_end(&failure));
     drop(log);
-    Ok(exit)
+    Ok((exit, is_output_all))
 }
 
 /// Says what a process that ends at a second Ctrl-C leaves behind.

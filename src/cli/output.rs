@@ -1,10 +1,10 @@
-//! Output files: they must not exist yet, or `--force` must allow replacing them.
+//! Output files: they must not exist yet with other contents, or `--force` must allow replacing them.
 
 use std::path::{Path, PathBuf};
 
-use crate::failure::Failure;
+use crate::failure::{AnyFailure, Failure};
 use asm2464::Kind;
-use asm2464_dock::files::file;
+use asm2464_dock::files::{atomic, file};
 
 /// Checks that `path` names a regular file or nothing.
 ///
@@ -41,6 +41,31 @@ pub fn check(path: &Path, input: &Path, force: bool) -> Result<(), Failure> {
 pub fn refuse_existing(path: &Path, force: bool) -> Result<(), Failure> {
     refuse_irregular(path)?;
     if !force && path.symlink_metadata().is_ok() { Err(exists(path)) } else { Ok(()) }
+}
+
+/// Writes files that belong together. The same command twice succeeds: files that already have these contents stay as
+/// they are. `input` is the file that they are made from.
+///
+/// # Errors
+/// Fails if one is the input, exists with other contents and without `force`, or can't be written.
+pub fn write(files: &[(&Path, &[u8])], input: Option<&Path>, force: bool) -> Result<(), AnyFailure> {
+    let mut is_there = true;
+    for (path, bytes) in files {
+        refuse_irregular(path)?;
+        // Read only after that: a pipe would wait for its writer.
+        if file::read_regular(path, bytes.len()).is_ok_and(|there| there == *bytes) {
+            continue;
+        }
+        is_there = false;
+        match input {
+            Some(input) => check(path, input, force)?,
+            None => refuse_existing(path, force)?,
+        }
+    }
+    if !is_there {
+        atomic::write_all(files)?;
+    }
+    Ok(())
 }
 
 /// Returns the error for an output file that already exists.

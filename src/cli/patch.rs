@@ -6,7 +6,6 @@ use crate::failure::{AnyFailure, in_file};
 use crate::patch::{ConfigEdits, Library, Patch, PatchOnImage, PatchSet, Patched, ReceiptImage, Selection};
 use crate::shell;
 use asm2464::escape::Escape as _;
-use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
@@ -141,12 +140,9 @@ fn list(library: &Library, json: bool) {
 
 fn write(input: &Path, output: &Path, force: bool, patched: &Patched) -> Result<Vec<PathBuf>, AnyFailure> {
     let receipt = output::receipt_path(output);
-    for path in [output, &receipt] {
-        output::check(path, input, force)?;
-    }
     let image = patched.image.to_file();
     let receipt_text = patched.receipt.to_string();
-    atomic::write_all(&[(output, &image), (&receipt, receipt_text.as_bytes())])?;
+    output::write(&[(output, &image), (&receipt, receipt_text.as_bytes())], Some(input), force)?;
     Ok(vec![output.to_owned(), receipt])
 }
 

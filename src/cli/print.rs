@@ -1,8 +1,8 @@
 //! The only writer of everything that the command prints.
 //!
-//! A line that can't be written is lost, and nothing else happens: no command panics, stops or changes its exit status
-//! because its output goes to a closed pipe, a full disk or a terminal that is gone. `clippy::print_stdout` and
-//! `print_stderr` forbid the standard library's macros, which panic.
+//! A line that can't be written is lost: no command panics or stops because its output goes to a closed pipe, a full disk
+//! or a terminal that is gone. If the output is all that was asked for, its loss is a failure, unless the reader closed
+//! the pipe. `clippy::print_stdout` and `print_stderr` forbid the standard library's macros, which panic.
 //!
 //! Whatever it prints is escaped: the whole text with its styles, or the JSON document.
 //!
@@ -192,10 +192,15 @@ fn escaped_json(document: &str) -> String {
     replaced(document, |c| (is_harmful(c) && c != '\n').then(|| code(c)))
 }
 
-/// Reports on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does.
-pub fn report_lost_output() {
-    if let Some(error) = LOST.get().filter(|error| error.kind() != io::ErrorKind::BrokenPipe) {
-        errln!("asmpatch: some output was lost: cannot write to stdout: {error}");
+/// Reports on stderr that some of stdout was lost, unless its reader closed it on purpose as `head` does. Returns
+/// whether it was lost.
+pub fn report_lost_output() -> bool {
+    match LOST.get() {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            errln!("asmpatch: some output was lost: cannot write to stdout: {error}");
+            true
+        }
+        _ => false,
     }
 }
 

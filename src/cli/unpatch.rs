@@ -6,7 +6,6 @@ use crate::failure::{AnyFailure, in_file};
 use crate::patch::{self, Patch};
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
@@ -70,8 +69,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let receipt = input::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
     let undone = patch::unpatch(&library, &input.image, input.sha256).map_err(in_file(&args.file))?;
-    output::check(&args.output, &args.file, args.force)?;
-    atomic::write(&args.output, &undone.original.to_file())?;
+    output::write(&[(&args.output, &undone.original.to_file())], Some(&args.file), args.force)?;
 
     let image = library.image_words(&undone.base, undone.original.version());
     let ids: Vec<&str> = undone.patches.iter().map(|patch: &&Patch| patch.id.as_str()).collect();

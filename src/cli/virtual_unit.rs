@@ -118,7 +118,7 @@ fn serve_units(args: &ServeArgs, context: &Context) -> Result<Exit, AnyFailure> 
                 serve(unit, listener, args.once, interrupt, report)
             };
             thread::Builder::new().spawn_scoped(scope, work).map_err(|error| {
-                let label = Kind::Device.code("asmpatch::serve::thread");
+                let label = Kind::System.code("asmpatch::serve::thread");
                 let what = format!("the system starts no thread for the unit on {}", listener.address());
                 Failure::new(label, what).because(error)
             })

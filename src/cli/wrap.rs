@@ -8,7 +8,6 @@ use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::Part;
 use asm2464_chip::code::{CodeFormat, image_of_code};
-use asm2464_dock::files::atomic;
 use serde::Serialize;
 
 use super::context::Context;
@@ -71,9 +70,8 @@ impl print::Document for WrapJson {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let bytes = input::read(&args.file, MAX_CODE_FILE)?;
     let image = image_of_code(&bytes).map_err(in_file(&args.file))?;
-    output::check(&args.output, &args.file, args.force)?;
     let file = image.to_file();
-    atomic::write(&args.output, &file)?;
+    output::write(&[(&args.output, &file)], Some(&args.file), args.force)?;
     let format = CodeFormat::of(&bytes);
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();

@@ -124,7 +124,15 @@ impl Fetcher<'_> {
                 result => return result,
             }
         }
-        let label = Kind::BadInput.code("asmpatch::fetch::mirrors");
+        if attempts.len() == 1 {
+            let failure = attempts.remove(0).stopping(format!("the only mirror of image {id} did not provide it"));
+            return Err(FetchError::Unreachable(failure));
+        }
+        let is_network = attempts.iter().all(|failure| failure.kind() == Kind::System);
+        let label = match is_network {
+            true => Kind::System.code("asmpatch::fetch::no_network"),
+            false => Kind::BadInput.code("asmpatch::fetch::mirrors"),
+        };
         let message = format!("none of the {} mirrors of image {id} provided it", attempts.len());
         Err(FetchError::Unreachable(Failure::new(label, message).after(attempts).into()))
     }
@@ -162,8 +170,13 @@ fn read_file(path: &Path, limit: u64, interrupt: Interrupt<'_>) -> Result<Vec<u8
             FetchError::Local(Failure::new(label, format!("{} has more than {limit} bytes", path.display())).into())
         }
         io::ErrorKind::Interrupted => Interrupted.into(),
-        _ => {
-            let label = Kind::BadInput.code("asmpatch::fetch::read");
+        kind => {
+            let label = match kind {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+                    Kind::BadInput.code("asmpatch::file::not_found")
+                }
+                _ => Kind::System.code("asmpatch::file::read"),
+            };
             FetchError::Local(Failure::new(label, format!("cannot read {}", path.display())).because(source).into())
         }
     })

@@ -31,7 +31,7 @@ impl Cache {
     /// Fails if the system names no cache folder.
     pub fn of_user() -> Result<Self, Failure> {
         let strategy = etcetera::choose_base_strategy().map_err(|error| {
-            let label = Kind::BadInput.code("asmpatch::cache::no_folder");
+            let label = Kind::System.code("asmpatch::cache::no_folder");
             Failure::new(label, format!("the system names no cache folder: {error}"))
         })?;
         Ok(Self::at(&strategy.cache_dir().join("asmpatch")))
@@ -93,6 +93,6 @@ impl Cache {
 }
 
 fn inaccessible(path: &Path, cause: io::Error) -> AnyFailure {
-    let label = Kind::BadInput.code("asmpatch::cache::access");
+    let label = Kind::System.code("asmpatch::cache::access");
     Failure::new(label, format!("cannot use the cache at {}", path.display())).because(cause).into()
 }

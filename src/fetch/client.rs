@@ -40,7 +40,7 @@ pub(super) fn client(url: &Url, limits: &Limits) -> Result<Client, Failure> {
     } else if let Some(variable) = unusable_proxy(url.scheme(), |name| env::var(name).ok()) {
         // The value may hold a password, so it is not shown. The variable may also be in lower case.
         return Err(Failure::new(
-            Kind::BadInput.code("asmpatch::http::proxy"),
+            Kind::System.code("asmpatch::http::proxy"),
             format!("the value of {variable} in the environment is not a proxy's address"),
         ));
     }

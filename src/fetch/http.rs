@@ -194,7 +194,7 @@ impl Transfer<'_> {
             self.interrupt.check().map_err(|interrupted| AttemptError::Failed(interrupted.into()))?;
             let (now, deadline) = (Instant::now(), self.limits.deadline);
             if now >= self.deadline {
-                let label = Kind::BadInput.code("asmpatch::http::deadline");
+                let label = Kind::System.code("asmpatch::http::deadline");
                 let url = address::shown(self.url);
                 let message = format!("the download of {url} is incomplete after {deadline:?}: {received} bytes");
                 return Err(AttemptError::Failed(FetchError::Local(Failure::new(label, message).into())));
@@ -218,11 +218,11 @@ impl Transfer<'_> {
         let is_tls = find(error, |_: &rustls::Error| true).is_some();
         // A server may close the connection during the TLS handshake. TCP's own handshake doesn't fail in this way.
         if is_tls || (error.is_connect() && find(error, is_cut).is_some()) {
-            let label = Kind::BadInput.code("asmpatch::http::tls");
+            let label = Kind::System.code("asmpatch::http::tls");
             return unreachable(Failure::new(label, format!("no secure connection to the server of {url}: {reason}")));
         }
         if error.is_connect() {
-            let label = Kind::BadInput.code("asmpatch::http::connect");
+            let label = Kind::System.code("asmpatch::http::connect");
             return unreachable(Failure::new(label, format!("no connection to the server of {url}: {reason}")));
         }
         let is_malformed = match causes(error).filter_map(|cause| cause.downcast_ref::<io::Error>()).last() {
@@ -234,14 +234,14 @@ impl Transfer<'_> {
             return self.malformed(&reason);
         }
         let expected = expected.map_or_else(String::new, |all| format!(" of {all}"));
-        let label = Kind::BadInput.code("asmpatch::http::cut_off");
+        let label = Kind::System.code("asmpatch::http::cut_off");
         let message = format!("the connection for {url} was cut after {received} bytes{expected}");
         AttemptError::Lost(Failure::new(label, message))
     }
 
     fn silent(&self, waited: Duration, received: u64) -> AttemptError {
         let url = address::shown(self.url);
-        let label = Kind::BadInput.code("asmpatch::http::timeout");
+        let label = Kind::System.code("asmpatch::http::timeout");
         let message = format!("the server of {url} sent nothing for {waited:?}, after {received} bytes");
         AttemptError::Lost(Failure::new(label, message))
     }

@@ -118,7 +118,7 @@ pub enum BackupFolderError {
 
 asm2464::coded!(BackupFolderError {
     NoBackup(cause) => cause,
-    Save => BadInput "asmpatch::backup::save",
+    Save => System "asmpatch::backup::save",
     Exists => Refused "asmpatch::backup::exists",
     Unusable(cause) => cause,
 });

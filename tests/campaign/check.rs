@@ -143,7 +143,7 @@ impl Around<'_> {
     fn status(&self) -> Result<(), String> {
         let is_lost = matches!(self.trouble.output, Output::Terminal { lost_after_micros: Some(_) });
         match self.ended.end {
-            End::Status(0 | 1 | 3 | 4 | 5) => Ok(()),
+            End::Status(0 | 1 | 3 | 4 | 5 | 6) => Ok(()),
             End::Status(130) => {
                 claim(is_lost || !self.ended.sent.is_empty(), || "exit 130, but it was sent no signal".into())
             }

@@ -28,6 +28,8 @@ pub enum Kind {
     Usage,
     /// A file, an archive, a manifest or a server's answer is wrong.
     BadInput,
+    /// The system failed: a disk that is full, a file without rights, the network, threads.
+    System,
     /// Refused because it could do harm.
     Refused,
     /// Stopped by Ctrl-C.

@@ -25,7 +25,9 @@ impl From<&Halt> for ErrorKind {
                 Kind::Gone => Self::Gone,
                 Kind::NoAnswer => Self::NoAnswer,
                 Kind::Short => Self::Short,
-                Kind::Rejected | Kind::Refused | Kind::Usage | Kind::BadInput | Kind::CheckFailed => Self::Refused,
+                Kind::Rejected | Kind::Refused | Kind::Usage | Kind::BadInput | Kind::System | Kind::CheckFailed => {
+                    Self::Refused
+                }
                 Kind::Wire | Kind::Unopened | Kind::DiskInUse | Kind::Device | Kind::Interrupted => Self::Wire,
             },
         }

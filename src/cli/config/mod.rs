@@ -18,6 +18,13 @@ pub struct Args {
     command: ConfigCommand,
 }
 
+impl Args {
+    /// Whether the command only shows something.
+    pub const fn only_prints(&self) -> bool {
+        matches!(self.command, ConfigCommand::Get(_))
+    }
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum ConfigCommand {
     Get(get::Args),

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
+use asm2464::firmware::Image;
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::files::atomic::{self, StagedFolder};
@@ -36,14 +37,15 @@ use crate::failure::{AnyFailure, Failure};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch demo\n  asmpatch demo -v")]
 pub struct Args {
-    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual unit.
+    /// Work in this new folder and leave everything there: image, receipt, backup, and the virtual unit. In the folder
+    /// of an earlier demo, begin anew.
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
 
 /// The error of a folder that can't be used.
 fn setup(cause: io::Error) -> Failure {
-    Failure::new(Kind::BadInput.code("asmpatch::demo::setup"), "cannot make the demo's folder").because(cause)
+    Failure::new(Kind::System.code("asmpatch::demo::setup"), "cannot make the demo's folder").because(cause)
 }
 
 /// The error of a check that must pass and failed, or that must fail and passed.
@@ -147,7 +149,11 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let staged;
     let folder = match &args.keep {
         Some(folder) => {
-            fs::create_dir(folder).and_then(|()| file::owner_may_use(folder)).map_err(setup)?;
+            if folder.is_dir() && is_earlier(folder) {
+                clear(folder).map_err(setup)?;
+            } else {
+                fs::create_dir(folder).and_then(|()| file::owner_may_use(folder)).map_err(setup)?;
+            }
             folder.as_path()
         }
         None => {
@@ -168,24 +174,50 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     Ok(Exit::Done)
 }
 
-/// Puts what the commands need into the folder: the image in a zip, its manifest, and the unit.
-fn prepare(folder: &Path) -> Result<(), AnyFailure> {
-    let image = practice::image();
+/// Whether an earlier demo left this folder: it has the demo's manifest.
+fn is_earlier(folder: &Path) -> bool {
+    let manifest = manifest(&practice::image());
+    file::read_regular(&folder.join(MANIFEST), manifest.len()).is_ok_and(|there| there == manifest.as_bytes())
+}
+
+/// Removes what the steps of an earlier demo made, and nothing else. Backups stay.
+fn clear(folder: &Path) -> io::Result<()> {
+    for name in ["unit/flash.bin", "stock.bin", "patched.bin", "patched.bin.toml", "damaged.bin"] {
+        match fs::remove_file(folder.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The name of the manifest in the demo's folder.
+const MANIFEST: &str = "practice.toml";
+
+/// The manifest of the practice image.
+fn manifest(image: &Image) -> String {
     let stock = image.to_file();
-    let manifest = format!(
+    format!(
         "id = \"practice\"\nversion = \"{}\"\nchip = \"ASM2464PD\"\nsize = {}\nsha256 = \"{}\"\n\
          notes = \"asmpatch's own practice image.\"\n",
         image.version(),
         stock.len(),
         Sha256Digest::of(&stock)
-    );
+    )
+}
+
+/// Puts what the commands need into the folder: the image in a zip, its manifest, and the unit.
+fn prepare(folder: &Path) -> Result<(), AnyFailure> {
+    let image = practice::image();
+    let stock = image.to_file();
+    let manifest = manifest(&image);
     let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
     zip.start_file("Software/practice.bin", SimpleFileOptions::default()).map_err(|zip| setup(zip.into()))?;
     zip.write_all(&stock).map_err(setup)?;
     let zip = zip.finish().map_err(|zip| setup(zip.into()))?.into_inner();
     file::make_folder(&folder.join("unit")).map_err(setup)?;
     for (name, bytes) in
-        [("practice.toml", manifest.as_bytes()), ("practice.zip", &zip[..]), ("unit/bridge.toml", UNIT.as_bytes())]
+        [(MANIFEST, manifest.as_bytes()), ("practice.zip", &zip[..]), ("unit/bridge.toml", UNIT.as_bytes())]
     {
         atomic::write(&folder.join(name), bytes)?;
     }

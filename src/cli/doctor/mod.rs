@@ -5,7 +5,7 @@ mod recovery;
 mod tests;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, FlashPart, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
@@ -15,7 +15,7 @@ use crate::record::{self, ReportedRecord};
 use crate::shell;
 use crate::unit::Selector;
 use asm2464::escape::Escape as _;
-use asm2464_dock::files::atomic;
+use asm2464_dock::files::{atomic, file};
 use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
@@ -99,6 +99,16 @@ impl print::Document for DoctorJson<'_> {
     const VERSION: u32 = 3;
 }
 
+/// Bytes of an earlier report that are read at most.
+const MAX_REPORT: usize = 64 << 20;
+
+/// Whether a file is an earlier report, which the next one may replace.
+fn is_report(path: &Path) -> bool {
+    let Ok(bytes) = file::read_regular(path, MAX_REPORT) else { return false };
+    let Ok(report) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
+    report["schema"].is_u64() && report["tool"].is_string() && report["unit"].is_object()
+}
+
 /// Runs the subcommand.
 ///
 /// # Errors
@@ -107,7 +117,7 @@ impl print::Document for DoctorJson<'_> {
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     if let Some(path) = &args.report {
-        output::refuse_existing(path, args.force)?;
+        output::refuse_existing(path, args.force || is_report(path))?;
     }
     let library = PatchDirs::default().load()?;
     let recording = args.port.pcap.start()?;

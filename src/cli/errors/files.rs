@@ -70,6 +70,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::nested", "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors",
         "give a file or an address that has it: `asmpatch download ID --from FILE`";
+    "asmpatch::fetch::no_network",
+        "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below. \
+         `asmpatch download ID --from FILE` needs no network";
     "asmpatch::fetch::not_inside",
         "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
     "asmpatch::fetch::offline",
@@ -78,7 +81,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
-    "asmpatch::fetch::read", "`--from` takes a readable file: a zip, an image, or an updater";
     "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size",
@@ -91,8 +93,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::irregular",
         "asmpatch never writes to or replaces devices, pipes, links and folders, with or without `--force`; name \
          another file";
+    "asmpatch::file::not_found", "check the name";
+    "asmpatch::file::not_regular", "asmpatch reads no pipes and devices here: remove it, or name another folder";
     "asmpatch::file::not_text" | "asmpatch::file::oversized", "check the name: this is another kind of file";
-    "asmpatch::file::read", "check the name, and that you may read it";
+    "asmpatch::file::read", "the file is there: check that you may read it, and that its disk works";
     "asmpatch::file::write",
         "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
     "asmpatch::http::connect",

@@ -45,6 +45,8 @@ pub enum Exit {
     Device = 4,
     /// Refused because it could do harm.
     Refused = 5,
+    /// The system failed: a disk that is full, a file without rights, the network.
+    System = 6,
     /// Stopped by Ctrl-C.
     Interrupted = 130,
 }
@@ -110,6 +112,7 @@ impl From<Kind> for Exit {
             Kind::CheckFailed => Self::CheckFailed,
             Kind::Usage => Self::Usage,
             Kind::BadInput => Self::BadInput,
+            Kind::System => Self::System,
             Kind::DiskInUse | Kind::Refused => Self::Refused,
             Kind::Interrupted => Self::Interrupted,
         }

@@ -31,6 +31,7 @@ Every error has a code, which stays the same across versions. asmpatch prints it
 | 3 | a file, an archive, a manifest or a server's answer is wrong |
 | 4 | a device or USB failed |
 | 5 | refused because it could do harm |
+| 6 | the system failed: a full disk, no rights to a file, the network |
 | 130 | interrupted |
 
 | code | exit status | what to do |
@@ -67,7 +68,7 @@ fn sources() -> Vec<(PathBuf, String)> {
 const NAMES: [&str; 2] = ["asmpatch::", "asm2464::"];
 
 /// Every kind.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Gone,
     Kind::NoAnswer,
     Kind::Short,
@@ -79,6 +80,7 @@ const KINDS: [Kind; 13] = [
     Kind::CheckFailed,
     Kind::Usage,
     Kind::BadInput,
+    Kind::System,
     Kind::Refused,
     Kind::Interrupted,
 ];

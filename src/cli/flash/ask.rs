@@ -35,7 +35,7 @@ pub fn can_ask() -> bool {
     io::stdin().is_terminal()
 }
 
-/// Asks on the terminal. Any answer that starts with y means yes.
+/// Asks on the terminal. Only `y` and `yes` mean yes.
 ///
 /// # Errors
 /// Fails on Ctrl-C, and if no answer can be read.
@@ -53,9 +53,29 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
     }
     loop {
         match answers.recv_timeout(TICK) {
-            Ok(Ok(line)) => return Ok(line.trim_start().to_ascii_lowercase().starts_with('y')),
+            Ok(Ok(line)) => return Ok(means_yes(&line)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
             Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+        }
+    }
+}
+
+/// Whether an answer is yes: a hasty one, such as "yellow", must not write a dock.
+fn means_yes(line: &str) -> bool {
+    matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_y_and_yes_write_a_dock() {
+        for yes in ["y\n", "Y\r\n", " yes \n", "YES"] {
+            assert!(means_yes(yes), "{yes:?}");
+        }
+        for no in ["", "\n", "n", "yellow\n", "yn\n", "yes please\n", "yep\n", "ja"] {
+            assert!(!means_yes(no), "{no:?}");
         }
     }
 }

@@ -44,6 +44,13 @@ pub struct Args {
     show: ShowArgs,
 }
 
+impl Args {
+    /// Whether the command only shows something.
+    pub const fn only_prints(&self) -> bool {
+        matches!(self.action, None | Some(PcieCommand::Read(_)))
+    }
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum PcieCommand {
     Read(ReadArgs),

@@ -33,6 +33,13 @@ pub struct Args {
     action: XdataCommand,
 }
 
+impl Args {
+    /// Whether the command only shows something.
+    pub const fn only_prints(&self) -> bool {
+        matches!(self.action, XdataCommand::Read(_))
+    }
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum XdataCommand {
     Read(ReadArgs),
@@ -143,7 +150,7 @@ enum XdataRefusal {
 }
 
 asm2464::coded!(XdataRefusal {
-    PastEnd => Refused "asmpatch::xdata::past_end",
+    PastEnd => Usage "asmpatch::xdata::past_end",
     FlashController => Refused "asmpatch::xdata::flash_controller",
 });
 

@@ -94,8 +94,11 @@ fn fetch_url(cache: &Path, url: &str, limits: &Limits) -> Result<Acquired, Fetch
 /// The last part of the failure's code, and the failure.
 fn failure(result: Result<Acquired, FetchError>) -> (&'static str, AnyFailure) {
     let failure = AnyFailure::from(result.unwrap_err());
-    assert_eq!(Exit::from(failure.kind()), Exit::BadInput);
-    (failure.code().rsplit("::").next().unwrap(), failure)
+    let code = failure.code().rsplit("::").next().unwrap();
+    let is_network = matches!(code, "connect" | "tls" | "timeout" | "deadline" | "cut_off" | "no_network");
+    let expected = if is_network { Exit::System } else { Exit::BadInput };
+    assert_eq!(Exit::from(failure.kind()), expected, "{code}");
+    (code, failure)
 }
 
 fn files(folder: &Path) -> Vec<String> {

@@ -30,7 +30,7 @@ fn the_command_after_a_backup_that_could_not_be_saved_saves_it_elsewhere() {
         fs::write(home.join("in-the-way"), b"a file").unwrap();
         let words = ["flash", "patched.bin", "--device", "virtual:unit", "--backup-dir", taken];
         let output = printed(home, &words);
-        assert_eq!(output.status.code(), Some(3));
+        assert_eq!(output.status.code(), Some(6));
         let unit = schemas::parse(&["flash"], &output.stdout)[0].clone();
         assert_eq!((&unit["error"]["code"], &unit["changed"]), (&"asmpatch::backup::save".into(), &false.into()));
         let commands = commands(&unit);

@@ -84,7 +84,7 @@ fn an_unusable_log_file_is_refused_before_anything_is_written() {
     for name in ["fifo", "unit", "gone/log", "/dev/null"] {
         let output = flash(home, "", &["--log-file", name]);
         let printed = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(3), "{name}: {printed}");
+        assert_eq!(output.status.code(), Some(6), "{name}: {printed}");
         assert!(printed.contains("asmpatch::log::file"), "{name}: {printed}");
     }
     assert!(rig.cells() == before && !home.join("backups").exists());

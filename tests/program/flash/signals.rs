@@ -189,7 +189,7 @@ fn units_whose_threads_cannot_start_are_not_served_and_the_server_ends_with_the_
         );
         let output = shell(home.path(), &serve);
         let printed = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(4), "{printed}");
+        assert_eq!(output.status.code(), Some(6), "{printed}");
         assert!(printed.contains("asmpatch::serve::thread") && !printed.contains("panicked"), "{printed}");
     }
 }

@@ -75,7 +75,7 @@ pub enum VirtualOpenError {
 }
 
 asm2464::coded!(VirtualOpenError {
-    File => BadInput "asm2464::virtual_unit::file",
+    File => System "asm2464::virtual_unit::file",
     Busy => Device "asm2464::virtual_unit::busy",
     FlashSize => BadInput "asm2464::virtual_unit::flash_size",
     Scenario => BadInput "asm2464::virtual_unit::scenario",

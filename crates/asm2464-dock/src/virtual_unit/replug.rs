@@ -54,7 +54,7 @@ pub enum ReplugError {
 asm2464::coded!(ReplugError {
     NotServed => Refused "asm2464::virtual_unit::not_served",
     NoAnswer => Device "asm2464::virtual_unit::not_replugged",
-    File => BadInput "asm2464::virtual_unit::replug_file",
+    File => System "asm2464::virtual_unit::replug_file",
     Open(cause) => cause,
     Interrupted(cause) => cause,
 });

@@ -104,7 +104,7 @@ impl Coded for CommandError {
             Self::Short { .. } => Kind::Short.code("asm2464::bridge::short_data"),
             Self::ShortXdata { expected, found } => short_xdata_label(*expected, *found),
             Self::Malformed { .. } => Kind::Wire.code("asm2464::bridge::malformed"),
-            Self::Length { .. } => Kind::Device.code("asm2464::bridge::length"),
+            Self::Length { .. } => Kind::Usage.code("asm2464::bridge::length"),
             Self::UnknownVariables(_) => Kind::Refused.code("asm2464::bridge::unknown_variables"),
         }
     }

@@ -24,7 +24,7 @@ pub struct AtomicWriteError {
     pub source: io::Error,
 }
 
-asm2464::coded!(AtomicWriteError => BadInput "asm2464::file::write");
+asm2464::coded!(AtomicWriteError => System "asm2464::file::write");
 
 /// Writes a file: writes a temporary file in the same folder, syncs it to disk, renames it, and syncs the folder.
 ///

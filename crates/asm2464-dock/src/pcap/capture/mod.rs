@@ -43,7 +43,7 @@ pub enum CaptureError {
 }
 
 asm2464::coded!(CaptureError {
-    Io => BadInput "asm2464::pcap::file",
+    Io => System "asm2464::pcap::file",
     NotACapture => Refused "asm2464::pcap::not_a_capture",
     Busy => Refused "asm2464::pcap::busy",
 });

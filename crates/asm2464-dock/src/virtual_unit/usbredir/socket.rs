@@ -65,7 +65,7 @@ pub enum ListenError {
 asm2464::coded!(ListenError {
     InUse => Refused "asm2464::serve::in_use",
     NotASocket => BadInput "asm2464::serve::not_a_socket",
-    Io => BadInput "asm2464::serve::listen",
+    Io => System "asm2464::serve::listen",
 });
 
 /// A listening socket. Removes its file when dropped, unless another server has put its own there.

@@ -139,7 +139,7 @@ asm2464::coded!(ControlError {
     Malformed => Wire "asm2464::control::malformed",
     SramBusy => NoAnswer "asm2464::control::sram_busy",
     NotTaken => Device "asm2464::control::not_taken",
-    Length => Device "asm2464::control::length",
+    Length => Usage "asm2464::control::length",
     Completion { status, .. } => status,
     LinkDown => Device "asm2464::pcie::link_down",
     Interrupted(cause) => cause,

@@ -33,6 +33,8 @@ pub enum Hands {
     ConnectSupply,
     /// Check the supply.
     CheckSupply,
+    /// Look for a backup of the unit, or do without one.
+    FindBackup,
 }
 
 /// What helps against a finding about a unit.

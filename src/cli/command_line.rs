@@ -11,6 +11,10 @@ use clap::ArgMatches;
 /// Says what the user does by hand. A virtual unit has other texts: its power and its faults are in software.
 const fn by_hand(hands: Hands, is_virtual: bool) -> &'static str {
     match hands {
+        Hands::FindBackup => {
+            "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the \
+             identity that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md"
+        }
         Hands::Replug | Hands::ReplugIt | Hands::PlugIn | Hands::ReplugWithSupply if is_virtual => {
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
         }

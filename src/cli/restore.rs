@@ -74,7 +74,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
             unit.state.shown(),
             unit.serial.shown()
         ),
-        commands: args.writing.commands(Writes::Backup, vec![shell::argument(&args.folder)], None),
+        invoked: args.writing.invoked(Writes::Backup, vec![shell::argument(&args.folder)], None),
     };
     run.run(&job, |seen| Ok(FlashPlan::restore(seen.attached.clone(), seen.blocks, &backup, &image)))
 }

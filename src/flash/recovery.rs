@@ -1,21 +1,23 @@
-//! The steps that recover a unit from the state in which a stopped run left it. Pure.
+//! The steps that recover a unit from the state in which a stopped run left it, as data. Pure.
 //!
-//! This decides the steps. The front end words them as its [`Commands`].
+//! A [`Step`] says why, under which doubt, and what to do. The front end words it, with the unit's port and the command
+//! that was run.
 
-use std::borrow::Cow;
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use asm2464::flash::RegisterError;
 use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use derive_more::Display;
-use serde::Serialize;
 
-use super::decide::{Carried, Permission};
+use super::decide::Permission;
 use super::error::FlashError;
-use super::progress::{FlashStep, StoppedState};
-use super::run::Stopped;
+use super::firmware_kind::Firmware;
+use super::fitting::FittingBackup;
+use super::progress::{FlashEvent, FlashStep, StoppedState};
+use crate::advice::Hands;
 
 /// What a command writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,21 @@ pub enum Writes {
     Fields,
 }
 
+/// The command that was run, kept so that it can be printed again. Only the front end reads its words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InvokedCommand {
+    /// What it writes.
+    pub writes: Writes,
+    /// What is written, and the options that choose it, as given: `FILE --receipt R`, `DIR`, `serial=LAB-07`.
+    pub what: Vec<OsString>,
+    /// The backup that provided the configuration blocks, if one did.
+    pub config_from: Option<PathBuf>,
+    /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
+    pub backup: Vec<OsString>,
+    /// The options without which no command finds the unit, each after a space.
+    pub suffix: String,
+}
+
 /// What a printed command does about the backup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BackupFirst {
@@ -41,183 +58,213 @@ pub enum BackupFirst {
     No,
 }
 
-/// The front end's commands, each ready for a shell, so that the user can run them. They name the unit by its port.
-pub trait Commands: Send + Sync {
-    /// What the command that was run writes.
-    fn writes(&self) -> Writes;
-
-    /// Whether the configuration blocks came from a backup that the user named.
-    fn names_blocks(&self) -> bool;
-
-    /// The command that was run, with these permissions. `blocks_from` is the backup to take the configuration blocks
-    /// from, in place of the one that the command named.
-    fn again(
-        &self,
-        location: &Location,
-        permissions: &[Permission],
-        blocks_from: Option<&Path>,
-        backup: &BackupFirst,
-    ) -> String;
-
-    /// Writes a backup back. `backs_up` says whether it backs up the unit first.
-    fn restore(&self, location: &Location, folder: &Path, permissions: &[Permission], backs_up: bool) -> String;
-
-    /// Lists the unit.
-    fn list(&self, location: &Location) -> String;
-
-    /// Measures the unit.
-    fn bench(&self, location: &Location) -> String;
-
-    /// Shows the unit's configuration.
-    fn fields(&self, location: &Location) -> String;
-
-    /// Says how to power-cycle the unit by hand.
-    fn replug(&self, location: &Location) -> &'static str;
-
-    /// Says what the user can still do for a unit without a backup that is certain to be its own.
-    fn without_backup(&self) -> &'static str;
+/// A next step for a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// What it is for.
+    pub why: Why,
+    /// The step is only right if this backup is the unit's own, which the user has to know.
+    pub only_if: Option<FittingBackup>,
+    /// What to do.
+    pub act: Act,
 }
 
-/// One step of a recovery.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct Action {
-    /// What the step is for.
-    pub purpose: Cow<'static, str>,
-    /// The question that you must have answered with yes before you run the command.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub question: Option<String>,
-    /// The command, ready for a shell; `None` for something to do by hand.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub command: Option<String>,
-    /// The folder of the earlier backup that the command uses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backup: Option<String>,
+/// What a step is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// To go on with what stopped.
+    GoOn,
+    /// The same, in place of the step before.
+    OrGoOn,
+    /// To set the fields again, after the step before.
+    SetAgain,
+    /// To have again what the unit had before the run.
+    GoBack,
+    /// The same, in place of the step before.
+    OrGoBack,
+    /// To have this backup's firmware again, as far as that is known.
+    GoBackTo(Option<Firmware>),
+    /// To write the image with the configuration blocks of an earlier backup.
+    WithBlocks,
+    /// To write a unit that can't be backed up.
+    WithoutBackup,
+    /// To see what the unit is, after the step before.
+    See,
+    /// To read the unit back, once it is there.
+    ReadBack,
+    /// To see its fields.
+    SeeFields,
+    /// To measure it.
+    Measure,
 }
 
-impl Action {
-    /// A step that a command takes.
-    pub fn run(purpose: impl Into<Cow<'static, str>>, command: String) -> Self {
-        Self { command: Some(command), ..Self::by_hand(purpose) }
-    }
+/// What to do in a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Act {
+    /// Run the command that was run once more.
+    Again {
+        /// The permissions that it needs.
+        permissions: Vec<Permission>,
+        /// The backup to take the configuration blocks from, in place of the one that the command named.
+        blocks_from: Option<PathBuf>,
+        /// What it does about the backup.
+        backup: BackupFirst,
+    },
+    /// Write a backup back.
+    Restore {
+        /// The backup's folder.
+        folder: PathBuf,
+        /// The permissions that this needs.
+        permissions: Vec<Permission>,
+        /// Whether to back up the unit first.
+        backs_up: bool,
+    },
+    /// Look at the unit.
+    Look(Look),
+    /// Do something by hand.
+    Hands(Hands),
+}
 
-    /// A step that the user takes.
-    pub fn by_hand(purpose: impl Into<Cow<'static, str>>) -> Self {
-        Self { purpose: purpose.into(), question: None, command: None, backup: None }
+/// Ways to look at a unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// List it.
+    List,
+    /// Measure it.
+    Bench,
+    /// Show its configuration.
+    Fields,
+}
+
+impl Step {
+    /// A step that is right without a doubt.
+    pub const fn new(why: Why, act: Act) -> Self {
+        Self { why, only_if: None, act }
     }
 }
 
-/// Returns the steps that recover a unit left in this state, after a run that met this obstacle.
-pub fn actions(standing: &Standing, ways: &Ways, obstacle: Option<Obstacle>) -> Vec<Action> {
-    let Standing { location, left, backup, .. } = standing;
-    let Ways { commands, carried, offers, backup_first } = ways;
-    let backup = backup.as_deref();
-    // Offers are for a run without the unit's own blocks.
-    let offers = if backup.is_some() || commands.names_blocks() { &[][..] } else { offers };
-    let again = |purpose: &'static str, backup_first: &BackupFirst| {
-        let has_no_other = *backup_first == BackupFirst::No && !commands.names_blocks();
-        let blocks_from = backup.filter(|_| has_no_other && commands.writes() == Writes::Image);
-        Action::run(purpose, commands.again(location, &carried.again, blocks_from, backup_first))
-    };
-    let (certain, doubtful): (Vec<Action>, Vec<Action>) =
-        offers.iter().cloned().partition(|offer| offer.question.is_none());
-    let back = |purpose: &'static str| {
-        let (folder, permissions) = backup.zip(carried.back.as_ref())?;
-        Some(Action::run(purpose, commands.restore(location, folder, permissions, false)))
-    };
-    let replug = Action::by_hand(commands.replug(location));
-    let mut actions = Vec::new();
-    if obstacle == Some(Obstacle::Gone)
-        && !matches!(left, StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity)
-    {
-        actions.push(replug.clone());
+/// A unit that is being written: how far the run has come with it, and what its recovery takes.
+#[derive(Debug, Clone)]
+pub struct WrittenUnit {
+    /// The unit's port.
+    pub location: Location,
+    /// The step that the run is at.
+    pub during: FlashStep,
+    /// The state that the unit is in.
+    pub left: StoppedState,
+    /// Its backup by this run.
+    pub backup: Option<PathBuf>,
+    /// The command that was run.
+    pub invoked: Arc<InvokedCommand>,
+    /// The permissions that this command needs to be run again.
+    pub again: Vec<Permission>,
+    /// The permissions that writing the backup back needs; `None` if that would be refused anyway.
+    pub back: Option<Vec<Permission>>,
+    /// The steps from earlier backups, for a run that takes no blocks from a backup.
+    pub offers: Vec<Step>,
+}
+
+impl WrittenUnit {
+    /// Notes how far the run has come.
+    pub fn note(&mut self, event: FlashEvent<'_>) {
+        match event {
+            FlashEvent::Begin(step) => self.during = step,
+            FlashEvent::Stands { left, location, backup } => {
+                self.left = left;
+                self.location = location.clone();
+                self.backup = backup.map(ToOwned::to_owned);
+            }
+            _ => {}
+        }
     }
-    match left {
-        StoppedState::Untouched | StoppedState::Unprotected => actions.push(again("go on", backup_first)),
-        // Only the backup still has the unit's own firmware.
-        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven
-            if commands.writes() == Writes::Fields =>
-        {
-            match back("go back to what it was") {
-                Some(back) => actions.push(back),
-                None if certain.is_empty() => {
-                    actions.extend([Action::by_hand(commands.without_backup())].into_iter().chain(doubtful));
+
+    /// Returns the steps that recover the unit after this error. `backup_first` is what going on with an unwritten unit
+    /// does about its backup.
+    fn steps(&self, error: &FlashError, backup_first: BackupFirst) -> Vec<Step> {
+        let writes_fields = self.invoked.writes == Writes::Fields;
+        let (mut certain, mut doubtful) = (Vec::new(), Vec::new());
+        // Offers are for a run without the unit's own blocks.
+        if self.backup.is_none() && self.invoked.config_from.is_none() {
+            (certain, doubtful) = self.offers.iter().cloned().partition(|offer| offer.only_if.is_none());
+        }
+        let replug = Step::new(Why::GoOn, Act::Hands(Hands::Replug));
+        let mut steps = Vec::new();
+        match self.left {
+            StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity => {
+                steps.extend([replug, Step::new(Why::See, Act::Look(Look::List))]);
+                steps.extend(self.back(Why::OrGoBack));
+                return steps;
+            }
+            // It has to be plugged in again before any command finds it.
+            _ if is_gone(error) => steps.push(replug),
+            _ => {}
+        }
+        match self.left {
+            StoppedState::Untouched | StoppedState::Unprotected => steps.push(self.again(Why::GoOn, backup_first)),
+            // Only the backup still has the unit's own firmware.
+            _ if writes_fields => {
+                match self.back(Why::GoBack) {
+                    Some(back) => steps.push(back),
+                    None if certain.is_empty() => {
+                        steps.push(Step::new(Why::GoBack, Act::Hands(Hands::FindBackup)));
+                        steps.extend(doubtful);
+                    }
+                    None => steps.extend(certain),
                 }
-                None => actions.extend(certain),
+                steps.push(self.again(Why::SetAgain, backup_first));
             }
-            actions.push(again("then set it again", backup_first));
-        }
-        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven
-            if obstacle == Some(Obstacle::KeepsOld) && back("").is_some() =>
-        {
-            actions.extend(back("go back to what it was"));
-            actions.push(again("or go on", &BackupFirst::No));
-        }
-        StoppedState::Incomplete | StoppedState::Complete | StoppedState::BootLoader | StoppedState::Unproven => {
-            // If it went on without the backup's blocks, the unit would lose its identity.
-            if certain.is_empty() {
-                actions.push(again("go on", &BackupFirst::No));
+            _ if keeps_old(error) && self.can_go_back() => {
+                steps.extend(self.back(Why::GoBack));
+                steps.push(self.again(Why::OrGoOn, BackupFirst::No));
             }
-            actions.extend(certain.into_iter().chain(back("or go back to what it was")).chain(doubtful));
+            _ => {
+                // If it went on without the backup's blocks, the unit would lose its identity.
+                if certain.is_empty() {
+                    steps.push(self.again(Why::GoOn, BackupFirst::No));
+                }
+                steps.extend(certain);
+                steps.extend(self.back(Why::OrGoBack));
+                steps.extend(doubtful);
+            }
         }
-        StoppedState::Verified | StoppedState::Restarted | StoppedState::OtherIdentity => {
-            actions.push(replug);
-            actions.push(Action::run("then see what it is", commands.list(location)));
-            actions.extend(back("or go back to what it was"));
-        }
+        steps
     }
-    actions
+
+    fn again(&self, why: Why, backup: BackupFirst) -> Step {
+        let InvokedCommand { writes, config_from, .. } = &*self.invoked;
+        let has_no_blocks = backup == BackupFirst::No && config_from.is_none() && *writes == Writes::Image;
+        let blocks_from = if has_no_blocks { self.backup.clone() } else { None };
+        Step::new(why, Act::Again { permissions: self.again.clone(), blocks_from, backup })
+    }
+
+    const fn can_go_back(&self) -> bool {
+        self.backup.is_some() && self.back.is_some()
+    }
+
+    fn back(&self, why: Why) -> Option<Step> {
+        let (folder, permissions) = (self.backup.clone()?, self.back.clone()?);
+        Some(Step::new(why, Act::Restore { folder, permissions, backs_up: false }))
+    }
 }
 
 /// A run that stopped, and how to recover from it.
 #[derive(Debug, Display)]
-#[display("{}: {error} (at: {})", standing.location, standing.during)]
+#[display("{}: {error} (at: {})", unit.location, unit.during)]
 pub struct FlashFailure {
     /// The error itself.
     pub error: FlashError,
-    /// How far the run had come.
-    pub standing: Standing,
-    /// The steps that recover the unit.
-    pub actions: Vec<Action>,
-}
-
-/// How far a run has come with a unit.
-#[derive(Debug, Clone)]
-pub struct Standing {
-    /// The unit's port.
-    pub location: Location,
-    /// The step.
-    pub during: FlashStep,
-    /// The state that the unit is in.
-    pub left: StoppedState,
-    /// Its backup.
-    pub backup: Option<PathBuf>,
-}
-
-impl From<&Stopped> for Standing {
-    fn from(Stopped { during, left, report, .. }: &Stopped) -> Self {
-        Self { location: report.location.clone(), during: *during, left: *left, backup: report.backup.clone() }
-    }
-}
-
-/// What the commands that recover a unit need from the run, whatever the unit's state.
-#[derive(Clone)]
-pub struct Ways {
-    /// The front end's commands.
-    pub commands: Arc<dyn Commands>,
-    /// The permissions that the commands need.
-    pub carried: Carried,
-    /// The steps from earlier backups, for a run that takes no blocks from a backup.
-    pub offers: Vec<Action>,
-    /// What the command that goes on with an unwritten unit does about the backup.
-    pub backup_first: BackupFirst,
+    /// The unit, as it was left.
+    pub unit: WrittenUnit,
+    /// The steps that recover it, in the order in which to try them.
+    pub steps: Vec<Step>,
 }
 
 impl FlashFailure {
-    /// Describes the failure of a run.
-    pub fn new(error: FlashError, standing: Standing, ways: &Ways) -> Self {
-        let actions = actions(&standing, ways, Obstacle::of(&error));
-        Self { error, standing, actions }
+    /// Describes the failure of a run with a unit. `backup_first` is what the command that goes on with an unwritten
+    /// unit does about the backup.
+    pub fn new(error: FlashError, unit: WrittenUnit, backup_first: BackupFirst) -> Self {
+        let steps = unit.steps(&error, backup_first);
+        Self { error, unit, steps }
     }
 }
 
@@ -228,22 +275,15 @@ impl std::error::Error for FlashFailure {
     }
 }
 
-/// What stands in the way of going on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Obstacle {
-    /// The unit left the bus or no longer answers, so it has to be plugged in again first.
-    Gone,
-    /// A sector that can't be erased holds its old contents, so going back to the old firmware is more likely to work.
-    KeepsOld,
+/// Whether the unit left the bus or no longer answers.
+fn is_gone(error: &FlashError) -> bool {
+    matches!(error.kind(), Kind::Gone | Kind::NoAnswer)
 }
 
-impl Obstacle {
-    fn of(error: &FlashError) -> Option<Self> {
-        match error {
-            FlashError::Registers(RegisterError::NotErased { at, .. }) if at.0 != 0 => Some(Self::KeepsOld),
-            error => matches!(error.kind(), Kind::Gone | Kind::NoAnswer).then_some(Self::Gone),
-        }
-    }
+/// Whether a sector that can't be erased holds its old contents, so that going back to the old firmware is more likely
+/// to work. Every firmware writes the first one.
+const fn keeps_old(error: &FlashError) -> bool {
+    matches!(error, FlashError::Registers(RegisterError::NotErased { at, .. }) if at.0 != 0)
 }
 
 #[cfg(test)]
@@ -254,9 +294,9 @@ mod tests {
 
     #[test]
     fn the_old_firmware_is_the_way_out_where_a_sector_keeps_its_old_contents_but_not_where_the_header_is() {
-        for (at, expected) in [(0, None), (0x1000, Some(Obstacle::KeepsOld))] {
+        for (at, expected) in [(0, false), (0x1000, true)] {
             let error = RegisterError::NotErased { at: FlashAddress(at), count: 1 };
-            assert_eq!(Obstacle::of(&FlashError::Registers(error)), expected);
+            assert_eq!(keeps_old(&FlashError::Registers(error)), expected);
         }
     }
 }

@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         },
         library,
         source: format!("the unit's own, SHA-256 {}", context.digest(&Sha256Digest::of(&image.to_file()))),
-        commands: args.writing.commands(Writes::Fields, what, None),
+        invoked: args.writing.invoked(Writes::Fields, what, None),
     };
     run.carry_out(vec![unit], &job)
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 
 use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, FlashPart, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
-use crate::flash::recovery::Action;
 use crate::gpus::PciId;
 use crate::record::{self, ReportedRecord};
 use crate::shell;
@@ -25,6 +24,7 @@ use serde::Serialize;
 use self::recovery::Recovery;
 use super::context::Context;
 use super::device::PortArgs;
+use super::flash::commands::WordedStep;
 use super::known::PatchDirs;
 use super::list::tunnelled_note;
 use super::{advice, output, print};
@@ -85,7 +85,7 @@ pub(super) struct DoctorJson<'a> {
     /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
     /// the order in which to try them.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    recovery: &'a [Action],
+    recovery: &'a [WordedStep],
     /// The devices that are connected over USB4 or Thunderbolt, one of which may be another dock; missing if there are
     /// none, and for a unit in software.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
@@ -145,7 +145,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
     if args.json {
-        let recovery = recovery.map(|recovery| recovery.actions).unwrap_or_default();
+        let recovery = recovery.map(|recovery| recovery.steps).unwrap_or_default();
         let (unit, diagnosis) = (&seen.unit, &diagnosis);
         let (part_revision, flash_part) = (seen.part_revision(), seen.flash_part());
         let recovery = &*recovery;

@@ -6,7 +6,7 @@ use crate::doctor::Diagnosis;
 use crate::flash::backup_folder;
 use crate::flash::fitting::fitting;
 use crate::flash::offers::offers;
-use crate::flash::recovery::{Action, Writes};
+use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::patch::Library;
 use crate::shell;
 use asm2464::escape::Escape as _;
@@ -14,12 +14,12 @@ use asm2464::firmware::BridgeState;
 use asm2464_host::bridge::UnitInfo;
 
 use crate::cli::backup_place::BackupPlace;
-use crate::cli::flash::commands::{InvokedCommand, lines};
+use crate::cli::flash::commands::{WordedStep, lines};
 
 /// The backups of a unit in its boot loader, as commands.
 pub(super) struct Recovery {
     /// The commands, in the order in which to try them.
-    pub(super) actions: Vec<Action>,
+    pub(super) steps: Vec<WordedStep>,
     /// What to do without a backup, as text.
     otherwise: String,
 }
@@ -37,13 +37,13 @@ impl Recovery {
         Some(match BackupPlace::default().folder() {
             Ok(folder) => Self::from_folder(unit, &folder, library, &flash, suffix),
             Err(error) => {
-                Self { actions: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
+                Self { steps: Vec::new(), otherwise: format!("{error}. {flash}, with the image of your choice") }
             }
         })
     }
 
     fn from_folder(unit: &UnitInfo, folder: &Path, library: &Library, flash: &str, suffix: &str) -> Self {
-        let origin = InvokedCommand {
+        let invoked = InvokedCommand {
             writes: Writes::AnyImage,
             what: vec!["IMAGE".into()],
             config_from: None,
@@ -54,12 +54,14 @@ impl Recovery {
             Ok(filed) => filed,
             Err(error) => {
                 let why = format!("asmpatch couldn't look for its backups: {}", error.to_string().shown());
-                return Self { actions: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
+                return Self { steps: Vec::new(), otherwise: format!("{why}. Without one: {flash}") };
             }
         };
-        let actions = offers(&fitting(unit, &[None, None], None, &filed), &origin, &[], &unit.location, library);
+        let location = &unit.location;
+        let offers = offers(&fitting(unit, &[None, None], None, &filed), invoked.writes, &[], location, library);
+        let steps = WordedStep::each(&offers, &invoked, location);
         let place = folder.shown();
-        let otherwise = if actions.is_empty() {
+        let otherwise = if steps.is_empty() {
             format!(
                 "no backup in {place} fits this unit. Without one: {flash}, with the image of your choice. A backup from \
                  elsewhere gives it its own identity back: add `--config-from DIR`"
@@ -67,13 +69,13 @@ impl Recovery {
         } else {
             format!("if no backup is this unit's: {flash}, which gives it the identity that any unit gets")
         };
-        Self { actions, otherwise }
+        Self { steps, otherwise }
     }
 
     /// Puts the commands into the diagnosis, in place of its advice on the firmware.
     pub(super) fn advise(&self, diagnosis: &mut Diagnosis<String>) {
-        let is_certain = self.actions.iter().any(|action| action.question.is_none());
-        let mut advice = lines(&self.actions);
+        let is_certain = self.steps.iter().any(|step| step.question.is_none());
+        let mut advice = lines(&self.steps);
         advice.extend((!is_certain).then(|| self.otherwise.clone()));
         if let Some(line) = diagnosis.lines.iter_mut().find(|line| line.topic == "firmware") {
             line.advice = Some(advice.join("\n"));

@@ -1,46 +1,155 @@
-//! The commands that are printed for the user to run: on a unit as a run left it, or instead of a refused one.
+//! Words next steps: for a unit as a run left it, instead of a refused command, or after a write.
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::borrow::Cow;
+use std::path::Path;
 
-use crate::advice::Hands;
 use crate::flash::decide::Permission;
-use crate::flash::recovery::{Action, BackupFirst, Commands, Writes};
+use crate::flash::fitting::FittingBackup;
+use crate::flash::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes};
+use crate::flash::session::{PreparedUnit, WritingJob};
 use crate::shell;
+use asm2464::escape::Escape as _;
 use asm2464_host::bridge::Location;
+use serde::Serialize;
 
 use crate::cli::backup_place;
 use crate::cli::command_line::by_hand_on;
 
-/// The command that was run, kept so that it can be printed again.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvokedCommand {
-    /// What it writes.
-    pub writes: Writes,
-    /// What is written, and the options that choose it, as given: `FILE --receipt R`, `DIR`, `serial=LAB-07`.
-    pub what: Vec<OsString>,
-    /// The backup that provided the configuration blocks, if one did.
-    pub config_from: Option<PathBuf>,
-    /// The options about the backup, as given: `--no-backup`, `--backup-dir=D`.
-    pub backup: Vec<OsString>,
-    /// The options without which no command finds the unit, each after a space.
-    pub suffix: String,
+/// A step in words.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WordedStep {
+    /// What the step is for.
+    pub purpose: Cow<'static, str>,
+    /// The question that you must have answered with yes before you run the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub question: Option<String>,
+    /// The command, ready for a shell; `None` for something to do by hand.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The folder of the earlier backup that the command uses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backup: Option<String>,
 }
 
-impl InvokedCommand {
-    /// Returns a command on the unit at `location`: `words`, then the permissions, then `more`.
-    fn on(
-        &self,
-        location: &Location,
-        mut words: Vec<String>,
-        permissions: &[Permission],
-        more: impl IntoIterator<Item = String>,
-    ) -> String {
-        words.extend(["--device".to_owned(), shell::word(location.to_string())]);
-        words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
-        words.extend(more);
-        words.join(" ") + &self.suffix
+impl WordedStep {
+    /// Words a step for the unit at this port, after this command.
+    pub fn of(step: &Step, invoked: &InvokedCommand, location: &Location) -> Self {
+        let Step { why, only_if, act } = step;
+        Self {
+            purpose: purpose(why, act, location),
+            question: only_if.as_ref().map(question),
+            command: command(act, invoked, location),
+            // If the folder's path is not Unicode, only the command names it.
+            backup: earlier_backup(why, act).and_then(Path::to_str).map(str::to_owned),
+        }
     }
+
+    /// Words each step.
+    pub fn each(steps: &[Step], invoked: &InvokedCommand, location: &Location) -> Vec<Self> {
+        steps.iter().map(|step| Self::of(step, invoked, location)).collect()
+    }
+}
+
+fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
+    if let Act::Hands(hands) = act {
+        return by_hand_on(location, *hands).into();
+    }
+    let purpose = match why {
+        Why::GoOn => "go on",
+        Why::OrGoOn => "or go on",
+        Why::SetAgain => "then set it again",
+        Why::GoBack => "go back to what it was",
+        Why::OrGoBack => "or go back to what it was",
+        Why::GoBackTo(None) => "go back to this backup",
+        Why::GoBackTo(Some(firmware)) => {
+            return format!("go back to this backup ({})", firmware.to_string().shown()).into();
+        }
+        Why::WithBlocks => "write the image with this backup's configuration blocks",
+        Why::WithoutBackup => "write it without a backup",
+        Why::See => "then see what it is",
+        Why::ReadBack => "once it is back, read it back",
+        Why::SeeFields => "see its fields",
+        Why::Measure => "measure it",
+    };
+    purpose.into()
+}
+
+fn question(backup: &FittingBackup) -> String {
+    let FittingBackup { folder, serial, fit, .. } = backup;
+    format!("is {} (serial {}) this unit's backup? {fit}. Only if it is", folder.shown(), serial.shown())
+}
+
+/// The earlier backup that a step uses; `None` for this run's own.
+fn earlier_backup<'a>(why: &Why, act: &'a Act) -> Option<&'a Path> {
+    match (why, act) {
+        (Why::WithBlocks, Act::Again { blocks_from, .. }) => blocks_from.as_deref(),
+        (Why::GoBackTo(_), Act::Restore { folder, .. }) => Some(folder),
+        _ => None,
+    }
+}
+
+/// Returns the command that takes this step, ready for a shell; `None` for something to do by hand. It names the unit
+/// by its port.
+pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Option<String> {
+    let mut words = Vec::new();
+    let mut names_unit = true;
+    let (mut permissions, mut last) = (&[][..], Vec::new());
+    match act {
+        Act::Again { permissions: needed, blocks_from, backup } => {
+            words.push(match invoked.writes {
+                Writes::Image | Writes::AnyImage => "asmpatch flash".to_owned(),
+                Writes::Backup => "asmpatch restore".to_owned(),
+                Writes::Fields => "asmpatch config set".to_owned(),
+            });
+            words.extend(invoked.what.iter().map(shell::word));
+            if let Some(folder) = blocks_from.as_ref().or(invoked.config_from.as_ref()) {
+                words.extend(["--config-from".to_owned(), shell::path(folder)]);
+            }
+            permissions = needed;
+            last = match backup {
+                BackupFirst::AsGiven => invoked.backup.iter().map(shell::word).collect(),
+                BackupFirst::Into(folder) => vec![shell::word(backup_place::option(folder))],
+                BackupFirst::No => vec!["--no-backup".to_owned()],
+            };
+        }
+        Act::Restore { folder, permissions: needed, backs_up } => {
+            words.extend(["asmpatch restore".to_owned(), shell::path(folder)]);
+            permissions = needed;
+            if !backs_up {
+                last.push("--no-backup".to_owned());
+            }
+        }
+        Act::Look(Look::List) => {
+            words.push("asmpatch list".to_owned());
+            // A virtual unit is listed only if it is named.
+            names_unit = location.is_virtual();
+        }
+        Act::Look(Look::Bench) => words.push("asmpatch bench".to_owned()),
+        Act::Look(Look::Fields) => words.push("asmpatch config get".to_owned()),
+        Act::Hands(_) => return None,
+    }
+    if names_unit {
+        words.extend(["--device".to_owned(), shell::word(location.to_string())]);
+    }
+    words.extend(permissions.iter().map(|permission| option(*permission).to_owned()));
+    words.extend(last);
+    Some(words.join(" ") + &invoked.suffix)
+}
+
+/// Returns the steps to take instead of a write of the unit that is refused or asked about.
+pub fn instead(unit: &PreparedUnit, job: &WritingJob) -> Vec<WordedStep> {
+    unit.location().map_or_else(Vec::new, |location| WordedStep::each(&unit.instead, &job.invoked, location))
+}
+
+/// Returns the command that brings back what was on the unit before it was written.
+pub fn way_back(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
+    command(&unit.way_back()?.act, &job.invoked, unit.location()?)
+}
+
+/// Returns the command to run next for the unit, whatever its outcome.
+pub fn next(unit: &PreparedUnit, job: &WritingJob) -> Option<String> {
+    command(&unit.next_step(job)?.act, &job.invoked, unit.location()?)
 }
 
 /// The option that gives this permission.
@@ -52,76 +161,11 @@ const fn option(permission: Permission) -> &'static str {
     }
 }
 
-impl Commands for InvokedCommand {
-    fn writes(&self) -> Writes {
-        self.writes
-    }
-
-    fn names_blocks(&self) -> bool {
-        self.config_from.is_some()
-    }
-
-    fn again(
-        &self,
-        location: &Location,
-        permissions: &[Permission],
-        blocks_from: Option<&Path>,
-        backup: &BackupFirst,
-    ) -> String {
-        let command = match self.writes {
-            Writes::Image | Writes::AnyImage => "asmpatch flash",
-            Writes::Backup => "asmpatch restore",
-            Writes::Fields => "asmpatch config set",
-        };
-        let mut words = vec![command.to_owned()];
-        words.extend(self.what.iter().map(shell::word));
-        if let Some(folder) = blocks_from.or(self.config_from.as_deref()) {
-            words.extend(["--config-from".to_owned(), shell::path(folder)]);
-        }
-        let backup = match backup {
-            BackupFirst::AsGiven => self.backup.iter().map(shell::word).collect(),
-            BackupFirst::Into(folder) => vec![shell::word(backup_place::option(folder))],
-            BackupFirst::No => vec!["--no-backup".to_owned()],
-        };
-        self.on(location, words, permissions, backup)
-    }
-
-    fn restore(&self, location: &Location, folder: &Path, permissions: &[Permission], backs_up: bool) -> String {
-        let words = vec!["asmpatch restore".to_owned(), shell::path(folder)];
-        self.on(location, words, permissions, (!backs_up).then(|| "--no-backup".to_owned()))
-    }
-
-    fn list(&self, location: &Location) -> String {
-        // A virtual unit is listed only if it is named.
-        match location.is_virtual() {
-            true => self.on(location, vec!["asmpatch list".to_owned()], &[], None),
-            false => format!("asmpatch list{}", self.suffix),
-        }
-    }
-
-    fn bench(&self, location: &Location) -> String {
-        self.on(location, vec!["asmpatch bench".to_owned()], &[], None)
-    }
-
-    fn fields(&self, location: &Location) -> String {
-        self.on(location, vec!["asmpatch config get".to_owned()], &[], None)
-    }
-
-    fn replug(&self, location: &Location) -> &'static str {
-        by_hand_on(location, Hands::Replug)
-    }
-
-    fn without_backup(&self) -> &'static str {
-        "restore a backup of the unit, `asmpatch restore DIR --no-backup`, or without one give it firmware and the identity \
-         that any unit gets, `asmpatch flash FILE --no-backup`: docs/recovery.md"
-    }
-}
-
-/// Returns the actions, one per line, for printing as they are: a command broken across lines can't be copied.
-pub fn lines(actions: &[Action]) -> Vec<String> {
+/// Returns the steps, one per line, for printing as they are: a command broken across lines can't be copied.
+pub fn lines(steps: &[WordedStep]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut asked: Option<&str> = None;
-    for Action { purpose, question, command, .. } in actions {
+    for WordedStep { purpose, question, command, .. } in steps {
         let question = question.as_deref();
         if question != asked {
             lines.extend(question.map(|question| format!("{question}:")));
@@ -137,16 +181,20 @@ pub fn lines(actions: &[Action]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
     use std::sync::Arc;
 
+    use crate::failure::Failure;
     use crate::flash::backup::{BackedUpUnit, Backup};
     use crate::flash::backup_folder;
-    use crate::flash::decide::Carried;
+    use crate::flash::error::FlashError;
     use crate::flash::fitting::{Fit, FittingBackup};
     use crate::flash::offers::offers;
     use crate::flash::progress::{FlashStep, StoppedState};
-    use crate::flash::recovery::{Obstacle, Standing, Ways, actions};
+    use crate::flash::recovery::{FlashFailure, WrittenUnit};
+    use asm2464::Kind;
     use asm2464::firmware::{FirmwareVersion, Part, known_blocks};
+    use asm2464::interrupt::Interrupted;
     use asm2464_chip::practice;
 
     use super::*;
@@ -156,35 +204,66 @@ mod tests {
         InvokedCommand { writes, what, config_from: None, backup: Vec::new(), suffix: String::new() }
     }
 
-    /// The steps after a run of this command, which left a unit like this.
-    fn steps(
-        left: StoppedState,
-        origin: &InvokedCommand,
-        carried: &Carried,
-        port: &str,
-        backup: Option<&str>,
-        offers: &[Action],
-        obstacle: Option<Obstacle>,
-    ) -> Vec<Action> {
-        let backup = backup.map(PathBuf::from);
-        let standing = Standing { location: at(port), during: FlashStep::Open, left, backup };
-        let (commands, backup_first) = (Arc::new(origin.clone()), BackupFirst::AsGiven);
-        let ways = Ways { commands, carried: carried.clone(), offers: offers.to_vec(), backup_first };
-        actions(&standing, &ways, obstacle)
+    /// A unit that a run of this command left in this state.
+    fn unit(left: StoppedState, invoked: &InvokedCommand, backup: Option<&str>) -> WrittenUnit {
+        WrittenUnit {
+            location: at("1-2"),
+            during: FlashStep::Open,
+            left,
+            backup: backup.map(PathBuf::from),
+            invoked: Arc::new(invoked.clone()),
+            again: Vec::new(),
+            back: Some(Vec::new()),
+            offers: Vec::new(),
+        }
+    }
+
+    /// The steps after a run that stopped with this error.
+    fn after(error: FlashError, unit: WrittenUnit) -> Vec<WordedStep> {
+        let FlashFailure { unit, steps, .. } = FlashFailure::new(error, unit, BackupFirst::AsGiven);
+        WordedStep::each(&steps, &unit.invoked, &unit.location)
+    }
+
+    /// The error of a unit that left the bus.
+    fn gone() -> FlashError {
+        Failure::new(Kind::Gone.code("asmpatch::gone"), "gone").into()
+    }
+
+    /// The steps after Ctrl-C.
+    fn steps(unit: WrittenUnit) -> Vec<WordedStep> {
+        after(Interrupted.into(), unit)
     }
 
     fn flash() -> InvokedCommand {
         invoked(Writes::Image, "fw patched.bin")
     }
 
+    fn fitting_backup(folder: &Path, fit: Fit) -> FittingBackup {
+        FittingBackup {
+            folder: folder.to_owned(),
+            serial: "A".to_owned(),
+            version: None,
+            fit,
+            has_identity: true,
+            replaces_serial: false,
+        }
+    }
+
+    /// The step back to an earlier backup.
+    fn earlier(fit: Fit) -> Step {
+        let folder = Path::new("earlier");
+        let only_if = (fit != Fit::Certain).then(|| fitting_backup(folder, fit));
+        let act = Act::Restore { folder: folder.to_owned(), permissions: Vec::new(), backs_up: false };
+        Step { why: Why::GoBackTo(None), only_if, act }
+    }
+
     fn at(port: &str) -> Location {
         port.parse().unwrap()
     }
 
-    fn commands(left: StoppedState, origin: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
-        let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let actions = steps(left, origin, &carried, "1-2.3", backup, &[], Some(Obstacle::Gone));
-        actions.into_iter().filter_map(|a| a.command).collect()
+    fn commands(left: StoppedState, invoked: &InvokedCommand, backup: Option<&str>) -> Vec<String> {
+        let unit = WrittenUnit { location: at("1-2.3"), ..unit(left, invoked, backup) };
+        after(gone(), unit).into_iter().filter_map(|step| step.command).collect()
     }
 
     /// A command with its words quoted as this system's shells quote them.
@@ -210,16 +289,13 @@ mod tests {
 
     #[test]
     fn the_commands_carry_what_keeps_them_from_being_refused() {
-        let carried = Carried {
-            again: vec![Permission::Unproven],
-            back: Some(vec![Permission::Unproven, Permission::OtherLine]),
-        };
-        let words = |carried: &Carried| -> Vec<String> {
-            let actions = steps(StoppedState::Incomplete, &flash(), carried, "1-2", Some("b"), &[], None);
-            actions.into_iter().filter_map(|action| action.command).collect()
+        let words = |back: Option<Vec<Permission>>| -> Vec<String> {
+            let again = vec![Permission::Unproven];
+            let unit = WrittenUnit { again, back, ..unit(StoppedState::Incomplete, &flash(), Some("b")) };
+            steps(unit).into_iter().filter_map(|step| step.command).collect()
         };
         assert_eq!(
-            words(&carried),
+            words(Some(vec![Permission::Unproven, Permission::OtherLine])),
             [
                 "asmpatch flash 'fw patched.bin' --config-from b --device 1-2 --unproven --no-backup",
                 "asmpatch restore b --device 1-2 --unproven --other-line --no-backup",
@@ -227,7 +303,7 @@ mod tests {
             .map(quoted)
         );
         // A backup whose firmware could never be replaced again is not offered.
-        assert_eq!(words(&Carried { back: None, ..carried }).len(), 1);
+        assert_eq!(words(None).len(), 1);
     }
 
     #[test]
@@ -245,27 +321,22 @@ mod tests {
 
     #[test]
     fn a_run_without_a_backup_of_its_own_goes_on_with_the_units_earlier_one() {
-        let offer = |question: Option<&str>| Action {
-            purpose: "p".into(),
-            question: question.map(str::to_owned),
-            command: Some("asmpatch restore earlier".to_owned()),
-            backup: None,
-        };
         let config = invoked(Writes::Fields, "product=GPU dock");
-        let offered = |origin: &InvokedCommand, question| {
-            let offers = [offer(question)];
-            steps(StoppedState::Incomplete, origin, &Carried::default(), "1-2", None, &offers, None)
+        let offered = |invoked: &InvokedCommand, fit| {
+            let offers = vec![earlier(fit)];
+            steps(WrittenUnit { offers, ..unit(StoppedState::Incomplete, invoked, None) })
         };
+        let offer = |fit| WordedStep::of(&earlier(fit), &flash(), &at("1-2"));
         // The known blocks are not offered while a backup has the unit's own.
-        assert_eq!(offered(&flash(), None), [offer(None)]);
-        assert_eq!(offered(&config, None)[0], offer(None));
+        assert_eq!(offered(&flash(), Fit::Certain), [offer(Fit::Certain)]);
+        assert_eq!(offered(&config, Fit::Certain)[0], offer(Fit::Certain));
         // Another dock's backup is never the first command.
         let again = quoted("asmpatch flash 'fw patched.bin' --device 1-2 --no-backup");
-        assert_eq!(offered(&flash(), Some("is it?"))[0].command, Some(again));
-        assert_eq!(
-            offered(&config, Some("is it?"))[..2],
-            [Action::by_hand(config.without_backup()), offer(Some("is it?"))]
-        );
+        assert_eq!(offered(&flash(), Fit::PortOnly)[0].command, Some(again));
+        let doubtful = offered(&config, Fit::PortOnly);
+        assert!(doubtful[0].purpose.starts_with("restore a backup of the unit"), "{doubtful:?}");
+        assert_eq!(doubtful[1], offer(Fit::PortOnly));
+        assert!(doubtful[1].question.is_some() && doubtful[1].backup.as_deref() == Some("earlier"));
     }
 
     #[test]
@@ -292,21 +363,22 @@ mod tests {
     #[test]
     fn a_written_unit_only_has_to_be_plugged_in_again() {
         for left in [StoppedState::Verified, StoppedState::Restarted, StoppedState::OtherIdentity] {
-            let actions = steps(left, &flash(), &Carried::default(), "1-2", None, &[], Some(Obstacle::Gone));
-            assert_eq!(actions[0].purpose, "unplug the unit, wait five seconds, plug it in again");
-            assert_eq!(actions[1].command.as_deref(), Some("asmpatch list"));
-            assert_eq!(actions.len(), 2);
+            let steps = after(gone(), unit(left, &flash(), None));
+            assert_eq!(steps[0].purpose, "unplug the unit, wait five seconds, plug it in again");
+            assert_eq!(steps[1].command.as_deref(), Some("asmpatch list"));
+            assert_eq!(steps.len(), 2);
         }
     }
 
     #[test]
     fn a_virtual_unit_gets_its_power_from_the_next_command_and_is_listed_by_its_name() {
-        let actions = steps(StoppedState::Verified, &flash(), &Carried::default(), "virtual:my unit", None, &[], None);
+        let unit = unit(StoppedState::Verified, &flash(), None);
+        let steps = steps(WrittenUnit { location: at("virtual:my unit"), ..unit });
         assert_eq!(
-            actions[0].purpose,
+            steps[0].purpose,
             "run the next command, which powers the virtual unit up again with the faults in its bridge.toml"
         );
-        assert_eq!(actions[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
+        assert_eq!(steps[1].command, Some(quoted("asmpatch list --device 'virtual:my unit'")));
     }
 
     #[cfg(unix)]
@@ -329,6 +401,7 @@ mod tests {
              --device 1-2.3 --no-backup"
         );
     }
+
     /// A real unit's backup, which holds the practice image.
     fn backup() -> Backup {
         let file = practice::image().to_file();
@@ -351,14 +424,14 @@ mod tests {
 
     #[test]
     fn earlier_backups_are_offered_only_to_a_run_that_has_no_blocks_of_the_unit() {
-        let offer = Action::run("restore an earlier backup", "offered".to_owned());
-        let (left, carried) = (StoppedState::Incomplete, Carried { again: Vec::new(), back: Some(Vec::new()) });
+        let offer = earlier(Fit::Certain);
         for (config_from, backup, is_offered) in
             [(None, None, true), (Some("c".into()), None, false), (None, Some("b"), false)]
         {
-            let origin = InvokedCommand { config_from, ..flash() };
-            let steps = steps(left, &origin, &carried, "1-2", backup, std::slice::from_ref(&offer), None);
-            assert_eq!(steps.contains(&offer), is_offered, "{steps:?}");
+            let invoked = InvokedCommand { config_from, ..flash() };
+            let unit = WrittenUnit { offers: vec![offer.clone()], ..unit(StoppedState::Incomplete, &invoked, backup) };
+            let failure = FlashFailure::new(Interrupted.into(), unit, BackupFirst::AsGiven);
+            assert_eq!(failure.steps.contains(&offer), is_offered, "{failure:?}");
         }
     }
 
@@ -368,16 +441,13 @@ mod tests {
         let library = crate::embedded::patches().unwrap();
         let path = folder.path().join("b");
         backup_folder::save(&backup(), &path).unwrap();
-        let found = |fit| FittingBackup {
-            folder: path.clone(),
-            serial: "A".to_owned(),
-            version: None,
-            fit,
-            has_identity: true,
-            replaces_serial: false,
+        let found = |fit| fitting_backup(&path, fit);
+        let invoked = invoked(Writes::Image, "fw.bin");
+        let offered = |backups: &[FittingBackup], permissions: &[Permission]| {
+            let steps = offers(backups, invoked.writes, permissions, &at("1-2"), &library);
+            WordedStep::each(&steps, &invoked, &at("1-2"))
         };
-        let origin = invoked(Writes::Image, "fw.bin");
-        let fitting = |fit| offers(&[found(fit)], &origin, &[Permission::OtherLine], &at("1-2"), &library);
+        let fitting = |fit| offered(&[found(fit)], &[Permission::OtherLine]);
         let certain = fitting(Fit::Certain);
         let b = crate::shell::path(&path);
         let commands: Vec<&str> = certain.iter().filter_map(|action| action.command.as_deref()).collect();
@@ -400,7 +470,7 @@ mod tests {
         let of_line =
             |fit, line| FittingBackup { version: Some(FirmwareVersion([0x24, 4, 0x17, line, 0, 0])), ..found(fit) };
         let both = [of_line(Fit::Certain, 0x84), of_line(Fit::PortOnly, 0x85)];
-        let both = offers(&both, &origin, &[], &at("1-2"), &library);
+        let both = offered(&both, &[]);
         let restores =
             both.iter().filter_map(|action| action.command.as_deref()).filter(|line| line.contains("restore"));
         assert_eq!(restores.map(|line| line.contains("--other-line")).collect::<Vec<_>>(), [false, true]);

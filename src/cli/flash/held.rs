@@ -3,11 +3,10 @@
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
-use crate::flash::recovery::{FlashFailure, Standing, Ways};
+use crate::flash::progress::{FlashEvent, StoppedState};
+use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::session::UnitOutcome;
 use asm2464::interrupt::Interrupted;
-use asm2464_host::bridge::Location;
 
 use super::show;
 use crate::cli::print;
@@ -18,41 +17,25 @@ static HELD: Mutex<Vec<Option<Held>>> = Mutex::new(Vec::new());
 /// A unit whose run is not reported yet.
 enum Held {
     /// It is being written.
-    Writing(Standing, Box<Ways>),
+    Writing(Box<WrittenUnit>),
     /// Its run has stopped.
     Stopped(Arc<FlashFailure>),
 }
-
-/// A unit's place among those that are being written.
-#[derive(Debug, Clone, Copy)]
-pub struct HeldUnit(usize);
 
 fn held() -> MutexGuard<'static, Vec<Option<Held>>> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl HeldUnit {
-    /// Notes a unit that is going to be written.
-    pub fn new(location: Location, ways: Ways) -> Self {
-        let (during, left) = (FlashStep::Open, StoppedState::Untouched);
-        let mut held = held();
-        held.push(Some(Held::Writing(Standing { location, during, left, backup: None }, Box::new(ways))));
-        Self(held.len() - 1)
-    }
+/// Notes the units that are going to be written, in the order of their numbers.
+pub fn hold(units: Vec<WrittenUnit>) {
+    *held() = units.into_iter().map(|unit| Some(Held::Writing(Box::new(unit)))).collect();
+}
 
-    /// Notes how far the run has come. Never returns once [`tell`] has printed the units' states.
-    pub fn note(self, event: FlashEvent<'_>) {
-        let mut held = held();
-        let Some(Some(Held::Writing(standing, _))) = held.get_mut(self.0) else { return };
-        match event {
-            FlashEvent::Begin(step) => standing.during = step,
-            FlashEvent::Stands { left, location, backup } => {
-                standing.left = left;
-                standing.location = location.clone();
-                standing.backup = backup.map(ToOwned::to_owned);
-            }
-            _ => {}
-        }
+/// Notes how far the run has come with the unit of this number. Never returns once [`tell`] has printed the units'
+/// states.
+pub fn note(unit: usize, event: FlashEvent<'_>) {
+    if let Some(Some(Held::Writing(unit))) = held().get_mut(unit) {
+        unit.note(event);
     }
 }
 
@@ -103,8 +86,8 @@ pub fn tell() {
     let held = held();
     for unit in held.iter().flatten() {
         match unit {
-            Held::Writing(standing, ways) => {
-                show::stopped(&FlashFailure::new(Interrupted.into(), standing.clone(), ways));
+            Held::Writing(unit) => {
+                show::stopped(&FlashFailure::new(Interrupted.into(), (**unit).clone(), BackupFirst::AsGiven));
             }
             Held::Stopped(failure) => show::stopped(failure),
         }
@@ -118,7 +101,7 @@ impl Held {
     /// The state of a unit that is being written.
     const fn left(&self) -> Option<StoppedState> {
         match self {
-            Self::Writing(standing, _) => Some(standing.left),
+            Self::Writing(unit) => Some(unit.left),
             Self::Stopped(_) => None,
         }
     }

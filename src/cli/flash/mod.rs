@@ -23,11 +23,10 @@ use crate::failure::AnyFailure;
 use crate::flash::backup_folder;
 use crate::flash::decide::{Allowed, NewFirmware};
 use crate::flash::plan::FlashPlan;
-use crate::flash::recovery::Writes;
+use crate::flash::recovery::{InvokedCommand, Writes};
 use crate::flash::session::WritingJob;
 use crate::shell;
 use crate::unit::Selector;
-use commands::InvokedCommand;
 pub use screen::Screen;
 pub use session::{Choice, WritingRun};
 pub use show::SSD_LOST;
@@ -143,7 +142,7 @@ pub struct WritingArgs {
 
 impl WritingArgs {
     /// Returns the command as given, for printing it and others.
-    pub fn commands(&self, writes: Writes, what: Vec<OsString>, config_from: Option<PathBuf>) -> Arc<InvokedCommand> {
+    pub fn invoked(&self, writes: Writes, what: Vec<OsString>, config_from: Option<PathBuf>) -> Arc<InvokedCommand> {
         let backup =
             if self.no_backup { vec!["--no-backup".into()] } else { self.backup_place.option().into_iter().collect() };
         Arc::new(InvokedCommand { writes, what, config_from, backup, suffix: self.ids.suffix() })
@@ -177,7 +176,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         subject: NewFirmware { from_virtual, ..subject },
         library,
         source: words,
-        commands: args.writing.commands(Writes::Image, args.what(), args.config_from.clone()),
+        invoked: args.writing.invoked(Writes::Image, args.what(), args.config_from.clone()),
     };
     run.run(&job, |seen| {
         let (attached, from) = (seen.attached.clone(), blocks_from.as_ref());

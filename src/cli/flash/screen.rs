@@ -17,7 +17,7 @@ use asm2464::progress::Progress;
 use asm2464_host::bridge::Port;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use super::held::HeldUnit;
+use super::held;
 use crate::cli::context::Context;
 use crate::cli::terminal;
 
@@ -54,7 +54,7 @@ impl Screen {
     /// Returns the reporter of one unit. `unit` is its number in this run.
     pub fn unit(&self, unit: usize) -> UnitProgress {
         let Self { says_steps, names_units, .. } = *self;
-        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, held: None }
+        UnitProgress { unit, sender: self.sender.clone(), says_steps, names_units, is_held: false }
     }
 
     /// Reads all of a unit's flash, as `step`, with a bar.
@@ -108,13 +108,13 @@ pub struct UnitProgress {
     sender: Sender<(usize, Show)>,
     says_steps: bool,
     names_units: bool,
-    held: Option<HeldUnit>,
+    is_held: bool,
 }
 
 impl UnitProgress {
-    /// Also passes the events on to this held unit.
-    pub fn of_held(mut self, held: HeldUnit) -> Self {
-        self.held = Some(held);
+    /// Also passes the events on to the [held](held) unit of this number.
+    pub const fn of_held(mut self) -> Self {
+        self.is_held = true;
         self
     }
 
@@ -126,8 +126,8 @@ impl UnitProgress {
 
 impl Progress<FlashEvent<'_>> for UnitProgress {
     fn event(&mut self, event: FlashEvent<'_>) {
-        if let Some(held) = self.held {
-            held.note(event);
+        if self.is_held {
+            held::note(self.unit, event);
         }
         match event {
             FlashEvent::Total(bytes) => self.send(move |_, bar| bar.set_length(bytes)),

@@ -9,7 +9,7 @@ use crate::failure::{AnyFailure, Failure};
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{Ways, Writes};
+use crate::flash::recovery::{Act, Look, Writes, WrittenUnit};
 use crate::flash::run::{FlashOptions, FlashReport};
 use crate::flash::session::{
     Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
@@ -19,9 +19,9 @@ use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
 use asm2464::{Coded as _, Kind};
-use asm2464_host::bridge::{Location, Port};
+use asm2464_host::bridge::Port;
 
-use super::held::{self, HeldUnit};
+use super::held;
 use super::screen::Screen;
 use super::{WritingArgs, ask, commands, show, summary};
 use crate::cli::backup_place;
@@ -194,7 +194,7 @@ impl<'a> WritingRun<'a> {
                 // Show refusals before the question, so that the user knows about them when answering.
                 (UnitOutcome::Refused(failure), _) => {
                     self.context.report(failure.coded());
-                    commands::lines(&unit.instead).iter().for_each(|line| errln!("        {line}"));
+                    commands::lines(&commands::instead(unit, job)).iter().for_each(|line| errln!("        {line}"));
                 }
                 _ => {}
             }
@@ -207,7 +207,9 @@ impl<'a> WritingRun<'a> {
             let Some((seen, plan)) = &unit.seen else { continue };
             let heading = show::heading(seen, plan, job);
             let mut lines = show::plan(seen, plan, job, &unit.terms, self.session.options.backup_into.as_deref());
-            lines.extend(commands::lines(&unit.instead).iter().map(|line| format!("            {line}")));
+            lines.extend(
+                commands::lines(&commands::instead(unit, job)).iter().map(|line| format!("            {line}")),
+            );
             match plans.iter_mut().find(|(_, plan)| *plan == lines) {
                 Some((headings, _)) => headings.push(heading),
                 None => plans.push((vec![heading], lines)),
@@ -222,7 +224,7 @@ impl<'a> WritingRun<'a> {
     fn offers_test(&self, units: &[PreparedUnit], job: &WritingJob) -> bool {
         let is_asked = !self.args.yes && !self.args.json && !self.context.is_quiet && ask::can_ask();
         let is_untested = |unit: &PreparedUnit| unit.self_test.is_none() && unit.is_measurable(job);
-        is_asked && job.commands.writes() == Writes::Image && units.iter().any(is_untested)
+        is_asked && job.invoked.writes == Writes::Image && units.iter().any(is_untested)
     }
 
     /// Runs the self-test on each unit that came back with what was written, one after the other.
@@ -254,7 +256,8 @@ impl<'a> WritingRun<'a> {
                     "{}: no self-test: the unit is not back with what was written. Once it is:",
                     unit.device.shown()
                 );
-                errln!("    {}", job.commands.bench(&report.location));
+                let bench = commands::command(&Act::Look(Look::Bench), &job.invoked, &report.location);
+                bench.iter().for_each(|command| errln!("    {command}"));
                 return Exit::Done;
             }
             (None, _) => return Exit::Done,
@@ -324,17 +327,15 @@ impl FrontEnd for Terminal<'_> {
         log::about(device);
     }
 
-    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>> {
-        let devices: Vec<String> = units.iter().map(|(location, _)| location.to_string()).collect();
+    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
+        let devices: Vec<String> = units.iter().map(|unit| unit.location.to_string()).collect();
         if devices.len() > 1 && self.says_steps && !self.context.is_quiet {
             outln!("writing {} units", devices.len());
         }
         let screen = Screen::start(self.context, self.says_steps, devices);
-        let follow = |(unit, (location, ways)): (usize, (Location, Ways))| {
-            let held = HeldUnit::new(location, ways);
-            Box::new(screen.unit(unit).of_held(held)) as Box<FlashProgress<'static>>
-        };
-        let followed = units.into_iter().enumerate().map(follow).collect();
+        let follow = |unit| Box::new(screen.unit(unit).of_held()) as Box<FlashProgress<'static>>;
+        let followed = (0..units.len()).map(follow).collect();
+        held::hold(units);
         *self.screen.lock().unwrap_or_else(PoisonError::into_inner) = Some(screen);
         followed
     }

@@ -12,7 +12,7 @@ use crate::flash::observe::Observation;
 use crate::flash::plan::{BlockPlan, BlockSource, FieldChange, FlashPlan};
 use crate::flash::progress::{StepReport, StoppedState};
 use crate::flash::proof::Runs;
-use crate::flash::recovery::{Action, FlashFailure, Writes};
+use crate::flash::recovery::{FlashFailure, Writes, WrittenUnit};
 use crate::flash::run::FlashReport;
 use crate::flash::session::{PreparedUnit, UnitOutcome, WritingJob};
 use asm2464::escape::Escape as _;
@@ -22,7 +22,7 @@ use asm2464::{Coded, Label};
 use asm2464_host::bridge::{Behind, UnitInfo};
 use serde::Serialize;
 
-use super::commands;
+use super::commands::{self, WordedStep};
 use super::summary::UnitResult;
 use crate::cli::command_line::CommandLine;
 use crate::cli::context::{self, ErrorJson};
@@ -114,7 +114,7 @@ pub fn plan(
 /// Hints about what the user may want to do differently.
 fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
     let mut notes = Vec::new();
-    let (serial, from_backup) = match job.commands.writes() {
+    let (serial, from_backup) = match job.invoked.writes {
         Writes::Fields => ("serial=TEXT", ""),
         Writes::Image | Writes::AnyImage => ("--serial TEXT", ", `--config-from DIR` the one in its backup"),
         Writes::Backup => ("asmpatch config set serial=TEXT", ""),
@@ -129,13 +129,13 @@ fn notes(plan: &FlashPlan, job: &WritingJob, terms: &Terms) -> Vec<String> {
         let twins = terms.twins.join(", ");
         notes.push(format!("{twins} has the same serial number; `{serial}` gives this unit its own"));
     }
-    if plan.open.is_some() && job.commands.writes() == Writes::Fields {
+    if plan.open.is_some() && job.invoked.writes == Writes::Fields {
         notes.push(OPEN_CONFIG_NOTE.to_owned());
     }
     if plan.open.is_some() {
         notes.extend(OPEN_NOTES.map(str::to_owned));
     }
-    let is_flash = job.commands.writes() == Writes::Image;
+    let is_flash = job.invoked.writes == Writes::Image;
     if is_flash && plan.usb_id == Some(UsbId::PATCHED) && job.subject.firmware.is_unpatched() {
         notes.push(format!("the unit stays {}; `--stock-identity` makes it {} again", UsbId::PATCHED, UsbId::STOCK));
     }
@@ -209,18 +209,21 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
     if let Some(words) = power_words(report) {
         outln!("  {words}");
     }
-    if let Some(command) = unit.way_back(job) {
+    if let Some(command) = commands::way_back(unit, job) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
-    if let Some(Action { purpose, command: Some(command), .. }) = unit.next(job) {
-        outln!("  next, {purpose}:\n    {command}");
+    if let Some(step) = unit.next_step(job) {
+        let worded = WordedStep::of(&step, &job.invoked, &report.location);
+        outln!("  next, {}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
     }
 }
 
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure) {
-    context::report(failure, &CommandLine::on(&failure.standing.location));
-    commands::lines(&failure.actions).iter().for_each(|line| errln!("        {line}"));
+    let WrittenUnit { location, invoked, .. } = &failure.unit;
+    context::report(failure, &CommandLine::on(location));
+    let steps = WordedStep::each(&failure.steps, invoked, location);
+    commands::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
 
 /// Returns the advice on an error in the middle of a write, in addition to the advice on the unit's state.
@@ -249,10 +252,10 @@ impl Coded for FlashFailure {
     }
 
     fn help(&self) -> Option<String> {
-        let is_unchanged = matches!(self.standing.left, StoppedState::Untouched | StoppedState::Unprotected);
-        let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.standing.location)));
+        let is_unchanged = matches!(self.unit.left, StoppedState::Untouched | StoppedState::Unprotected);
+        let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.unit.location)));
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
-        let state = self.standing.left;
+        let state = self.unit.left;
         Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))
     }
 }
@@ -316,7 +319,7 @@ pub(in crate::cli) struct UnitJson<'a> {
     steps: &'a [StepReport],
     /// Why the unit doesn't have what was wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<UnitErrorJson<'a>>,
+    error: Option<UnitErrorJson>,
     /// With --bench: the report of the self-test, as `bench` prints it.
     #[serde(skip_serializing_if = "Option::is_none")]
     self_test: Option<&'a BenchReport>,
@@ -358,13 +361,13 @@ struct PlanJson<'a> {
 
 #[derive(Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
-struct UnitErrorJson<'a> {
+struct UnitErrorJson {
     #[serde(flatten)]
     error: ErrorJson,
     /// The state that the unit was left in.
     left: StoppedState,
     /// The steps that recover it, in the order in which to try them.
-    recovery: &'a [Action],
+    recovery: Vec<WordedStep>,
 }
 
 /// Prints the outcomes of all units as one JSON array.
@@ -391,7 +394,7 @@ fn unit_json<'a>(
     let firmware = &job.subject.firmware;
     let untouched = |failure: &AnyFailure| {
         let error = ErrorJson::of(failure.coded(), line).at(&unit.device);
-        UnitErrorJson { error, left: StoppedState::Untouched, recovery: &unit.instead }
+        UnitErrorJson { error, left: StoppedState::Untouched, recovery: commands::instead(unit, job) }
     };
     let (report, error) = match &unit.outcome {
         UnitOutcome::Write => (None, declined.map(untouched)),
@@ -401,7 +404,9 @@ fn unit_json<'a>(
         UnitOutcome::Spared(report, failure) => (Some(report), Some(untouched(failure))),
         UnitOutcome::Stopped(report, failure) => {
             let error = ErrorJson::of(&failure.error, line).at(&unit.device).helped(failure.help());
-            (Some(report), Some(UnitErrorJson { error, left: failure.standing.left, recovery: &failure.actions }))
+            let WrittenUnit { left, location, .. } = &failure.unit;
+            let recovery = WordedStep::each(&failure.steps, &job.invoked, location);
+            (Some(report), Some(UnitErrorJson { error, left: *left, recovery }))
         }
     };
     let (seen, plan) = unit.seen.as_ref().map(|(seen, plan)| (seen, plan)).unzip();
@@ -416,7 +421,7 @@ fn unit_json<'a>(
         } else {
             UnitResult::of(unit)
         },
-        next: unit.next_command(job),
+        next: commands::next(unit, job),
         changed: report.is_some() && left != Some(StoppedState::Untouched),
         dry_run,
         before: seen.map(|seen| UnitAndFirmware {

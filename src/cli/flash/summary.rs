@@ -8,6 +8,7 @@ use asm2464::escape::Escape as _;
 use derive_more::Display;
 use serde::Serialize;
 
+use super::commands;
 use crate::cli::table;
 
 /// The outcome for one unit, in a word.
@@ -48,7 +49,7 @@ impl UnitResult {
             UnitOutcome::Written(_) => Self::Written,
             UnitOutcome::Refused(_) => Self::Refused,
             UnitOutcome::Spared(..) => Self::NotWritten,
-            UnitOutcome::Stopped(_, failure) if matches!(failure.standing.left, StoppedState::Untouched) => {
+            UnitOutcome::Stopped(_, failure) if matches!(failure.unit.left, StoppedState::Untouched) => {
                 Self::NotWritten
             }
             UnitOutcome::Stopped(..) => Self::Failed,
@@ -58,7 +59,7 @@ impl UnitResult {
 
 /// Prints a table of several units, then how many have each result.
 pub fn print(units: &[PreparedUnit], job: &WritingJob) {
-    let back = units.iter().filter_map(|unit| unit.way_back(job));
+    let back = units.iter().filter_map(|unit| commands::way_back(unit, job));
     let back: Vec<String> = back.map(|command| format!("    {command}")).collect();
     if !back.is_empty() {
         outln!("keep the backups, which bring back what was there:\n{}", back.join("\n"));
@@ -75,7 +76,7 @@ pub fn print(units: &[PreparedUnit], job: &WritingJob) {
             unit.device.shown().to_string(),
             serial.filter(|serial| !serial.is_empty()).unwrap_or_else(|| "-".to_owned()),
             UnitResult::of(unit).to_string(),
-            unit.next_command(job).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
+            commands::next(unit, job).unwrap_or_else(|| otherwise(UnitResult::of(unit)).to_owned()),
         ]
     };
     table::print_commands(["unit", "serial", "result", "next"], units.iter().map(row));

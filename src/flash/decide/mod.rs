@@ -274,6 +274,14 @@ impl Others<'_> {
     fn with_usb4(&self, identity: &UnitIdentity, planned: bool) -> Vec<String> {
         self.with(planned, |other| identity.shares_usb4_with(&other))
     }
+
+    /// Whether any has a part of this identity. Another unit's plan counts only if it is carried out despite being a
+    /// clone.
+    fn have(&self, identity: &UnitIdentity, allowed: Allowed) -> bool {
+        let planned = allowed.clone_identity;
+        identity.serial.as_deref().is_some_and(|serial| !self.with_serial(serial, planned).is_empty())
+            || !self.with_usb4(identity, planned).is_empty()
+    }
 }
 
 impl Candidate<'_> {
@@ -436,53 +444,48 @@ pub fn line_change(ran: &[FirmwareVersion], to: FirmwareVersion) -> Option<(Firm
     is_other.then_some((from, to))
 }
 
-/// Permissions that the commands after a run need, so that they are not refused.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Carried {
-    /// For the command that was run, once more.
-    pub again: Vec<Permission>,
-    /// For writing this run's backup back; `None` if that would be refused anyway.
-    pub back: Option<Vec<Permission>>,
+/// Returns the permissions that the command needs to be run again on unit `at`.
+pub fn permissions_again(
+    units: &[Candidate<'_>],
+    at: usize,
+    allowed: Allowed,
+    connected: &Neighbours,
+) -> Vec<Permission> {
+    let Some(unit) = units.get(at) else { return Vec::new() };
+    let others = Others { units, at, connected };
+    let clones = allowed.clone_identity || others.have(&unit.planned(), allowed);
+    permissions(allowed.unproven, clones, allowed.other_line || unit.other_line().is_some())
 }
 
-/// Finds the permissions that the commands after the run of unit `at` need.
-pub fn carried(
+/// Returns the permissions that writing the backup of unit `at` back needs after its write; `None` if that would be
+/// refused anyway.
+pub fn permissions_back(
     units: &[Candidate<'_>],
     at: usize,
     allowed: Allowed,
     connected: &Neighbours,
     library: &Library,
-) -> Carried {
-    let Some(unit) = units.get(at) else { return Carried::default() };
-    let others = Others { units, at, connected };
-    let (own, planned) = (unit.own(), unit.planned());
-    let has_twins = |identity: &UnitIdentity| {
-        // Another unit's plan counts only if it is carried out despite being a clone.
-        let planned = allowed.clone_identity;
-        identity.serial.as_deref().is_some_and(|serial| !others.with_serial(serial, planned).is_empty())
-            || !others.with_usb4(identity, planned).is_empty()
-    };
-    let other_line = unit.other_line().is_some();
-    let permissions = |unproven, clone_identity, other_line| {
-        let all = [
-            (Permission::Unproven, unproven),
-            (Permission::CloneIdentity, clone_identity),
-            (Permission::OtherLine, other_line),
-        ];
-        all.into_iter().filter(|(_, needed)| *needed).map(|(permission, _)| permission).collect::<Vec<_>>()
-    };
-    let again =
-        permissions(allowed.unproven, allowed.clone_identity || has_twins(&planned), allowed.other_line || other_line);
+) -> Option<Vec<Permission>> {
+    let unit = units.get(at)?;
     let image = unit.seen.running.image();
     let unproven = match image.as_ref().map(Rewritable::of) {
-        Some(Rewritable::No(_)) => return Carried { again, back: None },
+        Some(Rewritable::No(_)) => return None,
         Some(Rewritable::Yes) => false,
         Some(Rewritable::Unknown) | None => true,
     };
     let practice = image.is_some_and(|image| Firmware::of(&image, library).is_practice())
         && !unit.seen.attached.location.is_virtual();
-    let back = permissions(unproven || practice, planned.taken_by(&own).is_some() || has_twins(&own), other_line);
-    Carried { again, back: Some(back) }
+    let own = unit.own();
+    let clones = unit.planned().taken_by(&own).is_some() || Others { units, at, connected }.have(&own, allowed);
+    Some(permissions(unproven || practice, clones, unit.other_line().is_some()))
+}
+
+fn permissions(unproven: bool, clone_identity: bool, other_line: bool) -> Vec<Permission> {
+    let mut needed = Vec::new();
+    needed.extend(unproven.then_some(Permission::Unproven));
+    needed.extend(clone_identity.then_some(Permission::CloneIdentity));
+    needed.extend(other_line.then_some(Permission::OtherLine));
+    needed
 }
 
 #[cfg(test)]

@@ -202,9 +202,10 @@ fn a_serial_number_that_a_connected_unit_has_is_a_clone_unless_it_is_kept() {
     ));
     // The commands that restore the kept unit would meet its twin.
     let candidates = [Candidate { seen: &kept_unit, plan: &kept(&kept_unit, &image), backups: &[] }];
-    let carried = carried(&candidates, 0, Allowed::default(), &connected, &Library::of_repository().unwrap());
-    assert_eq!(carried.again, [Permission::CloneIdentity]);
-    assert_eq!(carried.back.unwrap(), [Permission::Unproven, Permission::CloneIdentity]);
+    let (allowed, library) = (Allowed::default(), Library::of_repository().unwrap());
+    assert_eq!(permissions_again(&candidates, 0, allowed, &connected), [Permission::CloneIdentity]);
+    let back = permissions_back(&candidates, 0, allowed, &connected, &library);
+    assert_eq!(back.unwrap(), [Permission::Unproven, Permission::CloneIdentity]);
 }
 
 #[test]

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use asm2464::firmware::FirmwareVersion;
-use asm2464_host::bridge::Location;
 
 use crate::failure::AnyFailure;
 use crate::flash::fitting::FittingBackup;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{FlashFailure, Ways};
+use crate::flash::recovery::{FlashFailure, WrittenUnit};
 use crate::flash::run::FlashReport;
 
 /// The outcome for one unit.
@@ -69,7 +68,7 @@ pub trait FrontEnd: Sync {
     fn works_on(&self, device: Option<&str>);
 
     /// Begins to follow the writes of these units. Returns what each of them reports to, in the same order.
-    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>>;
+    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>>;
 
     /// Receives the outcome of a unit's write. `unit` is its index among those given to [`FrontEnd::begin`].
     fn ended(&self, unit: usize, outcome: &UnitOutcome);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::runtime::Variables;
-use asm2464_host::bridge::{Behind, Port, UnitInfo};
+use asm2464_host::bridge::{Behind, Location, Port, UnitInfo};
 
 use self::at_once::at_once;
 pub use self::front_end::{FrontEnd, Question, UnitOutcome};
@@ -21,13 +21,15 @@ use self::writing::{UnitEnd, UnitWork, Writing};
 use super::access::is_readable;
 use super::backup_folder;
 use super::decide::{
-    Allowed, Candidate, Carried, Decision, Neighbours, NewFirmware, Permission, Refusal, Terms, carried, decide,
+    Allowed, Candidate, Decision, Neighbours, NewFirmware, Permission, Refusal, Terms, decide, permissions_again,
+    permissions_back,
 };
 use super::fitting::{FittingBackup, fitting};
 use super::observe::Observation;
 use super::offers::offers;
 use super::plan::{BlockSource, FlashPlan};
-use super::recovery::{Action, BackupFirst, Commands, Ways, Writes};
+use super::progress::{FlashStep, StoppedState};
+use super::recovery::{Act, BackupFirst, InvokedCommand, Look, Step, Why, Writes, WrittenUnit};
 use super::run::{FlashOptions, FlashReport};
 use crate::bench::BenchReport;
 use crate::devices::Devices;
@@ -43,8 +45,8 @@ pub struct WritingJob {
     pub library: Library,
     /// The image or the backup, in words.
     pub source: String,
-    /// The front end's commands.
-    pub commands: Arc<dyn Commands>,
+    /// The command that was run.
+    pub invoked: Arc<InvokedCommand>,
 }
 
 /// A unit that was examined, and what to do with it.
@@ -59,12 +61,14 @@ pub struct PreparedUnit {
     pub terms: Terms,
     /// The outcome so far.
     pub outcome: UnitOutcome,
-    /// The permissions that the commands after the run need.
-    pub carried: Carried,
+    /// The permissions that the command needs to be run again.
+    pub again: Vec<Permission>,
+    /// The permissions that writing this run's backup back needs; `None` if that would be refused anyway.
+    pub back: Option<Vec<Permission>>,
     /// The earlier backups that may be its own; empty if they don't matter for the decision.
     backups: Vec<FittingBackup>,
     /// The steps to take instead of a write that is refused or asked about.
-    pub instead: Vec<Action>,
+    pub instead: Vec<Step>,
     /// The self-test after the write; `None` if there was none.
     pub self_test: Option<Result<BenchReport, AnyFailure>>,
 }
@@ -77,7 +81,8 @@ impl PreparedUnit {
             seen: None,
             terms: Terms::default(),
             outcome: UnitOutcome::Nothing,
-            carried: Carried::default(),
+            again: Vec::new(),
+            back: None,
             backups: Vec::new(),
             instead: Vec::new(),
             self_test: None,
@@ -97,27 +102,34 @@ impl PreparedUnit {
         }
     }
 
-    /// Returns the command that brings back what was on the unit before it was written.
-    pub fn way_back(&self, job: &WritingJob) -> Option<String> {
-        let report = self.written()?;
-        let (folder, permissions) = (report.backup.as_ref()?, self.carried.back.as_ref()?);
-        Some(job.commands.restore(&report.location, folder, permissions, true))
+    /// Returns its port, where it was last seen; `None` if it could not be examined.
+    pub fn location(&self) -> Option<&Location> {
+        match &self.outcome {
+            UnitOutcome::Written(report) => Some(&report.location),
+            UnitOutcome::Stopped(_, failure) => Some(&failure.unit.location),
+            _ => Some(&self.seen.as_ref()?.0.attached.location),
+        }
+    }
+
+    /// Returns the step that brings back what was on the unit before it was written.
+    pub fn way_back(&self) -> Option<Step> {
+        let (folder, permissions) = (self.written()?.backup.clone()?, self.back.clone()?);
+        Some(Step::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
     }
 
     /// Returns what to do next with the unit, once it is written.
-    pub fn next(&self, job: &WritingJob) -> Option<Action> {
+    fn next(&self, job: &WritingJob) -> Option<Step> {
         let report = self.written().filter(|_| self.self_test.is_none())?;
-        let (location, commands) = (&report.location, &job.commands);
         // The unit was not read back, neither before its restart nor after. If all is well, the command has nothing to
         // do.
         if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
-            let again = commands.again(location, &self.carried.again, None, &BackupFirst::AsGiven);
-            return Some(Action::run("once it is back, read it back", again));
+            let (permissions, backup) = (self.again.clone(), BackupFirst::AsGiven);
+            return Some(Step::new(Why::ReadBack, Act::Again { permissions, blocks_from: None, backup }));
         }
-        if commands.writes() == Writes::Fields {
-            return Some(Action::run("see its fields", commands.fields(location)));
+        if job.invoked.writes == Writes::Fields {
+            return Some(Step::new(Why::SeeFields, Act::Look(Look::Fields)));
         }
-        self.is_measurable(job).then(|| Action::run("measure it", commands.bench(location)))
+        self.is_measurable(job).then_some(Step::new(Why::Measure, Act::Look(Look::Bench)))
     }
 
     /// Whether the unit is back with what was written, and a bench can measure that.
@@ -130,15 +142,15 @@ impl PreparedUnit {
         (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::is_back)
     }
 
-    /// Returns the command to run next for the unit, whatever its outcome.
-    pub fn next_command(&self, job: &WritingJob) -> Option<String> {
-        let actions = match &self.outcome {
-            UnitOutcome::Written(_) => return self.next(job)?.command,
-            UnitOutcome::Stopped(_, failure) => &failure.actions,
+    /// Returns the next step that a command takes, whatever the unit's outcome.
+    pub fn next_step(&self, job: &WritingJob) -> Option<Step> {
+        let steps = match &self.outcome {
+            UnitOutcome::Written(_) => return self.next(job),
+            UnitOutcome::Stopped(_, failure) => &failure.steps,
             _ => &self.instead,
         };
-        // A command under a question is for the user to decide.
-        actions.iter().find(|action| action.question.is_none() && action.command.is_some())?.command.clone()
+        // A step under a doubt is for the user to decide.
+        steps.iter().find(|step| step.only_if.is_none() && !matches!(step.act, Act::Hands(_))).cloned()
     }
 }
 
@@ -226,18 +238,18 @@ impl WritingSession {
 
     /// Returns the steps to take instead of the command that is refused or asked about. `is_at_stake` says whether the
     /// unit would lose its own identity by that command.
-    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Action> {
+    fn instead(&self, unit: &PreparedUnit, job: &WritingJob, is_at_stake: bool) -> Vec<Step> {
         let Some((Observation { attached: UnitInfo { location, .. }, .. }, _)) = &unit.seen else { return Vec::new() };
         // If the user has not agreed to a change of the version's line, the command asks about it when it runs.
-        let mut permissions = unit.carried.again.clone();
+        let mut permissions = unit.again.clone();
         permissions.retain(|permission| *permission != Permission::OtherLine || self.allowed.other_line);
-        let commands = &*job.commands;
-        let has_blocks = commands.names_blocks() || commands.writes() == Writes::Backup;
+        let InvokedCommand { writes, config_from, .. } = &*job.invoked;
+        let has_blocks = config_from.is_some() || *writes == Writes::Backup;
         if has_blocks && !is_at_stake {
-            let command = commands.again(location, &permissions, None, &BackupFirst::No);
-            return vec![Action::run("write it without a backup", command)];
+            let act = Act::Again { permissions, blocks_from: None, backup: BackupFirst::No };
+            return vec![Step::new(Why::WithoutBackup, act)];
         }
-        offers(&unit.backups, commands, &permissions, location, &job.library)
+        offers(&unit.backups, *writes, &permissions, location, &job.library)
     }
 
     fn decide_each(&self, units: &mut [PreparedUnit], job: &WritingJob) {
@@ -245,12 +257,16 @@ impl WritingSession {
         let seen = units.iter().filter_map(|unit| Some((unit, unit.seen.as_ref()?)));
         let candidates: Vec<Candidate<'_>> =
             seen.map(|(unit, (seen, plan))| Candidate { seen, plan, backups: &unit.backups }).collect();
-        let carried: Vec<Carried> =
-            (0..candidates.len()).map(|at| carried(&candidates, at, self.allowed, &connected, &job.library)).collect();
+        let allowed = self.allowed;
+        let permissions = |at| {
+            let back = permissions_back(&candidates, at, allowed, &connected, &job.library);
+            (permissions_again(&candidates, at, allowed, &connected), back)
+        };
+        let permissions: Vec<_> = (0..candidates.len()).map(permissions).collect();
         let decisions = decide(&candidates, &job.subject, self.allowed, &connected);
         let seen = units.iter_mut().filter(|unit| unit.seen.is_some());
-        for ((unit, decision), carried) in seen.zip(decisions).zip(carried) {
-            unit.carried = carried;
+        for ((unit, decision), (again, back)) in seen.zip(decisions).zip(permissions) {
+            (unit.again, unit.back) = (again, back);
             unit.instead = match &decision {
                 Decision::Refused(Refusal::NoBackup { .. }) => self.instead(unit, job, false),
                 Decision::Refused(Refusal::OwnBackup { .. }) => self.instead(unit, job, true),
@@ -339,23 +355,27 @@ impl Decided<'_> {
         let options = &session.options;
         let mut numbers = 0..;
         let work = |unit| {
-            let PreparedUnit { port, seen, outcome, carried, backups, .. }: &mut PreparedUnit = unit;
+            let PreparedUnit { port, seen, outcome, again, back, backups, .. }: &mut PreparedUnit = unit;
             let (seen, plan) = seen.as_ref()?;
             let (location, port) = (&seen.attached.location, port.as_deref_mut()?);
-            let ways = Ways {
-                commands: Arc::clone(&job.commands),
-                carried: carried.clone(),
-                offers: offers(backups, &*job.commands, &carried.again, location, &job.library),
-                backup_first: BackupFirst::AsGiven,
+            let unit = WrittenUnit {
+                location: location.clone(),
+                during: FlashStep::Open,
+                left: StoppedState::Untouched,
+                backup: None,
+                invoked: Arc::clone(&job.invoked),
+                again: again.clone(),
+                back: back.clone(),
+                offers: offers(backups, job.invoked.writes, again, location, &job.library),
             };
             // Nobody can plug in a virtual unit again.
             let replug_deadline = if location.is_virtual() { Duration::ZERO } else { options.replug_deadline };
             let options = FlashOptions { replug_deadline, ..options.clone() };
             let number = numbers.next()?;
-            Some((UnitWork { port, plan, options }, UnitEnd { number, location, ways, outcome }))
+            Some((UnitWork { port, plan, options }, UnitEnd { number, unit, outcome }))
         };
         let units: Vec<_> = units.iter_mut().filter(|unit| unit.is_to_be_written()).filter_map(work).collect();
-        let followed = units.iter().map(|(_, end)| (end.location.clone(), end.ways.clone())).collect();
+        let followed = units.iter().map(|(_, end)| end.unit.clone()).collect();
         let progress = front_end.begin(followed);
         let (interrupt, elsewhere) = (session.interrupt, &options.backup_elsewhere[..]);
         let writing = Writing { interrupt, names_units: units.len() > 1, elsewhere, front_end };

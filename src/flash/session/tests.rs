@@ -1,6 +1,5 @@
 //! Tests of the order of a session's steps.
 
-use std::path::Path;
 use std::sync::Mutex;
 
 use asm2464::firmware::{BridgeState, FirmwareVersion, FlashAddress};
@@ -15,11 +14,13 @@ use super::super::backup::tests::sample_backup;
 use super::super::decide::samples::{block_one, block_zero};
 use super::super::error::FlashError;
 use super::super::firmware_kind::{Firmware, Rewritable};
-use super::super::progress::{FlashProgress, FlashStep, StoppedState};
+use super::super::fitting::Fit;
+use super::super::progress::FlashProgress;
 use super::super::proof::Runs;
-use super::super::recovery::{FlashFailure, Standing};
+use super::super::recovery::FlashFailure;
 use super::super::slot::SLOT_LEN;
 use super::*;
+use crate::advice::Hands;
 use crate::tests::{unit, virtual_port};
 
 /// The place of every unit here.
@@ -47,55 +48,11 @@ impl FrontEnd for Answers {
         assert_eq!(name, None, "there is only one unit");
     }
 
-    fn begin(&self, units: Vec<(Location, Ways)>) -> Vec<Box<FlashProgress<'static>>> {
+    fn begin(&self, units: Vec<WrittenUnit>) -> Vec<Box<FlashProgress<'static>>> {
         units.into_iter().map(|_| Box::new(()) as Box<FlashProgress<'static>>).collect()
     }
 
     fn ended(&self, _: usize, _: &UnitOutcome) {}
-}
-
-/// A front end whose commands are words.
-struct Words {
-    writes: Writes,
-    names_blocks: bool,
-}
-
-impl Commands for Words {
-    fn writes(&self) -> Writes {
-        self.writes
-    }
-
-    fn names_blocks(&self) -> bool {
-        self.names_blocks
-    }
-
-    fn again(&self, _: &Location, permissions: &[Permission], _: Option<&Path>, first: &BackupFirst) -> String {
-        format!("again {permissions:?} {first:?}")
-    }
-
-    fn restore(&self, _: &Location, _: &Path, _: &[Permission], _: bool) -> String {
-        "restore".to_owned()
-    }
-
-    fn list(&self, _: &Location) -> String {
-        "list".to_owned()
-    }
-
-    fn bench(&self, _: &Location) -> String {
-        "bench".to_owned()
-    }
-
-    fn fields(&self, _: &Location) -> String {
-        "fields".to_owned()
-    }
-
-    fn replug(&self, _: &Location) -> &'static str {
-        ""
-    }
-
-    fn without_backup(&self) -> &'static str {
-        ""
-    }
 }
 
 fn job(writes: Writes, names_blocks: bool) -> WritingJob {
@@ -110,7 +67,13 @@ fn job(writes: Writes, names_blocks: bool) -> WritingJob {
         },
         library,
         source: String::new(),
-        commands: Arc::new(Words { writes, names_blocks }),
+        invoked: Arc::new(InvokedCommand {
+            writes,
+            what: Vec::new(),
+            config_from: names_blocks.then(|| "blocks".into()),
+            backup: Vec::new(),
+            suffix: String::new(),
+        }),
     }
 }
 
@@ -202,18 +165,23 @@ fn a_change_that_was_agreed_to_in_advance_is_not_asked_about() {
 #[test]
 fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_keeps_what_was_agreed_to() {
     let mut unit = examined();
-    unit.carried.again = vec![Permission::Unproven, Permission::OtherLine];
+    unit.again = vec![Permission::Unproven, Permission::OtherLine];
     let instead = |writes, names_blocks, is_at_stake, other_line| {
         let session = session(Vec::new(), Allowed { other_line, ..Allowed::default() });
-        let actions = session.instead(&unit, &job(writes, names_blocks), is_at_stake);
-        actions.into_iter().filter_map(|action| action.command).collect::<Vec<_>>()
+        session.instead(&unit, &job(writes, names_blocks), is_at_stake)
     };
+    let without_backup = |permissions: &[Permission]| {
+        let (permissions, backup) = (permissions.to_vec(), BackupFirst::No);
+        Step::new(Why::WithoutBackup, Act::Again { permissions, blocks_from: None, backup })
+    };
+    let unproven = without_backup(&[Permission::Unproven]);
     for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
-        assert_eq!(instead(writes, names_blocks, false, false), ["again [Unproven] No"]);
-        assert_eq!(instead(writes, names_blocks, false, true), ["again [Unproven, OtherLine] No"]);
-        assert!(!instead(writes, names_blocks, true, false).contains(&"again [Unproven] No".to_owned()));
+        assert_eq!(instead(writes, names_blocks, false, false), [unproven.clone()]);
+        let other_line = without_backup(&[Permission::Unproven, Permission::OtherLine]);
+        assert_eq!(instead(writes, names_blocks, false, true), [other_line]);
+        assert!(!instead(writes, names_blocks, true, false).contains(&unproven));
     }
-    assert!(!instead(Writes::Image, false, false, false).contains(&"again [Unproven] No".to_owned()));
+    assert!(!instead(Writes::Image, false, false, false).contains(&unproven));
 }
 
 #[test]
@@ -222,10 +190,11 @@ fn a_unit_that_could_not_be_read_back_is_read_back_once_it_is_there() {
     let (seen, _) = unit.seen.as_ref().unwrap();
     let there = UnitInfo { state: BridgeState::Vendor, ..seen.attached.clone() };
     let job = job(Writes::Image, false);
-    for (after, expected) in [(None, Some("again [] AsGiven")), (Some(there), None)] {
+    let act = Act::Again { permissions: Vec::new(), blocks_from: None, backup: BackupFirst::AsGiven };
+    for (after, expected) in [(None, Some(Step::new(Why::ReadBack, act))), (Some(there), None)] {
         let report = FlashReport::new(PLACE.parse().unwrap());
         unit.outcome = UnitOutcome::Written(FlashReport { after, runs: Some(Runs::Written), ..report });
-        assert_eq!(unit.next_command(&job).as_deref(), expected);
+        assert_eq!(unit.next_step(&job), expected);
     }
 }
 
@@ -243,23 +212,45 @@ fn a_backup_that_can_not_be_saved_is_made_elsewhere_the_next_time() {
     let job = job(Writes::Image, false);
     let mut decided = session.decide(units, &job).unwrap();
     decided.write(&answers).unwrap();
-    let expected = format!("again [Unproven] {:?}", BackupFirst::Into(elsewhere));
-    assert_eq!(decided.units[0].next_command(&job), Some(expected));
+    let (permissions, backup) = (vec![Permission::Unproven], BackupFirst::Into(elsewhere));
+    let expected = Step::new(Why::GoOn, Act::Again { permissions, blocks_from: None, backup });
+    assert_eq!(decided.units[0].next_step(&job), Some(expected));
 }
 
 #[test]
 fn the_next_command_after_a_stop_is_the_first_that_needs_no_answer() {
     let location: Location = PLACE.parse().unwrap();
     let report = FlashReport::new(location.clone());
-    let asked = Action { question: Some("is it yours?".to_owned()), ..Action::run("ask", "asked".to_owned()) };
+    let doubt = FittingBackup {
+        folder: "b".into(),
+        serial: "A".to_owned(),
+        version: None,
+        fit: Fit::PortOnly,
+        has_identity: true,
+        replaces_serial: false,
+    };
+    let look = |only_if, look| Step { why: Why::See, only_if, act: Act::Look(look) };
     let failure = FlashFailure {
         error: FlashError::not_back(Duration::ZERO),
-        standing: Standing { location, during: FlashStep::Return, left: StoppedState::Restarted, backup: None },
-        actions: vec![Action::by_hand("replug"), asked, Action::run("go on", "go on".to_owned())],
+        unit: WrittenUnit {
+            location,
+            during: FlashStep::Return,
+            left: StoppedState::Restarted,
+            backup: None,
+            invoked: job(Writes::Image, false).invoked,
+            again: Vec::new(),
+            back: None,
+            offers: Vec::new(),
+        },
+        steps: vec![
+            Step::new(Why::GoOn, Act::Hands(Hands::Replug)),
+            look(Some(doubt), Look::Bench),
+            look(None, Look::List),
+        ],
     };
     let mut unit = PreparedUnit::new(PLACE.to_owned());
     unit.outcome = UnitOutcome::Stopped(report, Arc::new(failure));
-    assert_eq!(unit.next_command(&job(Writes::Image, false)).as_deref(), Some("go on"));
+    assert_eq!(unit.next_step(&job(Writes::Image, false)), Some(look(None, Look::List)));
 }
 
 #[test]

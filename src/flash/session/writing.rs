@@ -13,7 +13,7 @@ use crate::flash::decide::Refusal;
 use crate::flash::error::{BackupFolderError, FlashError};
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
-use crate::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways};
+use crate::flash::recovery::{BackupFirst, FlashFailure, WrittenUnit};
 use crate::flash::run::{self, FlashOptions, FlashReport, Opened, Prepared, Stopped};
 
 /// What the writes of one run share.
@@ -42,10 +42,8 @@ pub struct UnitWork<'a> {
 pub struct UnitEnd<'a> {
     /// The unit's number among those that are written.
     pub number: usize,
-    /// The unit's port.
-    pub location: &'a Location,
-    /// What the commands that recover the unit need, if its write stops.
-    pub ways: Ways,
+    /// The unit as it was before.
+    pub unit: WrittenUnit,
     /// The outcome.
     pub outcome: &'a mut UnitOutcome,
 }
@@ -81,7 +79,7 @@ impl Writing<'_> {
     /// Writes each unit as soon as it is prepared, whatever happens to the others.
     pub fn each(&self, units: Vec<Followed<'_>>) {
         at_once(units, &|((mut work, end), mut progress): Followed<'_>| {
-            self.works_on(end.location);
+            self.works_on(&end.unit.location);
             let prepared = work.prepare(&mut *progress, self.interrupt);
             self.finish(end, prepared.and_then(Opened::confirm).and_then(Opened::write));
         });
@@ -91,7 +89,7 @@ impl Writing<'_> {
     pub fn all_or_none(&self, units: Vec<Followed<'_>>) {
         let (mut works, ends): (Vec<_>, Vec<_>) =
             units.into_iter().map(|((work, end), progress)| ((work, progress), end)).unzip();
-        let places = ends.iter().map(|end| end.location);
+        let places = ends.iter().map(|end| &end.unit.location);
         let prepared = at_once(works.iter_mut().zip(places).collect::<Vec<_>>(), &|((work, progress), location)| {
             self.works_on(location);
             work.prepare(&mut **progress, self.interrupt)
@@ -116,14 +114,15 @@ impl Writing<'_> {
         ends: Vec<UnitEnd<'e>>,
     ) -> Option<(Vec<Opened<'u, Phase>>, Vec<UnitEnd<'e>>)> {
         let stopped = units.iter().zip(&ends).filter(|(unit, _)| unit.is_err());
-        let because = stopped.map(|(_, end)| end.location.to_string()).collect::<Vec<_>>().join(", ");
+        let because = stopped.map(|(_, end)| end.unit.location.to_string()).collect::<Vec<_>>().join(", ");
         if because.is_empty() {
             return Some((units.into_iter().flatten().collect(), ends));
         }
         for (unit, end) in units.into_iter().zip(ends) {
             match unit {
                 Ok(unit) => {
-                    let refusal = Refusal::AllOrNone { device: end.location.to_string(), because: because.clone() };
+                    let refusal =
+                        Refusal::AllOrNone { device: end.unit.location.to_string(), because: because.clone() };
                     self.end(end, UnitOutcome::Spared(unit.release(), refusal.into()));
                 }
                 Err(stopped) => self.finish(end, Err(stopped)),
@@ -136,10 +135,11 @@ impl Writing<'_> {
         let outcome = match written {
             Ok(report) => UnitOutcome::Written(report),
             Err(stopped) => {
-                let ways = Ways { backup_first: backup_first(&stopped.error, self.elsewhere), ..end.ways.clone() };
-                let standing = Standing::from(&*stopped);
-                let failure = FlashFailure::new(stopped.error, standing, &ways);
-                UnitOutcome::Stopped(stopped.report, Arc::new(failure))
+                let Stopped { error, during, left, report } = *stopped;
+                let (location, backup) = (report.location.clone(), report.backup.clone());
+                let unit = WrittenUnit { location, during, left, backup, ..end.unit.clone() };
+                let backup_first = backup_first(&error, self.elsewhere);
+                UnitOutcome::Stopped(report, Arc::new(FlashFailure::new(error, unit, backup_first)))
             }
         };
         self.end(end, outcome);

@@ -109,20 +109,29 @@ fn a_restore_works_although_a_sector_does_not_erase() {
         assert_eq!(stopped.left, StoppedState::Incomplete);
         let saved = stopped.report.backup.clone().unwrap();
 
-        let commands = Arc::new(InvokedCommand {
+        let invoked = Arc::new(InvokedCommand {
             writes: Writes::Backup,
             what: vec!["other".into()],
             config_from: None,
             backup: Vec::new(),
             suffix: String::new(),
         });
-        let carried = Carried { again: Vec::new(), back: Some(Vec::new()) };
-        let ways = Ways { commands, carried, offers: Vec::new(), backup_first: BackupFirst::AsGiven };
-        let standing = Standing::from(&*stopped);
-        let failure = FlashFailure::new(stopped.error, standing, &ways);
+        let unit = WrittenUnit {
+            location: attached.location.clone(),
+            during: stopped.during,
+            left: stopped.left,
+            backup: stopped.report.backup,
+            invoked,
+            again: Vec::new(),
+            back: Some(Vec::new()),
+            offers: Vec::new(),
+        };
+        let failure = FlashFailure::new(stopped.error, unit, BackupFirst::AsGiven);
         let help = failure.help().unwrap().to_string();
         assert!(help.contains("That sector is unchanged"), "{help}");
-        let [back, on] = &failure.actions[..] else { panic!("{:?}", failure.actions) };
+        let FlashFailure { steps, unit, .. } = &failure;
+        let steps = WordedStep::each(steps, &unit.invoked, &unit.location);
+        let [back, on] = &steps[..] else { panic!("{steps:?}") };
         assert_eq!((&*back.purpose, &*on.purpose), ("go back to what it was", "or go on"));
         assert!(back.command.as_ref().unwrap().contains(saved.to_str().unwrap()), "{back:?}");
 

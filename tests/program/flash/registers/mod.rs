@@ -17,17 +17,16 @@ use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::{ControlError, Port};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::backup_folder;
-use asmpatch::flash::decide::Carried;
 use asmpatch::flash::error::FlashError;
 use asmpatch::flash::plan::FlashPlan;
 use asmpatch::flash::progress::{FlashEvent, FlashProgress, FlashStep, StoppedState};
 use asmpatch::flash::proof::Runs;
-use asmpatch::flash::recovery::{BackupFirst, FlashFailure, Standing, Ways, Writes};
+use asmpatch::flash::recovery::{BackupFirst, FlashFailure, InvokedCommand, Writes, WrittenUnit};
 use asmpatch::flash::run::{FlashReport, Stopped, run};
 use asmpatch::flash::slot::{SLOT_LEN, Slot};
 use asmpatch::patch::Patched;
 
-use asmpatch::cli::commands::InvokedCommand;
+use asmpatch::cli::commands::WordedStep;
 use asmpatch::patch::ConfigEdits;
 
 use crate::chip_images;

@@ -1,6 +1,6 @@
 //! Measures the open firmware's requests through asmpatch's own queue, over libusb, and compares every byte.
 //!
-//! `tests/vm/run` and `tests/vm/measure` run it on a virtual unit with a GPU on bus 1. It assigns that GPU's BAR.
+//! `tests/vm/run` and `tests/vm/measure` run it on a virtual unit with a GPU. It assigns that GPU's BAR.
 //!
 //! ```text
 //! open_rate PORT e4|tlp|f0-write|f0-read|f2-write BYTES PIECE DEPTH
@@ -20,11 +20,11 @@ use asm2464::sram::{SECTOR_LEN, SRAM_LEN};
 use asm2464::tlp::Tlp;
 use asm2464_host::bridge::open::{OpenCommand, OpenJob, OpenWorkload, SramTransfer};
 use asm2464_host::bridge::{ControlError, Endpoint, OpenBridge};
+use asm2464_host::pcie::{NoTime, Pcie, Scope};
 use asmpatch::unit::{self, Selector};
 
-const GPU_BUS: u8 = 1;
-const BAR0: u16 = 0x10;
-const BAR: u64 = 0x1000_0000;
+/// Where the assignment puts the memory of the only GPU.
+const BAR: u64 = 0x8_0000_0000;
 const WINDOW_LEN: usize = 0x1000;
 /// Long, because an emulated guest is slow if its host is busy.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -92,9 +92,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         bridge.set_depth(depth);
     }
     if kind != "e4" && kind != "f2-write" {
-        bridge.dword(&Tlp::config_write(GPU_BUS, 0, 0, BAR0, BAR as u32))?;
-        // The upper half: another client may have put the BAR above 4 GiB.
-        bridge.dword(&Tlp::config_write(GPU_BUS, 0, 0, BAR0 + 4, (BAR >> 32) as u32))?;
+        let mut patience = NoTime;
+        let mut pcie = Pcie::new(bridge, &mut patience);
+        let mut survey = pcie.survey(Scope::USUAL)?;
+        pcie.assign(&mut survey)?;
     }
     let mut rate = Rate { bridge, bytes, piece };
     // The first stream also pays for memory and wake-ups.

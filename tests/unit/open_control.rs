@@ -11,11 +11,13 @@ use asm2464::tlp::{CompletionStatus, Tlp};
 use asm2464_dock::virtual_unit::SharedUnit;
 use asm2464_host::bridge::open::SramTransfer;
 use asm2464_host::bridge::{ControlError, OpenBridge, Port};
+use asm2464_host::pcie::{NoTime, Pcie, Scope};
 use asmpatch::bench::{self, BenchPlan, BenchReport, BenchUnit, Effort, Outcome, Path, Skip};
 
 use crate::unit::rig::unit;
 
-const BAR: u64 = 0x1000_0000;
+/// Where an assignment puts the GPU's memory.
+const BAR: u64 = 0x8_0000_0000;
 
 fn opened(scenario: &str) -> (OpenBridge, SharedUnit) {
     let mut port = unit(scenario, Some(&crate::chip_images::open()));
@@ -25,8 +27,10 @@ fn opened(scenario: &str) -> (OpenBridge, SharedUnit) {
 /// A unit whose GPU has an address in its BAR.
 fn with_bar(scenario: &str) -> (OpenBridge, SharedUnit) {
     let (mut bridge, unit) = opened(scenario);
-    let written = bridge.tlp(&Tlp::config_write(1, 0, 0, 0x10, BAR as u32)).unwrap().unwrap();
-    assert_eq!(written.status, CompletionStatus::Success);
+    let mut patience = NoTime;
+    let mut pcie = Pcie::new(&mut bridge, &mut patience);
+    let mut survey = pcie.survey(Scope::USUAL).unwrap();
+    pcie.assign(&mut survey).unwrap();
     (bridge, unit)
 }
 
@@ -158,7 +162,7 @@ fn a_bench_measures_every_path_that_a_runtime_uses_and_compares_what_it_reads() 
         let (mut bridge, _) = opened(speed);
         let report = benched(&mut bridge, &Path::of(BridgeState::OpenFirmware).collect::<Vec<_>>());
         assert_eq!((report.unit.transport.as_str(), report.unit.state.as_str()), ("control", "open-firmware"));
-        assert_eq!(report.unit.behind, "1002:744c at 01:00.0");
+        assert_eq!(report.unit.behind, "1002:744c at 04:00.0");
         let integrity = report.integrity.as_ref().unwrap();
         let same = Some(Outcome::Same);
         assert_eq!((&integrity.f2, &integrity.e4, &integrity.memory), (&same, &same, &same));
@@ -187,8 +191,8 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
     for path in [Path::TlpRead, Path::F0Read, Path::Write16] {
         assert!(matches!(outcome(&report, path), Outcome::NotRun { .. }), "{path}");
     }
-    let bar = bridge.tlp(&Tlp::config_read(1, 0, 0, 0x10)).unwrap().unwrap();
-    assert_eq!(bar.value(), Some(0x0C), "it still has no address");
+    let buses = bridge.tlp(&Tlp::config_read(0, 0, 0, 0x18)).unwrap().unwrap();
+    assert_eq!(buses.value(), Some(0), "the root port still has no bus numbers");
     assert!(unit.lock().data_buffer_mut().iter().all(|byte| *byte == 0));
 }
 
@@ -197,7 +201,7 @@ fn a_bench_that_only_reads_changes_nothing_behind_the_bridge() {
 fn a_bench_puts_back_what_was_in_a_gpus_memory() {
     let (mut bridge, _) = opened("");
     benched(&mut bridge, &[Path::F0Write]);
-    let mut half = |at| u64::from(bridge.tlp(&Tlp::config_read(1, 0, 0, at)).unwrap().unwrap().value().unwrap());
+    let mut half = |at| u64::from(bridge.tlp(&Tlp::config_read(4, 0, 0, at)).unwrap().unwrap().value().unwrap());
     let bar = half(0x14) << 32 | (half(0x10) & !0x0F);
     let before = pattern(0x1_0000, 77);
     bridge.stream_write(bar, &before).unwrap();

@@ -3,11 +3,9 @@
 //! The TOML is documented in docs/virtual-unit.md.
 
 use crate::files::toml_file;
-use asm2464::Bdf;
 use asm2464::scsi::BLOCK_LEN;
 use asm2464_chip::chip::{
-    Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, MemoryFunction, PartRevision, Speed, SupplySensor,
-    TreeError,
+    BarSpec, Board, DeviceSpec, DriveSpec, EarlyLanes, Engine, Fabric, PartRevision, Speed, SupplySensor, TreeError,
 };
 use serde::Deserialize;
 
@@ -21,7 +19,7 @@ use crate::gpu_card::{self, registers};
 pub enum Behind {
     /// Nothing.
     Nothing,
-    /// A GPU.
+    /// A GPU on bus 4, behind its card's switch.
     #[default]
     Gpu,
     /// A GPU that runs programs: tiny-gpu as a card right behind the root port.
@@ -197,7 +195,7 @@ pub struct Scenario {
     pub port_power: bool,
     /// Durations.
     pub timing: Timing,
-    /// Devices behind the root port instead of a GPU on bus 1: switches and others.
+    /// Devices behind the root port instead of a GPU on bus 4: switches and others.
     #[serde(rename = "device")]
     pub devices: Vec<DeviceSpec<ScenarioEngine>>,
     /// Defects of the flash.
@@ -276,12 +274,14 @@ impl Scenario {
     }
 }
 
-/// Place of the GPU of `behind = "gpu"`: on bus 1, where it answers regardless of the root port's registers.
-const GPU_AT: Bdf = Bdf::new(1, 0, 0);
+/// The bridges above the GPU of `behind = "gpu"`, by path and PCI ID: the port that carries it, and the two of the switch
+/// that sits on a card of AMD's. The GPU is on bus 4 behind them, where tinygrad looks.
+const GPU_BRIDGES: [(&str, u16, u16); 3] = [("0", 0x1B21, 0x2461), ("0/0", 0x1002, 0x1478), ("0/0/0", 0x1002, 0x1479)];
+const GPU_AT: &str = "0/0/0/0";
 const GPU_VENDOR: u16 = 0x1002;
 const GPU_DEVICE: u16 = 0x744C;
 const GPU_CLASS: u32 = 0x03_00_00;
-const GPU_MEMORY: usize = 1 << 20;
+const GPU_MEMORY: u64 = 1 << 20;
 
 /// Path of the port above the SSD of `behind = { ssd = ... }`. The SSD is on bus 2, behind a switch's port, where
 /// 240417 looks for one.
@@ -341,17 +341,29 @@ impl Scenario {
             engine: Engine::Nvme(DriveSpec { blocks: bytes / BLOCK_LEN as u64, ..DriveSpec::default() }),
             ..DeviceSpec::default()
         };
+        let bridge = |(at, vendor, device): (&str, u16, u16)| DeviceSpec {
+            at: at.to_owned(),
+            vendor,
+            device,
+            ..DeviceSpec::default()
+        };
+        let memory = BarSpec { bytes: GPU_MEMORY, is_64: true, prefetchable: true };
+        let gpu = DeviceSpec {
+            at: GPU_AT.to_owned(),
+            vendor: GPU_VENDOR,
+            device: GPU_DEVICE,
+            class: GPU_CLASS,
+            bars: vec![memory],
+            ..DeviceSpec::default()
+        };
         let devices = match self.behind {
             Behind::TinyGpu => vec![card],
             Behind::Ssd { bytes } => vec![port, ssd(bytes)],
+            Behind::Gpu if self.devices.is_empty() => GPU_BRIDGES.map(bridge).into_iter().chain([gpu]).collect(),
             Behind::Nothing | Behind::Gpu => self.specs(),
         };
         // `parse` has already rejected devices that make no tree.
         let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
-        if self.behind == Behind::Gpu && self.devices.is_empty() {
-            let gpu = MemoryFunction::new(GPU_VENDOR, GPU_DEVICE, GPU_CLASS, GPU_MEMORY);
-            fabric.attach(GPU_AT, gpu);
-        }
         if let Some(requests) = self.pcie_link_lost_after {
             fabric.lose_link_after(requests);
         }

@@ -57,6 +57,8 @@ pub enum Advice {
     NewerBuild(&'static str),
     /// Flash open firmware with a product string that the runtime accepts.
     FlashCustom,
+    /// Flash open firmware with an ID that the runtime opens.
+    FlashOtherId,
     /// Flash open firmware, or a version that the runtime initialises.
     FlashInitialised,
     /// Flash open firmware for later releases of the runtime.
@@ -69,10 +71,8 @@ pub enum Advice {
     StartFlashed,
     /// Nothing to do: flashing clears the block protection.
     FlashClearsProtection,
-    /// Allow a write, to ask the flash for its ID.
-    AskFlash,
-    /// Allow a write, to check the bulk pipes.
-    CheckPipes,
+    /// Allow what a power cycle undoes.
+    AllowWrites,
     /// Restart the unit by the mildest level that helps.
     Restart,
     /// The same, unless a runtime is at work.

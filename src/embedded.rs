@@ -1,4 +1,4 @@
-//! The data files in the binary: GPUs, patches, and manifests of images.
+//! The data files in the binary: GPUs, runtimes, patches, and manifests of images.
 
 use std::path::PathBuf;
 
@@ -8,6 +8,7 @@ use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
 use crate::gpus::Gpus;
 use crate::patch::Library;
+use crate::runtimes::Runtime;
 
 /// Names a data file for messages, and embeds its text.
 macro_rules! data {
@@ -17,6 +18,7 @@ macro_rules! data {
 }
 
 const GPUS: &[(&str, &str)] = data!["gpus/amd.toml", "gpus/nvidia.toml"];
+const RUNTIMES: &[(&str, &str)] = data!["runtimes/tinygrad.toml"];
 const MANIFESTS: &[(&str, &str)] =
     data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml", "firmware-manifests/ed4e39b.toml"];
 const PATCHES: &[(&str, &str)] = data![
@@ -42,6 +44,14 @@ pub fn gpus() -> Result<Gpus, Box<TomlError>> {
     Gpus::of(GPUS)
 }
 
+/// Loads what is known of the GPU runtime that drives units over USB.
+///
+/// # Errors
+/// None in a binary that passed its tests.
+pub fn runtime() -> Result<Runtime, Box<TomlError>> {
+    Runtime::of(RUNTIMES[0])
+}
+
 /// Loads the embedded manifests, and those in the folders `dirs`.
 ///
 /// # Errors
@@ -61,7 +71,9 @@ mod tests {
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {
-        for (folder, embedded) in [("gpus", GPUS), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)] {
+        for (folder, embedded) in
+            [("gpus", GPUS), ("runtimes", RUNTIMES), ("firmware-manifests", MANIFESTS), ("patches", PATCHES)]
+        {
             let files = toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder)).unwrap();
             assert_eq!(files.len(), embedded.len());
             for (path, (origin, text)) in files.iter().zip(embedded) {

@@ -87,6 +87,7 @@ pub mod gpus;
 pub mod patch;
 pub mod record;
 pub mod restart;
+pub mod runtimes;
 #[cfg(feature = "schemas")]
 mod schema_types;
 pub mod shell;

@@ -35,6 +35,7 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         Advice::EndLockHolder => "if that is no runtime at work, end the process; the lock ends with it".to_owned(),
         Advice::NewerBuild(lacks) => (*lacks).to_owned(),
         Advice::FlashCustom => format!("tinygrad takes a product string that starts with `custom`: {}", open()),
+        Advice::FlashOtherId => format!("a fork's own runtime may open it; for tinygrad: {}", open()),
         Advice::FlashInitialised => {
             format!("{} for {OPEN_RUNTIME}, or {} with 240417, patched, for {PATCHED_RUNTIME}", open(), patched())
         }
@@ -50,10 +51,7 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         Advice::FlashClearsProtection => {
             "`asmpatch flash` clears the protection, and sets it again if it writes nothing".to_owned()
         }
-        Advice::AskFlash => {
-            "`--write` asks it for its JEDEC ID and its protection, through its controller's registers".to_owned()
-        }
-        Advice::CheckPipes => "`--write` sends 512 bytes to the bridge's SRAM".to_owned(),
+        Advice::AllowWrites => "leave out `--no-write`: what doctor writes is gone after a power cycle".to_owned(),
         Advice::Restart => restart(),
         Advice::EndRuntimeOrRestart => format!("end the runtime; if there is none, {}", restart()),
         Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset --device {device}`"),

@@ -3,7 +3,7 @@
 use std::iter;
 
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{BridgeState, UsbId, is_runtime_product, open_build_lacks};
+use asm2464::firmware::{BridgeState, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::open::SupplyMeasurement;
 use asm2464_host::bridge::{Behind, BusSpeed};
@@ -13,12 +13,13 @@ use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
 use super::examine::{Examination, FlashPart, PipeState, Timing};
-use super::findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
+use super::findings::{Candidate, SupplyState, Wanted};
 use super::host::SLOW_GOVERNOR;
 use super::questions::Problem;
 use crate::advice::Advice;
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::gpus::{GpuSupport, PciId};
+use crate::runtimes::{Runtime, ids_in_words};
 
 /// The runtime that drives the open firmware.
 pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
@@ -67,8 +68,17 @@ pub struct TopicLine<A = Advice> {
 pub struct Diagnosis<A = Advice> {
     /// The lines.
     pub lines: Vec<TopicLine<A>>,
-    /// The runtime that can start; `None` if none can.
+    /// The runtime that can start; `None` if none can, or if that is not known.
     pub runtime: Option<&'static str>,
+    /// The topics that keep a runtime from starting: those that are bad or, if none is, those that are not known.
+    pub because: Vec<&'static str>,
+}
+
+impl<A> Diagnosis<A> {
+    /// Whether something is bad. If nothing is and no runtime is named, it is not known whether one can start.
+    pub fn is_bad(&self) -> bool {
+        self.lines.iter().any(|line| line.verdict == Bad)
+    }
 }
 
 impl Diagnosis {
@@ -78,16 +88,18 @@ impl Diagnosis {
             let advice = advice.as_ref().and_then(&words);
             TopicLine { topic, verdict, found, advice }
         };
-        Diagnosis { lines: self.lines.into_iter().map(word).collect(), runtime: self.runtime }
+        let Self { lines, runtime, because } = self;
+        Diagnosis { lines: lines.into_iter().map(word).collect(), runtime, because }
     }
 }
 
 const LINK: &str = "PCIe link";
 const GPU: &str = "GPU";
+const PIPES: &str = "bulk pipes";
 
 /// Diagnoses a unit.
 pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
-    let (firmware, runtime) = firmware(seen);
+    let (firmware, runtime) = firmware(seen, wanted.runtime);
     let lines: Vec<TopicLine> = [
         ("USB", vec![usb(seen)]),
         ("suspend", suspend(seen).into_iter().collect()),
@@ -97,7 +109,7 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
         ("firmware", vec![firmware]),
         ("part", part(seen).into_iter().collect()),
         ("flash", flash(seen).into_iter().collect()),
-        ("bulk pipes", pipes(seen).into_iter().collect()),
+        (PIPES, pipes(seen).into_iter().collect()),
         (LINK, link(seen).into_iter().collect()),
         ("12 V", supply(seen).into_iter().collect()),
         (GPU, gpu(seen, wanted)),
@@ -108,14 +120,26 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
         lines.into_iter().map(move |(verdict, found, advice)| TopicLine { topic, verdict, found, advice })
     })
     .collect();
+    let because = because(&lines);
+    let is_known = seen.tree.as_ref().is_none_or(|tree| tree.as_ref().is_ok_and(|tree| wanted.is_known(tree)));
+    let runtime = if is_known { runtime } else { runtime.map(|_| OWN_RUNTIME) };
+    Diagnosis { runtime: runtime.filter(|_| because.is_empty()), lines, because }
+}
+
+/// The topics that must be in order before a runtime can start.
+const MUST_BE_KNOWN: [&str; 5] = ["access", "firmware", PIPES, LINK, GPU];
+
+/// Returns the topics that keep a runtime from starting: those that are bad or, if none is, those that must be in order
+/// and of which that is not known. A topic's verdict is that of its first line.
+fn because(lines: &[TopicLine]) -> Vec<&'static str> {
+    let mut bad: Vec<&'static str> = lines.iter().filter(|line| line.verdict == Bad).map(|line| line.topic).collect();
+    bad.dedup();
+    if !bad.is_empty() {
+        return bad;
+    }
     let verdict = |topic: &str| lines.iter().find(|line| line.topic == topic).map(|line| line.verdict);
-    let must_be_good = [LINK, GPU].iter().all(|topic| verdict(topic) == Some(Good));
-    let can_start = must_be_good && lines.iter().all(|line| line.verdict != Bad);
-    let runtime = match wanted.is_known() {
-        true => runtime,
-        false => runtime.map(|_| OWN_RUNTIME),
-    };
-    Diagnosis { runtime: runtime.filter(|_| can_start), lines }
+    let is_known = |topic: &str| matches!(verdict(topic), Some(Good | Note));
+    MUST_BE_KNOWN.into_iter().filter(|topic| !is_known(topic)).collect()
 }
 
 /// A verdict, what was found, and advice.
@@ -197,7 +221,7 @@ fn access(seen: &Examination) -> Finding {
 }
 
 /// Returns the finding about the firmware, and the runtime that drives it.
-fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
+fn firmware(seen: &Examination, opened_by: &Runtime) -> (Finding, Option<&'static str>) {
     use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
     let id = seen.unit.id;
     let product = seen.unit.product.shown();
@@ -205,6 +229,11 @@ fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
         // The advice depends on the unit's backups, and is added elsewhere.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
         (Some(Err(trouble)), _) => problem(Bad, trouble),
+        (_, BridgeState::OpenFirmware) if !opened_by.open.contains(&id) => {
+            let ids = ids_in_words(&opened_by.open);
+            let found = format!("open firmware {product}, under {id}: tinygrad opens {ids} alone");
+            advise(Bad, found, Advice::FlashOtherId)
+        }
         (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
             let found = format!("open firmware {product}, under {id}: {OPEN}");
             return match open_build_lacks(&seen.unit.product) {
@@ -215,7 +244,9 @@ fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
         (_, BridgeState::OpenFirmware) => {
             advise(Bad, format!("open firmware that calls itself {product}"), Advice::FlashCustom)
         }
-        (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() && id == UsbId::PATCHED => {
+        (Some(Ok(RunningFirmware::Flashed(firmware))), _)
+            if firmware.answers_writes() && opened_by.patched.contains(&id) =>
+        {
             let variables = firmware.version().and_then(Variables::of);
             if variables != Some(Variables::As240417) {
                 let (verdict, why) = match variables {
@@ -231,7 +262,8 @@ fn firmware(seen: &Examination) -> (Finding, Option<&'static str>) {
             return (advise(Good, found, Advice::FlashForLater), Some(PATCHED));
         }
         (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() => {
-            advise(Bad, format!("{firmware}, under {id}: tinygrad looks for {}", UsbId::PATCHED), Advice::PatchIdentity)
+            let ids = ids_in_words(&opened_by.patched);
+            advise(Bad, format!("{firmware}, under {id}: tinygrad looks for {ids}"), Advice::PatchIdentity)
         }
         (Some(Ok(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_)))), _) => {
             let found = format!("{runs}, under {id}: no GPU runtime drives it over USB");
@@ -266,7 +298,7 @@ fn flash(seen: &Examination) -> Option<Finding> {
             }
         }
         (Some(Err(trouble)), _) => problem(Note, trouble),
-        (None, BridgeState::OpenFirmware) => advise(Note, "not asked", Advice::AskFlash),
+        (None, BridgeState::OpenFirmware) => line(Note, "not asked, because that writes registers of its controller"),
         (None, _) => line(Note, "this firmware gives no access to its JEDEC ID and its protection"),
     })
 }
@@ -306,11 +338,18 @@ fn pipes(seen: &Examination) -> Option<Finding> {
         }
         PipeState::NotAsked => {
             let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();
-            return (could_be_asked && seen.unit.state == BridgeState::OpenFirmware)
-                .then(|| advise(Note, "not checked", Advice::CheckPipes));
+            return (could_be_asked && seen.unit.state == BridgeState::OpenFirmware).then(|| not_checked(seen));
         }
     };
     Some(line)
+}
+
+/// A check that was left out because it writes.
+fn not_checked(seen: &Examination) -> Finding {
+    match seen.host.locks.is_empty() {
+        true => advise(Unknown, "not checked, because the check writes", Advice::AllowWrites),
+        false => line(Unknown, "not checked, because the check writes, and a runtime holds its lock on the unit"),
+    }
 }
 
 fn link(seen: &Examination) -> Option<Finding> {
@@ -382,42 +421,47 @@ fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Finding> {
     let notes = tree.notes.iter().map(|note| advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
     let (candidates, others) = wanted.among(tree);
     if !candidates.is_empty() {
-        // They come first, because the topic's verdict is that of its first line.
-        return candidates.iter().flat_map(candidate).chain(notes).collect();
+        // One that a runtime drives comes first, because the topic's verdict is that of its first line.
+        let is_driven = candidates.iter().any(|candidate| candidate.is_driven(wanted.runtime));
+        let otherwise = if is_driven { Note } else { Bad };
+        return candidates.iter().map(|found| candidate(found, wanted.runtime, otherwise)).chain(notes).collect();
     }
     let others: Vec<String> =
         others.into_iter().map(|other| format!("{} ({})", id_of(other), class_of(other))).collect();
+    // Without bus numbers, devices behind bridges are invisible.
+    let verdict = if seen.is_read_only { Unknown } else { Bad };
     let missing =
         wanted.expected.map_or_else(|| "no GPU".to_owned(), |expected| format!("no {expected}, which you expect"));
     let found = match others.is_empty() {
         true => "nothing is behind the bridge".to_owned(),
         false => format!("{missing}, but {}", others.join(", ")),
     };
-    notes.chain([advise(Bad, found, Advice::CheckSeat)]).collect()
+    iter::once(advise(verdict, found, Advice::CheckSeat)).chain(notes).collect()
 }
 
-/// Returns the findings about a device that a runtime might drive.
-fn candidate(candidate: &Candidate<'_>) -> Vec<Finding> {
-    match candidate {
+/// Returns the finding about a device that a runtime might drive; `otherwise` is the verdict on one that none drives.
+fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -> Finding {
+    let (function, support) = match candidate {
         Candidate::Expected(function) => {
-            vec![line(Good, format!("{} ({}), the device that you expect", id_of(function), class_of(function)))]
+            return line(Good, format!("{} ({}), the device that you expect", id_of(function), class_of(function)));
         }
-        Candidate::Gpu(function, GpuSupport::Driven { product, target, .. }) => {
-            let bus = function.at.bus;
-            let elsewhere = (bus != RUNTIMES_BUS)
-                .then(|| line(Note, format!("it is on bus {bus}, and tinygrad looks on bus {RUNTIMES_BUS} alone")));
-            iter::once(line(Good, format!("{}: {product} ({target})", id_of(function)))).chain(elsewhere).collect()
+        Candidate::Gpu(function, support) => (function, support),
+    };
+    let id = PciId { vendor: function.vendor, device: function.device };
+    let (says, source) = match support {
+        GpuSupport::Driven { product, target, .. } => {
+            let found = format!("{}: {product} ({target})", id_of(function));
+            if function.at.bus == runtime.bus {
+                return line(Good, found);
+            }
+            let found = format!("{found}, and tinygrad looks on bus {} alone", runtime.bus);
+            return advise(otherwise, found, Advice::Expect { id, source: None });
         }
-        Candidate::Gpu(function, support) => {
-            let (says, source) = match support {
-                GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
-                _ => ("asmpatch knows no runtime that drives it over USB", None),
-            };
-            let id = PciId { vendor: function.vendor, device: function.device };
-            let found = format!("{} ({}): {says}", id_of(function), class_of(function));
-            vec![advise(Note, found, Advice::Expect { id, source })]
-        }
-    }
+        GpuSupport::NotListed { says, source } => (*says, Some((*source).to_owned())),
+        GpuSupport::NoVendor => ("asmpatch knows no runtime that drives it over USB", None),
+    };
+    let found = format!("{} ({}): {says}", id_of(function), class_of(function));
+    advise(otherwise, found, Advice::Expect { id, source })
 }
 
 fn bench(seen: &Examination) -> Vec<Finding> {

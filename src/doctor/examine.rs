@@ -35,15 +35,13 @@ const REPEATS: usize = 50;
 const PART_REVISION: XdataAddress = XdataAddress::main(0xC8FF);
 /// Assigns bus numbers only: without them, devices behind bridges stay invisible.
 pub(crate) const WHO_ANSWERS: Scope = Scope { buses: true, ..Scope::READ_ONLY };
-/// The last slot of the SRAM, to which the check of the bulk pipes writes.
-const SRAM_SLOT: u8 = 31;
 
-/// Actions besides reading that are allowed.
+/// How to examine a unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoctorOptions {
-    /// Write a byte of XDATA, and on open firmware 512 bytes of the bridge's SRAM and the registers of the flash
-    /// controller, to ask the flash for its ID.
-    pub write: bool,
+    /// Leave out all that writes, even what a power cycle undoes: the check of open firmware's bulk pipes, a byte of
+    /// XDATA, the registers of the flash controller, bus numbers of PCIe bridges.
+    pub no_write: bool,
     /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
 }
@@ -115,6 +113,8 @@ pub struct Examination {
     pub part_revision: Option<Result<u8, Problem>>,
     /// The flash behind it. Only open firmware gives access to it.
     pub flash_part: Option<Result<FlashPart, Problem>>,
+    /// Whether the examination left out all that writes.
+    pub is_read_only: bool,
     /// State of its bulk pipes.
     pub pipes: PipeState,
     /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
@@ -136,6 +136,11 @@ pub struct Examination {
 }
 
 impl Examination {
+    /// Whether what a power cycle undoes may be written: not while a runtime holds its lock on the unit.
+    fn may_write(&self, options: DoctorOptions) -> bool {
+        !options.no_write && self.host.locks.is_empty()
+    }
+
     /// The part's revision, if it was read.
     pub fn part_revision(&self) -> Option<u8> {
         self.part_revision.as_ref()?.as_ref().ok().copied()
@@ -175,7 +180,9 @@ pub fn examine(
         exchanges: Vec::new(),
         host: HostState::of(&unit.location),
         unit,
+        is_read_only: false,
     };
+    seen.is_read_only = !seen.may_write(options);
     interrupt.check()?;
     let state = seen.unit.state;
     if state == BridgeState::OpenFirmware {
@@ -229,11 +236,13 @@ fn vendor(
         compare(seen, &observed);
     }
     // The firmware uses the same engine for an SSD.
-    if observed.running.behind == Behind::NoMedium {
-        look_behind(seen, &mut VendorTlp::new(&mut bridge), interrupt);
+    let is_free = observed.running.behind == Behind::NoMedium;
+    let may_write = is_free && !seen.is_read_only;
+    if is_free {
+        look_behind(seen, &mut VendorTlp::new(&mut bridge), may_write, interrupt);
     }
     seen.bench_failure =
-        bench(seen, &mut VendorTlp::new(&mut bridge), options.write).err().map(|error| Problem::of(&error));
+        bench(seen, &mut VendorTlp::new(&mut bridge), may_write).err().map(|error| Problem::of(&error));
     Ok(())
 }
 
@@ -283,10 +292,14 @@ fn open(
             return Ok(());
         }
     }
-    if options.write && seen.pipes == PipeState::NotAsked {
-        seen.pipes = match bridge.sram_write(SRAM_SLOT, &[0; asm2464::sram::SECTOR_LEN]) {
+    let may_write = !seen.is_read_only;
+    if may_write && seen.pipes == PipeState::NotAsked {
+        seen.pipes = match bridge.check_bulk() {
             Ok(()) => PipeState::Move,
+            // A record holds no memory, so other bytes come back than were sent.
+            Err(ControlError::Malformed { .. }) if seen.unit.location.is_replay() => PipeState::Move,
             Err(ControlError::BulkTimeout { answers: true, .. }) => PipeState::Hang,
+            Err(ControlError::SramBusy { status, .. }) => PipeState::Busy(status),
             Err(error) => {
                 seen.bench_failure = Some(Problem::of(&error));
                 PipeState::NotAsked
@@ -304,12 +317,12 @@ fn open(
     seen.part_revision = Some(asked.map(|()| revision[0]));
     seen.supply = Some(bridge.supply().map_err(|error| Problem::of(&error)));
     interrupt.check()?;
-    look_behind(seen, &mut bridge, interrupt);
+    look_behind(seen, &mut bridge, may_write, interrupt);
     if seen.bench_failure.is_none() {
-        seen.bench_failure = bench(seen, &mut bridge, options.write).err().map(|error| Problem::of(&error));
+        seen.bench_failure = bench(seen, &mut bridge, may_write).err().map(|error| Problem::of(&error));
     }
     // Last, because it sets up the flash controller.
-    if options.write || options.compare {
+    if may_write {
         seen.flash_part = Some(flash_part(&mut bridge).map_err(|error| Problem::of(&error)));
     }
     drop(bridge);
@@ -341,9 +354,9 @@ fn compare(seen: &mut Examination, observed: &Observation) {
     ask_model(&mut seen.exchanges, &image, &BlockIndex::ALL.map(own), seen.unit.state);
 }
 
-/// Surveys the PCIe tree. Assigns missing bus numbers to bridges, because devices behind them would stay invisible. The
-/// numbers last as long as PCIe has power.
-fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: Interrupt<'_>) {
+/// Surveys the PCIe tree. If it may write, assigns missing bus numbers to bridges, because devices behind them would stay
+/// invisible. The numbers last as long as PCIe has power.
+fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, may_write: bool, interrupt: Interrupt<'_>) {
     let mut patience = interrupt;
     let mut pcie = Pcie::new(engine, &mut patience);
     let link = pcie.link();
@@ -351,7 +364,7 @@ fn look_behind(seen: &mut Examination, engine: &mut dyn TlpEngine, interrupt: In
     let problem = |error: PcieError| Problem::of(&error);
     seen.link = Some(link.map_err(problem));
     if is_up {
-        let tree = pcie.survey(WHO_ANSWERS);
+        let tree = pcie.survey(if may_write { WHO_ANSWERS } else { Scope::READ_ONLY });
         seen.tree = Some(tree.map_err(problem));
     }
     if seen.tree.as_ref().is_some_and(Result::is_ok) {

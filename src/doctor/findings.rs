@@ -4,6 +4,7 @@ use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
 use asm2464_host::pcie::{Function, Survey};
 
 use crate::gpus::{GpuSupport, Gpus, PciId};
+use crate::runtimes::Runtime;
 
 /// Minimum voltage at which a dock works, in millivolts. Source: openpilot's `modeld/helpers.py`, September 2026.
 const SUPPLY_MIN_MV: u16 = 5_000;
@@ -14,8 +15,6 @@ const SUPPLY_USUAL_MV: u16 = 11_400;
 /// PCI-SIG's class codes.
 const DISPLAY: u8 = 0x03;
 const ACCELERATOR: u8 = 0x12;
-/// The bus on which tinygrad looks for its GPU. Source: `gpu_bus` in its `runtime/support/system.py`, August 2026.
-pub const RUNTIMES_BUS: u8 = 4;
 
 /// State of a unit's supply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +57,8 @@ impl SupplyState {
 pub struct Wanted<'a> {
     /// The GPUs that a runtime drives.
     pub gpus: &'a Gpus,
+    /// The units that it opens, and the bus on which it looks.
+    pub runtime: &'a Runtime,
     /// The device that the user expects, of whatever class.
     pub expected: Option<PciId>,
 }
@@ -72,33 +73,43 @@ pub enum Candidate<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether a known runtime drives what is wanted.
-    pub fn is_known(&self) -> bool {
-        self.expected.is_none_or(|id| matches!(self.gpus.support(id), GpuSupport::Driven { .. }))
+    /// Whether the known runtime drives what is wanted, and finds it where it is.
+    pub fn is_known(&self, tree: &Survey) -> bool {
+        let Some(expected) = self.expected else { return true };
+        let is_found = |function: &&Function| id_of(function) == expected && function.at.bus == self.runtime.bus;
+        matches!(self.gpus.support(expected), GpuSupport::Driven { .. }) && tree.functions.iter().any(|f| is_found(&f))
     }
 
     /// The devices behind the bridge that a runtime might drive, starting with those that one drives for certain; and
     /// all other devices.
     pub fn among<'a>(&'a self, tree: &'a Survey) -> (Vec<Candidate<'a>>, Vec<&'a Function>) {
-        let id = |function: &Function| PciId { vendor: function.vendor, device: function.device };
         let (wanted, others): (Vec<&Function>, Vec<&Function>) =
             tree.functions.iter().partition(|function| match self.expected {
-                Some(expected) => id(function) == expected,
+                Some(expected) => id_of(function) == expected,
                 None => matches!((function.class >> 16) as u8, DISPLAY | ACCELERATOR),
             });
         let candidate = |function: &'a Function| match self.expected {
             Some(_) => Candidate::Expected(function),
-            None => Candidate::Gpu(function, self.gpus.support(id(function))),
+            None => Candidate::Gpu(function, self.gpus.support(id_of(function))),
         };
         let mut wanted: Vec<Candidate<'_>> = wanted.into_iter().map(candidate).collect();
-        wanted.sort_by_key(|candidate| !candidate.is_driven());
+        wanted.sort_by_key(|candidate| !candidate.is_driven(self.runtime));
         (wanted, others)
     }
 }
 
 impl Candidate<'_> {
-    /// Whether a runtime drives it.
-    pub const fn is_driven(&self) -> bool {
-        matches!(self, Self::Expected(_) | Self::Gpu(_, GpuSupport::Driven { .. }))
+    /// Whether a runtime drives it, and looks where it is.
+    pub fn is_driven(&self, runtime: &Runtime) -> bool {
+        match self {
+            Self::Expected(_) => true,
+            Self::Gpu(function, GpuSupport::Driven { .. }) => function.at.bus == runtime.bus,
+            Self::Gpu(..) => false,
+        }
     }
+}
+
+/// A device's PCI ID.
+fn id_of(function: &Function) -> PciId {
+    PciId { vendor: function.vendor, device: function.device }
 }

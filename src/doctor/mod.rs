@@ -13,7 +13,7 @@ mod report;
 pub use diagnose::{Diagnosis, OPEN_RUNTIME, PATCHED_RUNTIME, TopicLine, Verdict, diagnose};
 pub use examine::{DoctorOptions, Examination, FlashPart, PipeState, Timing, examine};
 pub(crate) use examine::{WHO_ANSWERS, answers};
-pub use findings::{Candidate, RUNTIMES_BUS, SupplyState, Wanted};
+pub use findings::{Candidate, SupplyState, Wanted};
 pub use host::{HostState, SLOW_GOVERNOR};
 pub use questions::{Exchange, Problem, Question};
 pub use report::{DoctorReport, SCHEMA as REPORT_SCHEMA, hashed};

@@ -30,8 +30,8 @@ fn examined(port: &mut dyn Port, recorder: &Recorder, options: DoctorOptions) ->
     let library = library();
     let seen = examine(port, info, options, &library, Interrupt::never()).unwrap();
     let serial = seen.unit.serial.as_deref();
-    let record = recorder.openings().map(|openings| ReportedRecord::of(&openings, serial, options.write, &library));
-    let diagnosis = Diagnosis::<String> { lines: Vec::new(), runtime: None };
+    let record = recorder.openings().map(|openings| ReportedRecord::of(&openings, serial, !options.no_write, &library));
+    let diagnosis = Diagnosis::<String> { lines: Vec::new(), runtime: None, because: Vec::new() };
     let report = DoctorReport::new(&seen, &diagnosis, None, record).to_json();
     (seen, report)
 }
@@ -68,14 +68,14 @@ fn findings(seen: &Examination) -> String {
 
 #[test]
 fn a_report_of_any_unit_replays_with_the_same_findings_and_with_the_same_report() {
-    let compare = DoctorOptions { write: false, compare: true };
-    let write = DoctorOptions { write: true, compare: true };
+    let compare = DoctorOptions { no_write: false, compare: true };
+    let read = DoctorOptions { no_write: true, compare: true };
     let serial = format!("serial = '{SERIAL}'\n");
     for (scenario, image, options) in [
         ("", practice::image(), compare),
-        ("", patched(), write),
+        ("", patched(), read),
         ("", practice::open_image(), compare),
-        ("", practice::open_image(), write),
+        ("", practice::open_image(), read),
         ("state = 'boot-loader'\n", practice::image(), compare),
         ("behind = 'nothing'\n", practice::image(), compare),
         ("behind = { ssd = { bytes = 1048576 } }\n", practice::image(), compare),
@@ -107,7 +107,7 @@ fn a_report_names_no_serial_number_and_holds_no_firmware_and_no_memory() {
     for image in [practice::image(), patched(), practice::open_image()] {
         let scenario = format!("serial = '{SERIAL}'\nbehind = {{ ssd = {{ bytes = 1048576 }} }}\n");
         let scenario = if image == practice::open_image() { format!("serial = '{SERIAL}'\n") } else { scenario };
-        let (_, report) = reported(&scenario, &image, DoctorOptions { write: false, compare: true });
+        let (_, report) = reported(&scenario, &image, DoctorOptions { no_write: false, compare: true });
         let value: Value = serde_json::from_str(&report).unwrap();
         let events: Vec<&str> = value["record"]["openings"]
             .as_array()
@@ -135,7 +135,7 @@ fn a_report_names_no_serial_number_and_holds_no_firmware_and_no_memory() {
 
 #[test]
 fn a_report_of_the_first_format_with_a_record_replays_as_one_of_this_format() {
-    let (seen, report) = reported("", &practice::image(), DoctorOptions { write: false, compare: true });
+    let (seen, report) = reported("", &practice::image(), DoctorOptions { no_write: false, compare: true });
     let mut value: Value = serde_json::from_str(&report).unwrap();
     let keys = value.as_object_mut().unwrap();
     keys.insert("schema".into(), json!(4));
@@ -149,7 +149,7 @@ fn a_report_of_the_first_format_with_a_record_replays_as_one_of_this_format() {
         answer.insert("micros".into(), took);
     }
     let mut port = ReplayPort::new(replayed(&value.to_string()));
-    let (again, _) = examined(&mut port, &Recorder::default(), DoctorOptions { write: false, compare: true });
+    let (again, _) = examined(&mut port, &Recorder::default(), DoctorOptions { no_write: false, compare: true });
     assert_eq!(findings(&again), findings(&seen));
 }
 

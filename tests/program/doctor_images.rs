@@ -42,9 +42,9 @@ fn open_firmware_suits_the_current_runtime_and_answers_as_on_the_chip_model() {
     let (status, page, report) = doctor(home.path());
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     assert_model_agrees(&report);
-    good(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
+    good(home.path(), &["doctor", "--device", "virtual:unit"]);
     std::fs::write(home.path().join("unit/bridge.toml"), "bulk-hangs = true\n").unwrap();
-    let hangs = run(home.path(), &["doctor", "--device", "virtual:unit", "--write"]);
+    let hangs = run(home.path(), &["doctor", "--device", "virtual:unit"]);
     let said = String::from_utf8_lossy(&hangs.stdout).into_owned();
     assert!(
         hangs.status.code() == Some(1) && said.contains("nothing moves") && said.contains("asmpatch reset"),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::baseline::{self, Asked, Change, ComparedRow};
-use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Path, Point};
+use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Outcome, Path, Point, Row};
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
 use crate::unit::{self, Chosen, ConnectError, Purpose, Selector};
@@ -82,8 +82,8 @@ pub struct Args {
     #[arg(long = "min-mb-s", value_name = "PATH=N", value_parser = parse_floor)]
     floors: Vec<(Path, f64)>,
 
-    /// Fail with status 1 if a measured path does not do what its firmware should: no answer, a refusal, missing or
-    /// wrong bytes.
+    /// Fail with status 1 also if the unit refuses a path, or moves too few bytes or wrong ones: by itself, only a path
+    /// without an answer fails the bench.
     #[arg(long)]
     check: bool,
 
@@ -371,6 +371,10 @@ fn show(bar: &ProgressBar, effort: Effort, progress: BenchEvent) {
 fn check(report: &BenchReport, changes: Option<&[Change]>, args: &Args) -> Result<(), CheckFailed> {
     if report.is_corrupt() {
         return Err(CheckFailed::Corrupt);
+    }
+    let is_silent = |row: &&Row| matches!(row.outcome, Outcome::NoAnswer { .. });
+    if let Some(row) = report.rows.iter().find(is_silent) {
+        return Err(CheckFailed::Failed { path: row.path, what: row.outcome.to_string() });
     }
     if args.check {
         let mut checked = report.integrity.iter().flat_map(Integrity::outcomes);

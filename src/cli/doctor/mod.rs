@@ -34,17 +34,19 @@ use crate::cli::interrupt;
 /// Check whether a GPU runtime could start on a unit, and what prevents it.
 ///
 /// Checks USB speed, permissions, firmware, PCIe link, supply and GPU, and runs a short bench: a line each, with what
-/// to do. -v, --write and --report also show the part and its flash. Only reads, except that it gives bus numbers to
-/// PCIe bridges that have none; they last until the power goes. Ends with status 0 only if a GPU runtime could start.
+/// to do. -v and --report also show the part and its flash. What it writes lasts until the power goes at most: bus
+/// numbers of PCIe bridges that have none, a byte of the bridge's memory, and on open firmware 64 bytes through the bulk
+/// pipes. Writes nothing over an SSD, or while a runtime holds its lock. Ends with status 0 only if a GPU runtime could
+/// start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --write --report unit.json\n  asmpatch doctor --device replay:unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --device replay:unit.json"
 )]
 pub struct Args {
-    /// Also write a byte of the bridge's memory and read it back, and on open firmware send 512 bytes to its SRAM, and
-    /// ask its flash for its ID and protection, through registers.
+    /// Write nothing to the unit. Then doctor doesn't know whether the bulk pipes of open firmware move data, and doesn't
+    /// see devices behind PCIe bridges without bus numbers.
     #[arg(long)]
-    write: bool,
+    no_write: bool,
 
     /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
     /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE`
@@ -79,7 +81,7 @@ pub(super) struct DoctorJson<'a> {
     /// The part's revision: XDATA 0xC8FF; missing if it can't be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     part_revision: Option<u8>,
-    /// The flash behind the bridge; missing if the firmware gives no access to it, and without --write and --report.
+    /// The flash behind the bridge; missing if the firmware gives no access to it, and with --no-write.
     #[serde(skip_serializing_if = "Option::is_none")]
     flash_part: Option<FlashPart>,
     /// The commands that give a unit in its boot loader its firmware and its own identity again, from its backups, in
@@ -126,13 +128,14 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let info = port.attached()?;
     // A report's record has only the answers to the examination that made it.
     let options = match &args.port.device {
-        Some(Selector::Replay(file)) => DoctorOptions { write: record::wrote(file)?, compare: true },
-        _ => DoctorOptions { write: args.write, compare: args.report.is_some() },
+        Some(Selector::Replay(file)) => DoctorOptions { no_write: !record::wrote(file)?, compare: true },
+        _ => DoctorOptions { no_write: args.no_write, compare: args.report.is_some() },
     };
     let seen = examine(&mut *port, info, options, &library, interrupt)?;
     drop(port);
     let gpus = crate::embedded::gpus()?;
-    let diagnosis = diagnose(&seen, Wanted { gpus: &gpus, expected: args.expect });
+    let runtime = crate::embedded::runtime()?;
+    let diagnosis = diagnose(&seen, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
     let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &seen.unit.location));
     let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
     if let Some(recovery) = &recovery {
@@ -140,7 +143,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     }
     let tunnels = if seen.unit.is_virtual() { Tunnels::default() } else { Sysfs::system().tunnels() };
     if !args.json {
-        let is_whole = context.is_verbose() || options.write || options.compare;
+        let is_whole = context.is_verbose() || options.compare;
         shown(&seen.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
@@ -156,7 +159,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
         let serial = seen.unit.serial.as_deref();
-        let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, options.write, &library);
+        let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, !options.no_write, &library);
         let record = recorder.openings().map(of);
         let report = DoctorReport::new(&seen, &diagnosis, kernel.as_deref(), record);
         atomic::write(path, report.to_json().as_bytes())?;
@@ -187,9 +190,11 @@ fn shown(unit: &UnitInfo, diagnosis: &Diagnosis<String>, is_whole: bool) -> Vec<
         let advice = line.advice.iter().flat_map(|advice| advice.lines());
         page.extend(advice.map(|part| format!("                    {part}")));
     }
+    let because = diagnosis.because.join(", ");
     page.push(match diagnosis.runtime {
         Some(runtime) => format!("a GPU runtime can start: {runtime}"),
-        None => "no GPU runtime can start".to_owned(),
+        None if diagnosis.is_bad() => format!("no GPU runtime can start, because of: {because}"),
+        None => format!("asmpatch doesn't know whether a GPU runtime can start: see {because}"),
     });
     page
 }

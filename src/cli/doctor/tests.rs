@@ -44,7 +44,8 @@ fn diagnose(seen: &Examination) -> Diagnosis {
 
 fn diagnose_for(seen: &Examination, expected: Option<&str>) -> Diagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
-    let diagnosis = doctor::diagnose(seen, Wanted { gpus: &crate::embedded::gpus().unwrap(), expected });
+    let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
+    let diagnosis = doctor::diagnose(seen, Wanted { gpus: &gpus, runtime: &runtime, expected });
     diagnosis.worded(|advice| advice::words(advice, &seen.unit.location))
 }
 
@@ -56,22 +57,19 @@ fn line<'a>(page: &'a Diagnosis, topic: &str) -> &'a TopicLine<String> {
     page.lines.iter().find(|line| line.topic == topic).unwrap_or_else(|| panic!("{topic}: {page:#?}"))
 }
 
-const WRITING: DoctorOptions = DoctorOptions { write: true, compare: false };
+const READING: DoctorOptions = DoctorOptions { no_write: true, compare: false };
 
 #[test]
 fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them() {
     let found = |page: &Diagnosis, topic: &str| line(page, topic).found.clone();
-    let open = page("part-revision = '07'\n", &practice::open_image(), WRITING);
+    let open = page("part-revision = '07'\n", &practice::open_image(), DoctorOptions::default());
     assert_eq!(found(&open, "part"), "revision 0x07 (XDATA 0xC8FF)");
     assert_eq!(found(&open, "flash"), "JEDEC ID EF 30 13 (Winbond), status 0x00: no block is protected");
-    // Asking the flash writes registers of its controller, so the user must allow it.
-    let asked = page("", &practice::open_image(), DoctorOptions::default());
-    assert_eq!(
-        (found(&asked, "part"), found(&asked, "flash")),
-        ("revision 0x04 (XDATA 0xC8FF)".into(), "not asked".into())
-    );
-    assert!(line(&asked, "flash").advice.as_ref().unwrap().contains("--write"));
-    let vendor = page("", &practice::image(), WRITING);
+    // Asking the flash writes registers of its controller, which the user may forbid.
+    let asked = page("", &practice::open_image(), READING);
+    assert_eq!(found(&asked, "part"), "revision 0x04 (XDATA 0xC8FF)");
+    assert!(found(&asked, "flash").starts_with("not asked"));
+    let vendor = page("", &practice::image(), DoctorOptions::default());
     assert_eq!(found(&vendor, "part"), "revision 0x04 (XDATA 0xC8FF)");
     assert!(found(&vendor, "flash").contains("gives no access"), "{vendor:#?}");
 
@@ -88,15 +86,34 @@ fn a_gpu_runtime_can_start_on_open_firmware_with_a_gpu_behind_it() {
     let page = page("", &practice::open_image(), DoctorOptions::default());
     assert_eq!(page.runtime, Some("tinygrad from v0.14.0 on"), "{page:#?}");
     assert!(line(&page, "GPU").found.contains("1002:744c"), "{page:#?}");
-    assert_eq!(line(&page, "bulk pipes").verdict, Verdict::Note);
+    assert_eq!((line(&page, "bulk pipes").verdict, page.because.len()), (Verdict::Good, 0));
 }
 
 #[test]
-fn no_runtime_works_with_open_firmware_without_f2() {
-    // The practice image's open sibling has no F2.
-    let page = page("", &practice::open_image(), WRITING);
-    let refused = page.lines.iter().find(|line| line.topic == "bench" && line.verdict == Verdict::Bad);
-    assert!(refused.is_some_and(|line| line.found.contains("F2")) && page.runtime.is_none(), "{page:#?}");
+fn without_leave_to_write_doctor_says_what_it_does_not_know() {
+    let page = page("", &practice::open_image(), READING);
+    assert_eq!((line(&page, "bulk pipes").verdict, page.runtime), (Verdict::Unknown, None), "{page:#?}");
+    assert!(!page.is_bad() && page.because == ["bulk pipes", "GPU"], "{page:#?}");
+    let last = super::shown(&examined("", &practice::open_image(), READING).unit, &page, false).pop().unwrap();
+    assert_eq!(last, "asmpatch doesn't know whether a GPU runtime can start: see bulk pipes, GPU");
+}
+
+#[test]
+fn open_firmware_whose_pipes_hang_is_named_by_the_page_and_answers_the_next_command() {
+    for cure in ["strobes", "cpu-reset", "power"] {
+        let scenario = Scenario::parse(&format!("bulk-hangs = '{cure}'\n")).unwrap();
+        let unit = VirtualUnit::in_memory(scenario, b"hangs", Some(&practice::open_image().to_file())).unwrap();
+        let mut port = VirtualPort::new("u", unit);
+        // The check disarms what it has armed, so that the next examination doesn't take the SRAM for busy.
+        for _ in 0..2 {
+            let info = port.attached().unwrap();
+            let library = crate::embedded::patches().unwrap();
+            let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
+            let page = diagnose(&seen);
+            assert_eq!((line(&page, "bulk pipes").verdict, &seen.pipes), (Verdict::Bad, &PipeState::Hang), "{cure}");
+            assert!(page.runtime.is_none() && page.because.contains(&"bulk pipes"), "{page:#?}");
+        }
+    }
 }
 
 #[test]
@@ -193,15 +210,15 @@ const VGA: u32 = 0x03_00_00;
 const ACCELERATOR: u32 = 0x12_00_00;
 
 #[test]
-fn a_runtime_can_start_with_the_gpus_that_it_drives_and_every_other_is_a_note_that_says_why() {
+fn a_runtime_can_start_with_the_gpus_that_it_drives_and_any_other_alone_is_bad_and_says_why() {
     for (vendor, device, class, verdict, says) in [
         (0x1002, 0x744C, VGA, Verdict::Good, "Radeon RX 7900 XT, XTX, GRE (gfx1100)"),
         (0x1002, 0x7590, VGA, Verdict::Good, "(gfx1200)"),
         (0x1002, 0x74A1, ACCELERATOR, Verdict::Good, "(gfx942)"),
-        (0x1002, 0x73FF, VGA, Verdict::Note, "refuses others, such as RDNA 2"),
-        (0x10DE, 0x2204, VGA, Verdict::Note, "pull request 17369"),
-        (0x8086, 0x56A0, VGA, Verdict::Note, "knows no runtime"),
-        (0x1E60, 0x2864, ACCELERATOR, Verdict::Note, "knows no runtime"),
+        (0x1002, 0x73FF, VGA, Verdict::Bad, "refuses others, such as RDNA 2"),
+        (0x10DE, 0x2204, VGA, Verdict::Bad, "pull request 17369"),
+        (0x8086, 0x56A0, VGA, Verdict::Bad, "knows no runtime"),
+        (0x1E60, 0x2864, ACCELERATOR, Verdict::Bad, "knows no runtime"),
     ] {
         let seen = with_gpu(vendor, device, class);
         let page = diagnose(&seen);
@@ -210,12 +227,12 @@ fn a_runtime_can_start_with_the_gpus_that_it_drives_and_every_other_is_a_note_th
         assert_eq!(page.runtime.is_some(), verdict == Verdict::Good, "{page:#?}");
         let expected = format!("{vendor:04x}:{device:04x}");
         let expects = gpu.advice.as_ref().is_some_and(|advice| advice.contains(&format!("`--expect {expected}`")));
-        assert_eq!(expects, verdict == Verdict::Note, "{gpu:?}");
+        assert_eq!(expects, verdict == Verdict::Bad, "{gpu:?}");
         // A user who has a runtime for it names it with `--expect`.
         let page = diagnose_for(&seen, Some(&expected));
         assert_eq!(line(&page, "GPU").verdict, Verdict::Good, "{page:#?}");
         let own = page.runtime.is_some_and(|runtime| runtime.starts_with("your own"));
-        assert_eq!(own, verdict == Verdict::Note, "{page:#?}");
+        assert_eq!(own, verdict == Verdict::Bad, "{page:#?}");
     }
 }
 
@@ -231,11 +248,29 @@ fn a_device_that_the_user_expects_is_missed_beside_a_gpu_and_found_whatever_its_
 }
 
 #[test]
-fn a_gpu_on_another_bus_than_the_runtimes_is_noted() {
-    let notes = |page: &Diagnosis| page.lines.iter().filter(|line| line.found.contains("on bus 4 alone")).count();
-    assert_eq!(notes(&diagnose(&with_gpu(0x1002, 0x744C, VGA))), 0);
-    let elsewhere = page("", &practice::open_image(), DoctorOptions::default());
-    assert!(notes(&elsewhere) == 1 && elsewhere.runtime.is_some(), "{elsewhere:#?}");
+fn a_gpu_on_another_bus_than_the_runtimes_is_bad_and_names_the_bus() {
+    let says = |page: &Diagnosis| line(page, "GPU").found.contains("tinygrad looks on bus 4 alone");
+    assert!(!says(&page("", &practice::open_image(), DoctorOptions::default())));
+    let on_bus_1 = "[[device]]\nat = '0'\nvendor = 0x1002\ndevice = 0x744C\nclass = 0x030000\n";
+    let seen = examined(on_bus_1, &practice::open_image(), DoctorOptions::default());
+    let page = diagnose(&seen);
+    assert!(says(&page) && line(&page, "GPU").verdict == Verdict::Bad, "{page:#?}");
+    assert_eq!((page.runtime, &page.because[..]), (None, &["GPU"][..]), "{page:#?}");
+    // The user's own runtime may look elsewhere.
+    let page = diagnose_for(&seen, Some("1002:744c"));
+    assert!(page.runtime.is_some_and(|runtime| runtime.starts_with("your own")), "{page:#?}");
+}
+
+#[test]
+fn open_firmware_under_an_id_that_no_runtime_opens_is_bad_and_the_page_names_those_that_one_opens() {
+    let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
+    for (id, can_start) in [("ADD1:0001", true), ("3801:0001", true), ("ADD1:0002", false), ("174C:2464", false)] {
+        seen.unit.id = id.parse().unwrap();
+        let page = diagnose(&seen);
+        assert_eq!(page.runtime.is_some(), can_start, "{id}");
+        let says = line(&page, "firmware").found.contains("tinygrad opens ADD1:0001 and 3801:0001 alone");
+        assert_eq!((says, page.because.contains(&"firmware")), (!can_start, !can_start), "{page:#?}");
+    }
 }
 
 /// The page of a dock at 3-1.2 on a host in this state.
@@ -385,7 +420,7 @@ fn an_ssd_is_not_disturbed() {
 
 #[test]
 fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
-    let options = DoctorOptions { write: false, compare: true };
+    let options = DoctorOptions { no_write: true, compare: true };
     for image in [practice::image(), practice::open_image()] {
         let seen = examined("serial = 'SECRET77'\n", &image, options);
         assert!(seen.exchanges.len() >= 4, "{seen:#?}");
@@ -414,7 +449,7 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         ),
     };
     for image in [practice::image(), practice::open_image(), patched()] {
-        let mut seen = examined("", &image, DoctorOptions { write: true, compare: true });
+        let mut seen = examined("", &image, DoctorOptions { no_write: false, compare: true });
         seen.unit.location = Location::Virtual(format!("/home/{OWNER}").into());
         seen.unit.serial = Some(OWNER.to_owned());
         seen.unit.product = format!("{OWNER}'s dock");

@@ -82,10 +82,7 @@ pub enum Advice {
     /// Cut the unit's power; nothing else helps.
     Power,
     /// Check the card and its 12 V.
-    CheckCard {
-        /// Whether the firmware may have PCIe switched off.
-        may_be_off: bool,
-    },
+    CheckCard,
     /// Check the supply if the link drops under load.
     CheckSupplyUnderLoad,
     /// Connect the supply, without which no dock works.

@@ -97,7 +97,7 @@ impl FaultKind {
     pub const fn advice(self) -> Option<Advice> {
         match self {
             Self::Slow => Some(Advice::RetrainLink { restarts: false }),
-            Self::PcieLink => Some(Advice::CheckCard { may_be_off: false }),
+            Self::PcieLink => Some(Advice::CheckCard),
             Self::PcieSilent => Some(Advice::CheckSeat),
             Self::Away | Self::Silent | Self::Bulk => None,
         }
@@ -435,6 +435,9 @@ fn fault_message(error: PortError) -> Result<String, AnyFailure> {
 
 /// Switches PCIe off and on, or resets what is behind the bridge on builds without F3.
 fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String, ControlError> {
+    if !unit.link_state()?.1 && switch_pcie_on(unit, interrupt)? && unit.link_state()?.1 {
+        return Ok("PCIe's power on: it was off".to_owned());
+    }
     if cycle_pcie(unit)? {
         return Ok("PCIe's power off and on".to_owned());
     }
@@ -443,6 +446,20 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
         Ok(()) => "hot reset behind the bridge, because this build has no F3".to_owned(),
         Err(error) => format!("this build has no F3, and the hot reset failed: {error}"),
     })
+}
+
+/// Switches PCIe's power on, as a runtime does before it looks for its GPU, and waits for the link. Some builds leave it
+/// off until then. Returns `false` on builds without F3.
+pub(crate) fn switch_pcie_on(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<bool, ControlError> {
+    match unit.pcie_power(true) {
+        Ok(()) => {}
+        Err(ControlError::Stalled { .. }) => return Ok(false),
+        Err(error) => return Err(error),
+    }
+    let mut patience = interrupt;
+    // The caller asks for the link's state.
+    let _ = Pcie::new(unit, &mut patience).wait_for_link(LINK_STEPS, LINK_STEP_MS);
+    Ok(true)
 }
 
 /// Switches PCIe's power off and on. Returns `false` on builds without F3.

@@ -57,17 +57,10 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset --device {device}`"),
         // Source: owners' reports.
         Advice::Power => format!("power: {}. Nothing else helps", hands(Hands::ReplugWithSupply)),
-        Advice::CheckCard { may_be_off } => {
-            let switched_off = if *may_be_off {
-                "some builds of mid-2026 switch PCIe on only when a runtime asks for it, and `asmpatch pcie reset` asks, \
-                 too. Otherwise "
-            } else {
-                ""
-            };
-            format!(
-                "{switched_off}check that the card sits in its slot, and that card and dock have their 12 V: without it \
-                 PCIe never leaves reset"
-            )
+        Advice::CheckCard => {
+            "check that the card sits in its slot, and that card and dock have their 12 V: without it PCIe never leaves \
+             reset"
+                .to_owned()
         }
         Advice::CheckSupplyUnderLoad => format!("if the link drops under load, {}", hands(Hands::CheckSupply)),
         Advice::ConnectSupply => {

@@ -368,11 +368,28 @@ fn link(seen: &Examination) -> Option<Finding> {
             return behind.as_ref().map(|behind| line(Unknown, format!("not checked: {}", behind.to_string().shown())));
         }
     };
-    if link.is_up {
-        return Some(line(Good, format!("up (LTSSM {:#04x})", link.ltssm)));
-    }
-    let advice = Advice::CheckCard { may_be_off: seen.unit.state == BridgeState::OpenFirmware };
-    Some(advise(Bad, format!("down (LTSSM {:#04x}, expected 0x78)", link.ltssm), advice))
+    let ltssm = link.ltssm;
+    Some(match (link.is_up, seen.link_before) {
+        (true, None) => line(Good, format!("up (LTSSM {ltssm:#04x})")),
+        (true, Some(before)) => line(
+            Good,
+            format!(
+                "up (LTSSM {ltssm:#04x}) since doctor has switched PCIe on (F3), as a runtime does; before, it was down \
+                 ({:#04x})",
+                before.ltssm
+            ),
+        ),
+        // A runtime switches PCIe on before it looks for its GPU, and some builds wait for that.
+        (false, None) if seen.unit.state == BridgeState::OpenFirmware && seen.is_read_only => {
+            let found = format!("down (LTSSM {ltssm:#04x}); a runtime switches PCIe on (F3) before it looks");
+            if seen.host.locks.is_empty() { advise(Unknown, found, Advice::AllowWrites) } else { line(Unknown, found) }
+        }
+        (false, None) => advise(Bad, format!("down (LTSSM {ltssm:#04x}, expected 0x78)"), Advice::CheckCard),
+        (false, Some(_)) => {
+            let found = format!("down (LTSSM {ltssm:#04x}, expected 0x78), also with PCIe switched on (F3)");
+            advise(Bad, found, Advice::CheckCard)
+        }
+    })
 }
 
 fn supply(seen: &Examination) -> Option<Finding> {

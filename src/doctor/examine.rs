@@ -21,6 +21,7 @@ use crate::failure::AnyFailure;
 use crate::flash::firmware_kind::RunningFirmware;
 use crate::flash::observe::Observation;
 use crate::patch::Library;
+use crate::restart::switch_pcie_on;
 use crate::unit::Live;
 
 /// Memory that is no register in the vendor's firmware and the open one, to write to and read back.
@@ -40,7 +41,7 @@ pub(crate) const WHO_ANSWERS: Scope = Scope { buses: true, ..Scope::READ_ONLY };
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DoctorOptions {
     /// Leave out all that writes, even what a power cycle undoes: the check of open firmware's bulk pipes, a byte of
-    /// XDATA, the registers of the flash controller, bus numbers of PCIe bridges.
+    /// XDATA, the registers of the flash controller, PCIe's power (F3), bus numbers of PCIe bridges.
     pub no_write: bool,
     /// Ask the questions of the report, both to the unit and to the chip model.
     pub compare: bool,
@@ -119,6 +120,8 @@ pub struct Examination {
     pub pipes: PipeState,
     /// What E0 and READ CAPACITY say about an SSD; `None` if this was not checked.
     pub behind: Option<Behind>,
+    /// State of the PCIe link before the examination switched PCIe on; `None` if it did not.
+    pub link_before: Option<Link>,
     /// State of the PCIe link.
     pub link: Option<Result<Link, Problem>>,
     /// Its supply; the inner `None` means that the build doesn't know the request.
@@ -171,6 +174,7 @@ pub fn examine(
         flash_part: None,
         pipes: PipeState::NotAsked,
         behind: None,
+        link_before: None,
         link: None,
         supply: None,
         tree: None,
@@ -316,6 +320,15 @@ fn open(
     let asked = bridge.xdata_read(PART_REVISION, &mut revision).map_err(|error| Problem::of(&error));
     seen.part_revision = Some(asked.map(|()| revision[0]));
     seen.supply = Some(bridge.supply().map_err(|error| Problem::of(&error)));
+    interrupt.check()?;
+    if may_write && let Ok((ltssm, false)) = bridge.link_state() {
+        match switch_pcie_on(&mut bridge, interrupt) {
+            Ok(true) => seen.link_before = Some(Link { ltssm, is_up: false }),
+            // A build without F3 has trained the link at boot.
+            Ok(false) => {}
+            Err(error) => seen.bench_failure = Some(Problem::of(&error)),
+        }
+    }
     interrupt.check()?;
     look_behind(seen, &mut bridge, may_write, interrupt);
     if seen.bench_failure.is_none() {

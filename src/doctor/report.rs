@@ -52,6 +52,8 @@ pub struct DoctorReport<'a> {
     flash_part: Option<FlashPart>,
     pipes: &'a PipeState,
     behind: Option<&'static str>,
+    /// The link before doctor switched PCIe on, if it did.
+    link_before: Option<Link>,
     link: Option<&'a Link>,
     link_problem: Option<ErrorCode<'a>>,
     /// The supply as its board measures it, if it does.
@@ -170,6 +172,7 @@ impl<'a> DoctorReport<'a> {
             flash_part: seen.flash_part(),
             pipes: &seen.pipes,
             behind: seen.behind.as_ref().map(behind),
+            link_before: seen.link_before,
             link,
             link_problem,
             supply: supply.and_then(|supply| supply.measured),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 use std::{fs, thread};
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, UsbId};
@@ -12,13 +13,14 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{Behind, Port as _, survey};
-use asmpatch::doctor::{DoctorOptions, examine};
+use asmpatch::doctor::{DoctorOptions, Wanted, diagnose, examine};
 use asmpatch::flash::access::Access;
 use asmpatch::flash::observe::{Observation, Running};
+use asmpatch::restart::{Level, RestartOptions, restart};
 use asmpatch::unit::{Purpose, spare_ssd};
 use serde_json::Value;
 
-use crate::chip_images::{patched, path, vendor, vendor_231204};
+use crate::chip_images::{new_open, open, patched, path, vendor, vendor_231204};
 use crate::unit::rig::unit;
 
 /// A contradiction that is known, and not mended yet: the unit, the command, and the fact.
@@ -551,5 +553,51 @@ fn a_units_initialisation_by_a_runtime_is_told_from_an_ssd_and_nothing_goes_to_p
                 }
             }
         }
+    }
+}
+
+/// A unit whose PCIe is off until a runtime switches it on, as with builds that wait for F3: a runtime can start on it.
+fn with_rails_off(image: &Image, scenario: &str) -> VirtualPort {
+    let mut port = unit(scenario, Some(image));
+    let mut bridge = port.open_control().unwrap();
+    bridge.pcie_power(false).unwrap();
+    assert!(!bridge.link_state().unwrap().1);
+    drop(bridge);
+    port
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_OPEN_IMAGE and ASMPATCH_OPEN_NEW_IMAGE"]
+fn rails_that_are_off_are_switched_on_by_doctor_and_by_reset_and_no_cpu_is_reset_for_them() {
+    let (gpus, runtime) = (asmpatch::embedded::gpus().unwrap(), asmpatch::embedded::runtime().unwrap());
+    let wanted = Wanted { gpus: &gpus, runtime: &runtime, expected: None };
+    for image in [open(), new_open()] {
+        let examined = |port: &mut VirtualPort, no_write| {
+            let (info, library) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap());
+            let options = DoctorOptions { no_write, compare: false };
+            examine(port, info, options, &library, Interrupt::never()).unwrap()
+        };
+        let mut port = with_rails_off(&image, RDNA4);
+        // It may not switch anything on, and says what it doesn't know.
+        let page = diagnose(&examined(&mut port, true), wanted);
+        assert!(page.runtime.is_none() && !page.is_bad() && page.because.contains(&"PCIe link"), "{page:#?}");
+        let seen = examined(&mut port, false);
+        assert!(seen.link_before.is_some_and(|link| !link.is_up), "{seen:#?}");
+        assert!(seen.link.as_ref().is_some_and(|link| link.as_ref().is_ok_and(|link| link.is_up)), "{seen:#?}");
+        let page = diagnose(&seen, wanted);
+        assert!(page.runtime.is_some(), "{page:#?}");
+        // The link is up now.
+        assert_eq!(examined(&mut port, false).link_before, None);
+
+        let mut port = with_rails_off(&image, RDNA4);
+        let options = RestartOptions { only: None, come_back: Duration::from_secs(3), replug: Duration::ZERO };
+        let report = restart(&mut port, options, &mut |_| (), Interrupt::never()).unwrap();
+        assert_eq!(report.helped(), Some(Level::PciePower), "{report:?}");
+        assert!(report.tried.len() == 1 && report.tried[0].result.contains("it was off"), "{report:?}");
+
+        // Without a card both say that the link is down.
+        let mut port = with_rails_off(&image, "behind = 'nothing'");
+        let page = diagnose(&examined(&mut port, false), wanted);
+        assert_eq!((page.runtime, &page.because[..]), (None, &["PCIe link"][..]), "{page:#?}");
     }
 }

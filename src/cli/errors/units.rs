@@ -182,8 +182,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::pcie::completion",
         "check the card's seat, and its link with `asmpatch pcie`";
     "asmpatch::pcie::link_down",
-        "check that the card sits in its slot and has its own power: without 12 V PCIe never leaves reset; then \
-         power-cycle the unit";
+        "some builds of the open firmware leave PCIe off until a runtime switches it on, and `asmpatch pcie reset` does \
+         that, too. Otherwise check that the card sits in its slot and has its own power: without 12 V PCIe never leaves \
+         reset; then power-cycle the unit";
     "asmpatch::pcie::no_completion",
         "the device or its link hangs: `asmpatch pcie reset` resets what is behind the bridge, and so does a power \
          cycle of the unit";

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::failure::AnyFailure;
-use crate::fetch::{Acquired, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source};
+use crate::fetch::{
+    Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
+};
 use asm2464::escape::Escape as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -104,17 +106,8 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let manifest = known.by_id(&args.image)?;
     let cache = known::cache(args.cache_dir.as_deref())?;
     let limits = Limits { silence: Duration::from_secs(args.timeout), ..Limits::default() };
-    let mut progress = show_transfers(context);
-    let mut fetcher = Fetcher {
-        known: &known,
-        cache: &cache,
-        limits: &limits,
-        offline: args.offline,
-        progress: &mut progress,
-        interrupt: interrupt::install(),
-    };
     let source = args.from.as_deref().map(Source::from);
-    let acquired = fetcher.acquire(manifest, source.as_ref()).map_err(|error| with_build(error, manifest))?;
+    let acquired = acquire(manifest, &known, source.as_ref(), &cache, &limits, args.offline, context)?;
     if let Some(path) = &args.output {
         output::write(&[(path, &acquired.bytes)], None, args.force)?;
     }
@@ -128,6 +121,29 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         print::whole(&format!("{}\n", path.display()));
     }
     Ok(Exit::Done)
+}
+
+/// Fetches a known image without any option of `download`: from the cache, or from its mirrors.
+///
+/// # Errors
+/// As for [`run`].
+pub fn known_image(manifest: &Manifest, known: &Manifests, context: &Context) -> Result<Acquired, AnyFailure> {
+    acquire(manifest, known, None, &known::cache(None)?, &Limits::default(), false, context)
+}
+
+fn acquire(
+    manifest: &Manifest,
+    known: &Manifests,
+    source: Option<&Source>,
+    cache: &Cache,
+    limits: &Limits,
+    offline: bool,
+    context: &Context,
+) -> Result<Acquired, AnyFailure> {
+    let mut progress = show_transfers(context);
+    let mut fetcher =
+        Fetcher { known, cache, limits, offline, progress: &mut progress, interrupt: interrupt::install() };
+    fetcher.acquire(manifest, source).map_err(|error| with_build(error, manifest))
 }
 
 /// Adds the manifest's build instructions, if it has some, to a failure. Not to a local failure, where they don't help.

@@ -39,11 +39,11 @@ use source::ImageToWrite;
 /// slot: if it stops half-way, the unit comes up in its ROM's boot loader, and the printed command brings it back.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --bench\n  asmpatch flash patched.bin --all --yes --json"
+    after_help = "Examples:\n  asmpatch flash ed4e39b\n  asmpatch flash patched.bin\n  asmpatch flash patched.bin --device 3-1.2 --dry-run\n  asmpatch flash patched.bin --bench\n  asmpatch flash patched.bin --all --yes --json"
 )]
 pub struct Args {
-    /// The image.
-    #[arg(value_name = "FILE")]
+    /// The image: a file, or the ID of a known image, such as ed4e39b, which is downloaded (`asmpatch download --list`).
+    #[arg(value_name = "FILE|ID")]
     file: PathBuf,
 
     /// The receipt that `asmpatch patch` wrote for it; by default FILE.toml, if it exists.

@@ -1,11 +1,12 @@
 //! The image to write, and what proves that it is good.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure};
 use crate::flash::decide::NewFirmware;
 use crate::flash::firmware_kind::{Firmware, Rewritable};
 use crate::patch::{self, ConfigEdits, Expectations, Library};
+use crate::suggest;
 use asm2464::Kind;
 use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, ConfigBlock, ConfigBlockError, ConfigField, Image, Part};
@@ -13,6 +14,7 @@ use asm2464_chip::chip::boot::{self, BootReport};
 
 use super::Args;
 use crate::cli::context::Context;
+use crate::cli::download;
 use crate::cli::input::{self, ImageFile};
 
 /// A verified image and what it changes in the configuration.
@@ -36,7 +38,8 @@ impl ImageToWrite {
     /// # Errors
     /// Fails if something can't be read (status 3), or if nothing proves the image good (status 5).
     pub fn read(args: &Args, context: &Context) -> Result<Self, AnyFailure> {
-        let file = args.file.as_path();
+        let place = place(&args.file, context)?;
+        let file = place.as_path();
         let read = ImageFile::read(file)?;
         let receipt = input::receipt_of(file, args.receipt.as_deref())?;
         let library = args.patches.load_with(receipt.as_ref(), args.receipt.as_deref().unwrap_or(file))?;
@@ -68,7 +71,7 @@ impl ImageToWrite {
             Some(base) => format!("{}, {}", base.shown(), verification.patches_words().shown()),
             None => firmware.to_string(),
         };
-        let words = format!("{}: {what}, SHA-256 {}", file.shown(), context.digest(&read.sha256));
+        let words = format!("{}: {what}, SHA-256 {}", args.file.shown(), context.digest(&read.sha256));
         let report = boot::check_within(&read.image, &context.proof_budget())?;
         if is_unknown {
             check_kind(&read.image, file, &report)?;
@@ -81,6 +84,30 @@ impl ImageToWrite {
             serial_given: args.serial.is_some(),
         };
         Ok(Self { image: read.image, subject, library, words, edits })
+    }
+}
+
+/// Returns where the image is: the file of this name, or a known image of this ID, which is fetched first.
+fn place(named: &Path, context: &Context) -> Result<PathBuf, AnyFailure> {
+    let known = crate::embedded::manifests(&[])?;
+    let manifest = named.to_str().and_then(|id| known.by_id(id).ok());
+    let is_file = named.symlink_metadata().is_ok();
+    match manifest {
+        Some(manifest) if is_file => {
+            errln!("{}: the file of this name, not the known image {}", named.shown(), manifest.id.shown());
+            Ok(named.to_owned())
+        }
+        Some(manifest) => Ok(download::known_image(manifest, &known, context)?.path),
+        None if is_file => Ok(named.to_owned()),
+        // A name that is neither may be a mistyped ID.
+        None => {
+            let ids: Vec<&str> = known.iter().map(|manifest| manifest.id.as_str()).collect();
+            let meant = suggest::question(suggest::nearest(&named.to_string_lossy(), ids.iter().copied()));
+            let message = format!("cannot read {}: no file and no known image has this name{meant}", named.display());
+            let label = Kind::BadInput.code("asmpatch::file::not_found");
+            let help = format!("check the name; the known images are {}", ids.join(", "));
+            Err(Failure::new(label, message).helped(help).into())
+        }
     }
 }
 

@@ -3,6 +3,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use asm2464_chip::practice;
+
 use crate::program::download::server::{Server, send, send_file};
 use crate::program::download::{image, manifest, zip_of};
 use crate::program::process::{command, good, json, run, text};
@@ -76,13 +78,37 @@ fn the_newest_open_firmware_takes_one_download_and_one_flash() {
     let server = Server::start(move |_, stream| send_file(stream, &image));
     let folder = tempfile::tempdir().unwrap();
     let url = server.url("/firmware_wrapped.bin");
-    good(folder.path(), &["download", "ed4e39b", "--from", &url, "-o", "open.bin"]);
-    good(folder.path(), &["flash", "open.bin", "--device", "virtual:dock", "--yes"]);
+    good(folder.path(), &["download", "ed4e39b", "--from", &url]);
+    let flashed = good(folder.path(), &["flash", "ed4e39b", "--device", "virtual:dock", "--yes"]);
+    assert!(flashed.contains("  image     ed4e39b: "), "{flashed}");
     let listed = good(folder.path(), &["list", "--device", "virtual:dock"]);
     assert!(listed.contains("custom ed4e39b7-CLEAN"), "{listed}");
     // Doctor reports no missing feature of this build.
     let doctor = text(&run(folder.path(), &["doctor", "--device", "virtual:dock"]));
     assert!(!doctor.contains("E4 fails"), "{doctor}");
+}
+
+#[test]
+fn an_id_that_is_no_file_is_fetched_for_a_flash_and_an_image_that_cant_be_had_leaves_the_unit_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let flash = |image: &str| {
+        let mut command = command(folder.path(), &["flash", image, "--device", "virtual:dock", "--yes"]);
+        // Nobody listens there.
+        command.env("HTTPS_PROXY", "http://127.0.0.1:1").env("ASMPATCH_CACHE_DIR", folder.path().join("cache"));
+        command.output().unwrap()
+    };
+    let output = flash("ed4e39b");
+    assert_eq!(output.status.code(), Some(6), "{}", stderr(&output));
+    assert!(stderr(&output).contains("image ed4e39b"), "{}", stderr(&output));
+    assert!(!folder.path().join("dock").exists(), "no unit was touched");
+    let output = flash("ed4e39");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("did you mean `ed4e39b`?"), "{}", stderr(&output));
+    // A file of that name comes first.
+    fs::write(folder.path().join("ed4e39b"), practice::image().to_file()).unwrap();
+    let output = flash("ed4e39b");
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the file of this name"), "{}", stderr(&output));
 }
 
 /// Downloads from an address with `HTTP_PROXY` and `NO_PROXY` set.

@@ -7,6 +7,7 @@ use crate::failure::AnyFailure;
 use crate::fetch::{
     Acquired, Cache, DEFAULT_IMAGE, FetchError, FetchEvent, Fetcher, Limits, Manifest, Manifests, Source,
 };
+use crate::shell;
 use asm2464::escape::Escape as _;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -15,6 +16,7 @@ use tracing::info;
 use super::command_line::CommandLine;
 use super::context::Context;
 use super::errors::{self, Exit};
+use super::help;
 use super::known;
 use super::output;
 use super::{print, terminal};
@@ -117,6 +119,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     } else {
         if !context.is_quiet {
             errln!("{}", summary(manifest, &acquired, context));
+            if manifest.id == DEFAULT_IMAGE {
+                errln!("{}\nnext: asmpatch patch {} -o patched.bin", help::ROADS, shell::path(path));
+            }
         }
         print::whole(&format!("{}\n", path.display()));
     }

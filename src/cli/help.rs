@@ -13,6 +13,12 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Trial and set-up", &["demo", "virtual", "udev", "completions", "man", "help"]),
 ];
 
+/// Which firmware a dock needs, by the GPU runtime: both roads, today's first. README.md has the table with its sources.
+pub const ROADS: &str = "\
+Your GPU runtime decides which firmware the dock needs:
+  tinygrad from v0.14.0 on  the open one    asmpatch flash ed4e39b
+  tinygrad up to v0.13.0    the patched one asmpatch download -o stock.bin";
+
 /// Groups the commands and their options, and hides from `-h` the options that every command has.
 pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);

@@ -67,12 +67,13 @@ pub use self::flash::commands;
 use self::interrupt::FrontEnd;
 use self::log::LogArgs;
 
-/// Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.
-///
-/// The whole trip: download the vendor's image and verify it, patch it, flash it over USB with a backup and a
-/// readback, and measure whether the dock does what a GPU runtime needs. `asmpatch demo` shows all of it on a virtual
-/// unit, with nothing attached.
+/// The first lines of the help.
+const ABOUT: &str = "Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge for GPUs.";
+
+/// The parsed command line.
 #[derive(Debug, Parser)]
+#[command(about = ABOUT, long_about = format!("{ABOUT}\n\n{}\n\nEach command prints the next; `asmpatch doctor` says whether a \
+runtime can start. `asmpatch demo` shows the whole trip on a virtual unit, with nothing attached.", help::ROADS))]
 #[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = terminal::WIDEST_TEXT)]
 #[command(after_help = EXIT_STATUSES)]
 pub struct Cli {

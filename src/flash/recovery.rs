@@ -94,7 +94,9 @@ pub enum Why {
     ReadBack,
     /// To see its fields.
     SeeFields,
-    /// To measure it.
+    /// To see whether a GPU runtime can start.
+    CanStart,
+    /// To measure it, after the step before.
     Measure,
 }
 
@@ -130,6 +132,8 @@ pub enum Act {
 pub enum Look {
     /// List it.
     List,
+    /// Ask what keeps a GPU runtime from starting.
+    Doctor,
     /// Measure it.
     Bench,
     /// Show its configuration.

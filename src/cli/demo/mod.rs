@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
-use asm2464::firmware::Image;
+use asm2464::firmware::{FirmwareVersion, Image};
 use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::files::atomic::{self, StagedFolder};
 use asm2464_dock::files::file;
-use asm2464_dock::virtual_unit::Counts;
+use asm2464_dock::virtual_unit::{Counts, VirtualUnit};
 use clap::FromArgMatches as _;
 use indicatif::HumanCount;
 use owo_colors::OwoColorize as _;
@@ -26,6 +26,7 @@ use self::compute::{Computed, MATRICES};
 use crate::cli::command_line::CommandLine;
 use crate::cli::context::{Context, short};
 use crate::cli::errors::Exit;
+use crate::cli::help::ROADS;
 use crate::cli::{Cli, dispatch, interrupt, print};
 use crate::failure::{AnyFailure, Failure};
 
@@ -113,9 +114,11 @@ const STEPS: &[Step] = &[
         line: "flash patched.bin --device virtual:unit --backup-dir backups --yes",
         ends: Exit::Done,
         proved: |said| {
-            let after = &said[0]["after"];
-            let runs = if said[0]["runs"] == "unknown" { "; can't tell what runs" } else { "" };
-            format!("backed up, {}, read back; now {}{runs}", text(&said[0]["result"]), text(&after["usb_id"]))
+            let runs = match text(&said[0]["runs"]) {
+                "written" => "runs what was written",
+                _ => "can't tell what runs",
+            };
+            format!("backed up, {}, read back: the same; {runs}", text(&said[0]["result"]))
         },
     },
     Step {
@@ -221,7 +224,16 @@ fn prepare(folder: &Path) -> Result<(), AnyFailure> {
     {
         atomic::write(&folder.join(name), bytes)?;
     }
+    VirtualUnit::open(&folder.join("unit"), Some(&older(&image).to_file()))?;
     Ok(())
+}
+
+/// What the unit has when it comes from its maker: the practice image with an older version, so that the unit shows
+/// after the flash which of the two it runs.
+fn older(image: &Image) -> Image {
+    let FirmwareVersion(mut version) = image.version();
+    version[0] -= 1;
+    image.clone().with_version(FirmwareVersion(version))
 }
 
 /// Runs each step in the current folder.
@@ -302,17 +314,9 @@ fn next(context: &Context, kept: Option<&Path>) {
     if let Some(folder) = kept {
         outln!("\nEverything is in {}; the unit there is --device virtual:{0}/unit", folder.shown());
     }
-    outln!("\n{}", "With a real dock the same trip is:".bold());
-    for (line, what_for) in [
-        ("download -o stock.bin", "the vendor's image 240417"),
-        ("patch stock.bin -o patched.bin", "and a receipt"),
-        ("verify patched.bin", "no device needed so far"),
-        ("list", "finds it; access: `asmpatch udev`"),
-        ("flash patched.bin", "shows its plan, asks, backs up"),
-        ("bench", "measures the dock, in MB/s"),
-    ] {
-        outln!("  {:<41} {}", format!("asmpatch {line}"), format!("# {what_for}").dimmed());
-    }
+    outln!("\n{}", "With a real dock".bold());
+    outln!("{ROADS}");
+    outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
     let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: README.md, \"First steps\".");
     outln!("A stopped flash can be finished or undone: docs/recovery.md");

@@ -70,7 +70,8 @@ fn purpose(why: &Why, act: &Act, location: &Location) -> Cow<'static, str> {
         Why::See => "then see what it is",
         Why::ReadBack => "once it is back, read it back",
         Why::SeeFields => "see its fields",
-        Why::Measure => "measure it",
+        Why::CanStart => "see whether a GPU runtime can start",
+        Why::Measure => "then measure it",
     };
     purpose.into()
 }
@@ -125,6 +126,7 @@ pub fn command(act: &Act, invoked: &InvokedCommand, location: &Location) -> Opti
             // A virtual unit is listed only if it is named.
             names_unit = location.is_virtual();
         }
+        Act::Look(Look::Doctor) => words.push("asmpatch doctor".to_owned()),
         Act::Look(Look::Bench) => words.push("asmpatch bench".to_owned()),
         Act::Look(Look::Fields) => words.push("asmpatch config get".to_owned()),
         Act::Hands(_) => return None,

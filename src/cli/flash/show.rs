@@ -212,9 +212,11 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
     if let Some(command) = commands::way_back(unit, job) {
         outln!("  keep the backup, which brings back what was there:\n    {command}");
     }
-    if let Some(step) = unit.next_step(job) {
+    let mut begin = "next, ";
+    for step in unit.next(job) {
         let worded = WordedStep::of(&step, &job.invoked, &report.location);
-        outln!("  next, {}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
+        outln!("  {begin}{}:\n    {}", worded.purpose, worded.command.unwrap_or_default());
+        begin = "";
     }
 }
 

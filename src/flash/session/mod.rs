@@ -117,19 +117,26 @@ impl PreparedUnit {
         Some(Step::new(Why::GoBack, Act::Restore { folder, permissions, backs_up: true }))
     }
 
-    /// Returns what to do next with the unit, once it is written.
-    fn next(&self, job: &WritingJob) -> Option<Step> {
-        let report = self.written().filter(|_| self.self_test.is_none())?;
+    /// Returns what to do next with the unit, once it is written, in order.
+    pub fn next(&self, job: &WritingJob) -> Vec<Step> {
+        let Some(report) = self.written() else { return Vec::new() };
         // The unit was not read back, neither before its restart nor after. If all is well, the command has nothing to
         // do.
         if report.after.is_none() && self.seen.as_ref().is_some_and(|(_, plan)| !plan.reads_back()) {
             let (permissions, backup) = (self.again.clone(), BackupFirst::AsGiven);
-            return Some(Step::new(Why::ReadBack, Act::Again { permissions, blocks_from: None, backup }));
+            return vec![Step::new(Why::ReadBack, Act::Again { permissions, blocks_from: None, backup })];
         }
         if job.invoked.writes == Writes::Fields {
-            return Some(Step::new(Why::SeeFields, Act::Look(Look::Fields)));
+            return vec![Step::new(Why::SeeFields, Act::Look(Look::Fields))];
         }
-        self.is_measurable(job).then_some(Step::new(Why::Measure, Act::Look(Look::Bench)))
+        if !self.is_measurable(job) {
+            return Vec::new();
+        }
+        let mut next = vec![Step::new(Why::CanStart, Act::Look(Look::Doctor))];
+        if self.self_test.is_none() {
+            next.push(Step::new(Why::Measure, Act::Look(Look::Bench)));
+        }
+        next
     }
 
     /// Whether the unit is back with what was written, and a bench can measure that.
@@ -145,7 +152,7 @@ impl PreparedUnit {
     /// Returns the next step that a command takes, whatever the unit's outcome.
     pub fn next_step(&self, job: &WritingJob) -> Option<Step> {
         let steps = match &self.outcome {
-            UnitOutcome::Written(_) => return self.next(job),
+            UnitOutcome::Written(_) => return self.next(job).into_iter().next(),
             UnitOutcome::Stopped(_, failure) => &failure.steps,
             _ => &self.instead,
         };

@@ -169,6 +169,13 @@ impl Image {
         FirmwareVersion(std::array::from_fn(|at| self.body[VERSION_AT + at]))
     }
 
+    /// Returns the image with another version, and otherwise the same code.
+    #[must_use]
+    pub fn with_version(mut self, version: FirmwareVersion) -> Self {
+        self.body[VERSION_AT..][..version.0.len()].copy_from_slice(&version.0);
+        self
+    }
+
     /// Returns the byte at a code address; `None` past the body's end.
     pub fn code(&self, at: CodeAddress) -> Option<u8> {
         self.body.get(at.body_offset().0 as usize).copied()

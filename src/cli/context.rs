@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use super::command_line::CommandLine;
 use super::errors::{self, Exit};
+use super::log::LogArgs;
 use super::shown_error::{ShownError, with_causes};
 use super::{fold, interrupt, print, terminal};
 
@@ -26,6 +27,8 @@ pub struct Context {
     pub(super) is_quiet: bool,
     /// Whether to print everything: whole digests, and details that are otherwise left out.
     is_verbose: bool,
+    /// Whether the log shows each step on stderr.
+    is_logged: bool,
     json: bool,
     /// The command line, as far as advice depends on it.
     pub(super) command_line: CommandLine,
@@ -104,27 +107,38 @@ fn folded(line: &str, width: usize) -> String {
 }
 
 impl Context {
-    /// Sets the colour choice for the whole process: everything is printed through `anstream`. `is_verbose` prints
-    /// everything, `json` says whether the result is printed as JSON.
-    pub fn new(color: ColorChoice, is_quiet: bool, is_verbose: bool, json: bool, command_line: CommandLine) -> Self {
+    /// Sets the colour choice for the whole process: everything is printed through `anstream`. With `--verbose`
+    /// everything is printed, `json` says whether the result is printed as JSON.
+    pub fn new(color: ColorChoice, is_quiet: bool, log: &LogArgs, json: bool, command_line: CommandLine) -> Self {
         match color {
             ColorChoice::Auto => anstream::ColorChoice::Auto,
             ColorChoice::Always => anstream::ColorChoice::Always,
             ColorChoice::Never => anstream::ColorChoice::Never,
         }
         .write_global();
-        Self { is_quiet, is_verbose, json, command_line }
+        Self { is_quiet, is_verbose: log.is_verbose(), is_logged: log.is_on_stderr(), json, command_line }
     }
 
     /// The settings of a command that this one runs, with its own command line.
     pub fn of_step(&self, json: bool, command_line: CommandLine) -> Self {
-        Self { is_quiet: self.is_quiet || json, is_verbose: self.is_verbose, json, command_line }
+        Self {
+            is_quiet: self.is_quiet || json,
+            is_verbose: self.is_verbose,
+            is_logged: self.is_logged,
+            json,
+            command_line,
+        }
     }
 
     /// Returns a digest as a person reads it: its first 16 digits, or all of them with `--verbose`.
     pub fn digest(&self, digest: &Sha256Digest) -> String {
         let whole = digest.to_string();
         if self.is_verbose { whole } else { short(&whole) }
+    }
+
+    /// Whether the log shows each step on stderr, so that nothing else has to.
+    pub const fn is_logged(&self) -> bool {
+        self.is_logged
     }
 
     /// Whether to print everything: whole digests, and details that are otherwise left out.

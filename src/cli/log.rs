@@ -54,6 +54,11 @@ impl LogArgs {
         self.verbose > 0
     }
 
+    /// Whether steps are logged to stderr.
+    pub const fn is_on_stderr(&self) -> bool {
+        self.is_verbose() && self.log_file.is_none()
+    }
+
     const fn level(&self) -> LevelFilter {
         match (self.verbose, &self.log_file) {
             (0, None) => LevelFilter::WARN,

@@ -204,7 +204,7 @@ fn run_reported() -> Result<(Exit, bool), clap::Error> {
     let matches = command().try_get_matches()?;
     let command_line = CommandLine::of(&matches, std::env::args_os());
     let cli = Cli::from_arg_matches(&matches)?;
-    let context = Context::new(cli.color, cli.quiet, cli.log.is_verbose(), wants_json(&matches), command_line);
+    let context = Context::new(cli.color, cli.quiet, &cli.log, wants_json(&matches), command_line);
     interrupt::serve(FrontEnd {
         first: flash::held::tell_how_to_stop,
         last: last_words,

@@ -56,7 +56,7 @@ fn a_hostile_backup_forges_no_line_of_the_restore_plan() {
         assert_eq!(output.status.code(), Some(5), "no terminal to ask on");
         let text = printed(&output);
         assert_eq!(text.lines().filter(|line| line.starts_with("  backup ")).count(), 1, "{key}: {text}");
-        assert!(text.contains("  image     before: backup of "), "{text}");
+        assert!(text.contains("  image    before: backup of "), "{text}");
     }
     // An error quotes text that doesn't parse, and escapes it.
     fs::write(&manifest, format!("format = 1\n{HOSTILE} = 1\n")).unwrap();

@@ -171,6 +171,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::unproven",
         "the unit may not work, or never take firmware again: add `--unproven` if that is what you want. Nothing was \
          written";
+    "asmpatch::flash::untested", "measure it once it is back";
     "asmpatch::flash::unusable_backup",
         "nothing was written, since a backup that can't be restored is useless: " OtherCable
         "; `--no-backup` writes the unit without a backup";

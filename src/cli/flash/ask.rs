@@ -55,7 +55,10 @@ pub fn is_yes(question: &str, interrupt: Interrupt<'_>) -> Result<bool, AnyFailu
         match answers.recv_timeout(TICK) {
             Ok(Ok(line)) => return Ok(means_yes(&line)),
             Ok(Err(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(false),
-            Err(RecvTimeoutError::Timeout) => interrupt.check()?,
+            Err(RecvTimeoutError::Timeout) => interrupt.check().inspect_err(|_| {
+                // What is printed next, or the shell's prompt, begins on a line of its own.
+                err!("\n");
+            })?,
         }
     }
 }

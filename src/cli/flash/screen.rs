@@ -92,9 +92,7 @@ impl Screen {
 
 fn bar(all: &MultiProgress, device: String) -> ProgressBar {
     let bar = all.add(ProgressBar::new(0));
-    if let Ok(style) =
-        ProgressStyle::with_template("{prefix:.20!} [{bar:10}] {bytes}/{total_bytes} {eta} left, {wide_msg}")
-    {
+    if let Ok(style) = ProgressStyle::with_template("{prefix:.20!} [{bar:10}] {percent:>3} % {eta:>3} {wide_msg}") {
         bar.set_style(style);
     }
     bar.set_prefix(device);

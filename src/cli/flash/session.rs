@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::failure::{AnyFailure, Failure};
+use crate::flash::firmware_kind::Firmware;
 use crate::flash::observe::Observation;
 use crate::flash::plan::FlashPlan;
 use crate::flash::progress::FlashProgress;
@@ -109,7 +110,8 @@ impl<'a> WritingRun<'a> {
             },
             interrupt,
         };
-        let terminal = Terminal { context, interrupt, says_steps: !args.json, screen: Mutex::new(None) };
+        let terminal =
+            Terminal { context, interrupt, says_steps: !args.json && !context.is_logged(), screen: Mutex::new(None) };
         Ok(Self { args, context, recording, choice, session, terminal })
     }
 
@@ -163,11 +165,11 @@ impl<'a> WritingRun<'a> {
         }
         // Everything is written, so Ctrl-C at the question only means no.
         let wants_test =
-            || ask::is_yes("Run a self-test now, READ(16) against E4?", self.session.interrupt).unwrap_or(false);
+            || ask::is_yes(self_test_question(&job.subject.firmware), self.session.interrupt).unwrap_or(false);
         if self.offers_test(&units, job) && wants_test() {
             self.test(&mut units, job);
         }
-        exit = units.iter().map(|unit| self.report_test(unit, job, several)).fold(exit, Exit::max);
+        exit = units.iter().map(|unit| self.report_test(unit, several)).fold(exit, Exit::max);
         match answer {
             // The array already has this failure, for each unit that would have been written.
             Err(failure) if self.args.json => Ok(exit.max(Exit::from(failure.kind()))),
@@ -206,7 +208,14 @@ impl<'a> WritingRun<'a> {
         for unit in units.iter().filter(|unit| unit.is_to_be_written()) {
             let Some((seen, plan)) = &unit.seen else { continue };
             let heading = show::heading(seen, plan, job);
-            let mut lines = show::plan(seen, plan, job, &unit.terms, self.session.options.backup_into.as_deref());
+            let mut lines = show::plan(
+                seen,
+                plan,
+                job,
+                &unit.terms,
+                self.session.options.backup_into.as_deref(),
+                self.context.is_verbose(),
+            );
             lines.extend(
                 commands::lines(&commands::instead(unit, job)).iter().map(|line| format!("            {line}")),
             );
@@ -227,18 +236,28 @@ impl<'a> WritingRun<'a> {
         is_asked && job.invoked.writes == Writes::Image && units.iter().any(is_untested)
     }
 
-    /// Runs the self-test on each unit that came back with what was written, one after the other.
+    /// Runs the self-test on each unit that has what was wanted, one after the other.
     fn test(&self, units: &mut [PreparedUnit], job: &WritingJob) {
         let (firmware, devices) = (&job.subject.firmware, &self.session.devices);
         for unit in units {
-            if !unit.written().is_some_and(FlashReport::is_back) {
-                continue;
+            match &unit.outcome {
+                UnitOutcome::Nothing => {}
+                UnitOutcome::Written(report) if report.can_start() => {}
+                UnitOutcome::Written(report) => {
+                    unit.self_test = Some(Err(untested(report, job)));
+                    continue;
+                }
+                _ => continue,
             }
-            // A virtual unit starts with the new firmware when its port is opened again.
             let Some(mut port) = unit.port.take() else { continue };
-            let info = port.attached().map_err(AnyFailure::from);
+            let location = port.location();
+            let mut info = port.attached().map_err(AnyFailure::from);
             drop(port);
             let capture = self.recording.capture();
+            if location.is_virtual() {
+                // It starts with the new firmware when its port is opened again.
+                info = unit::at(devices, &location, capture).map(|chosen| chosen.info).map_err(AnyFailure::from);
+            }
             unit.self_test = Some(
                 info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context)),
             );
@@ -246,21 +265,12 @@ impl<'a> WritingRun<'a> {
     }
 
     /// Prints a unit's self-test, and returns its exit status.
-    fn report_test(&self, unit: &PreparedUnit, job: &WritingJob, several: bool) -> Exit {
-        let shown = match (&unit.self_test, &unit.outcome) {
-            (Some(Ok(report)), _) if self.args.json => self_test::check(report),
-            (Some(Ok(report)), _) => self_test::show(&unit.device, report, several),
-            (Some(Err(failure)), _) => return self.context.report(failure.coded()),
-            (None, UnitOutcome::Written(report)) if self.choice.bench => {
-                errln!(
-                    "{}: no self-test: the unit is not back with what was written. Once it is:",
-                    unit.device.shown()
-                );
-                let bench = commands::command(&Act::Look(Look::Bench), &job.invoked, &report.location);
-                bench.iter().for_each(|command| errln!("    {command}"));
-                return Exit::Done;
-            }
-            (None, _) => return Exit::Done,
+    fn report_test(&self, unit: &PreparedUnit, several: bool) -> Exit {
+        let shown = match &unit.self_test {
+            Some(Ok(report)) if self.args.json => self_test::check(report),
+            Some(Ok(report)) => self_test::show(&unit.device, report, several),
+            Some(Err(failure)) => return self.context.report(failure.coded()),
+            None => return Exit::Done,
         };
         shown.map_or_else(|failure| self.context.report(failure.coded()), |()| Exit::Done)
     }
@@ -282,6 +292,25 @@ impl<'a> WritingRun<'a> {
             }
             UnitOutcome::Spared(_, failure) => self.context.report(failure.coded()),
         }
+    }
+}
+
+/// The failure of a self-test that was asked for on a unit that doesn't run what was written.
+fn untested(report: &FlashReport, job: &WritingJob) -> AnyFailure {
+    let label = Kind::Device.code("asmpatch::flash::untested");
+    let message = format!("{}: no self-test: the unit is not back with what was written", report.location);
+    let bench = commands::command(&Act::Look(Look::Bench), &job.invoked, &report.location);
+    Failure::new(label, message).helped(bench.map(|bench| format!("once it is: `{bench}`"))).into()
+}
+
+/// The question that offers a self-test: what it would measure with this firmware.
+fn self_test_question(firmware: &Firmware) -> &'static str {
+    if firmware.open().is_some() {
+        "Run a self-test now: does every byte survive F2 and E4, and how fast are they?"
+    } else if firmware.answers_writes() {
+        "Run a self-test now: does every byte survive WRITE(16) and E4, and how fast are they?"
+    } else {
+        "Run a self-test now: how fast is E4?"
     }
 }
 

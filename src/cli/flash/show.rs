@@ -47,13 +47,15 @@ pub fn heading(seen: &Observation, plan: &FlashPlan, job: &WritingJob) -> String
     )
 }
 
-/// Returns the lines that say what will be written to a unit.
+/// Returns the lines that say what will be written to a unit. They and the question fit a terminal of 80 by 24; all that
+/// only a maintainer needs (blocks that don't change, T10's names, the parts' lengths) is shown with `is_whole`.
 pub fn plan(
     seen: &Observation,
     plan: &FlashPlan,
     job: &WritingJob,
     terms: &Terms,
     backup_into: Option<&Path>,
+    is_whole: bool,
 ) -> Vec<String> {
     let firmware = &job.subject.firmware;
     let mut lines = Vec::new();
@@ -69,9 +71,14 @@ pub fn plan(
         None => line("backup", "none"),
     }
     for block in &plan.blocks {
+        if !is_whole && block.source == BlockSource::Unit && block.changes.is_empty() {
+            continue;
+        }
         line(&format!("block {}", block.index.number()), &block_words(block));
         for FieldChange { field, from, to, .. } in &block.changes {
-            line("", &format!("{field} {from} -> {to}"));
+            if is_whole || !field.starts_with("t10-") {
+                line("", &format!("{field} {from} -> {to}"));
+            }
         }
     }
     let parts: Vec<String> = plan.parts().map(|(_, bytes)| bytes.len().to_string()).collect();
@@ -80,7 +87,9 @@ pub fn plan(
         (None, Some(version)) => format!("version {version}, "),
         (None, None) => String::new(),
     };
-    line("firmware", &format!("{firmware_words}{} bytes", parts.join(" + ")));
+    if is_whole {
+        line("firmware", &format!("{firmware_words}{} bytes", parts.join(" + ")));
+    }
     if let Some(why) = &terms.unknown_neighbours {
         line("serial", &format!("couldn't check whether another unit has the same serial number: {why}"));
     }

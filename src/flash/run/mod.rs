@@ -16,7 +16,7 @@ use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{CommandError, Location, Port, UnitInfo};
-use tracing::info;
+use tracing::{debug, info};
 
 pub use phases::{Confirmed, Opened, Prepared, prepare};
 
@@ -80,6 +80,12 @@ impl FlashReport {
         Self { location, after: None, version: None, runs: None, needs_power: false, backup: None, steps: Vec::new() }
     }
 
+    /// Whether the unit runs what was written, or does as soon as somebody opens it: a virtual unit loses its power when
+    /// it is closed.
+    pub fn can_start(&self) -> bool {
+        self.is_back() || self.location.is_virtual()
+    }
+
     /// Whether the unit is back and doesn't run its old firmware any more.
     pub fn is_back(&self) -> bool {
         self.after.is_some() && self.runs != Some(Runs::Before)
@@ -136,7 +142,7 @@ struct Run<'a> {
 
 impl Run<'_> {
     fn begin(&mut self, step: FlashStep) {
-        info!("{step}");
+        debug!("{step}");
         self.during = step;
         self.observer.event(FlashEvent::Begin(step));
     }

@@ -133,7 +133,7 @@ impl PreparedUnit {
             return Vec::new();
         }
         let mut next = vec![Step::new(Why::CanStart, Act::Look(Look::Doctor))];
-        if self.self_test.is_none() {
+        if !matches!(self.self_test, Some(Ok(_))) {
             next.push(Step::new(Why::Measure, Act::Look(Look::Bench)));
         }
         next
@@ -146,7 +146,7 @@ impl PreparedUnit {
         let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
         let is_initialised = |version| Variables::of(version).is_some();
         let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
-        (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::is_back)
+        (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::can_start)
     }
 
     /// Returns the next step that a command takes, whatever the unit's outcome.

@@ -50,16 +50,27 @@ fn the_json_of_a_flash_has_no_self_test_unless_it_is_asked_for() {
 
 #[test]
 #[cfg(unix)]
-fn a_terminal_offers_a_self_test_of_a_unit_that_is_back_and_of_no_other() {
-    for (scenario, options, is_back) in [("", "", true), ("factory = 'erased'\n", " --no-backup", false)] {
+fn a_terminal_offers_a_self_test_that_names_what_it_measures_and_a_virtual_unit_is_replugged_for_it() {
+    for (scenario, options) in [("", ""), ("factory = 'erased'\n", " --no-backup")] {
         let rig = Rig::new(scenario);
         let home = rig.home.path();
         write_image(home, &patched());
         let line = format!("asmpatch flash patched.bin --device virtual:unit{options}");
         let (status, screen) = crate::program::terminal::run(home, &line);
         assert_eq!(status, Some(0), "{screen}");
-        assert_eq!(screen.contains("once it is back, read it back"), !is_back, "{screen}");
-        assert_eq!(screen.contains("Run a self-test"), is_back, "{screen}");
-        assert_eq!(screen.contains("READ(16) against E4: not measured"), is_back, "{screen}");
+        assert!(screen.contains("Run a self-test now: does every byte survive WRITE(16) and E4"), "{screen}");
+        assert!(screen.contains("READ(16) against E4: not measured"), "{screen}");
     }
+}
+
+#[test]
+fn a_unit_that_already_has_the_image_is_tested_all_the_same() {
+    let rig = Rig::new("");
+    write_image(rig.home.path(), &patched());
+    let words = ["flash", "patched.bin", "--device", "virtual:unit", "--bench"];
+    asmpatch(rig.home.path(), &words);
+    let output = asmpatch(rig.home.path(), &words);
+    assert_eq!(output.status.code(), Some(0));
+    let unit = &schemas::parse(&["flash"], &output.stdout)[0];
+    assert_eq!((&unit["result"], unit["self_test"].is_object()), (&"unchanged".into(), true), "{unit:#}");
 }

@@ -176,7 +176,7 @@ fn a_write_without_a_backup_is_proposed_where_the_command_has_the_blocks_and_kee
     };
     let unproven = without_backup(&[Permission::Unproven]);
     for (writes, names_blocks) in [(Writes::Image, true), (Writes::Backup, false)] {
-        assert_eq!(instead(writes, names_blocks, false, false), [unproven.clone()]);
+        assert_eq!(instead(writes, names_blocks, false, false), std::slice::from_ref(&unproven));
         let other_line = without_backup(&[Permission::Unproven, Permission::OtherLine]);
         assert_eq!(instead(writes, names_blocks, false, true), [other_line]);
         assert!(!instead(writes, names_blocks, true, false).contains(&unproven));

@@ -242,8 +242,8 @@ impl ChipUnit {
                 return Some(found);
             }
             match outcome {
-                RunEnd::Attention => {}
-                RunEnd::Budget if self.chip.instructions() < ends => {}
+                // Firmware may raise the chip's attention for ever.
+                RunEnd::Attention | RunEnd::Budget if self.chip.instructions() < ends => {}
                 _ => return None,
             }
         }

@@ -55,9 +55,11 @@ mod virtual_unit;
 mod wrap;
 mod xdata;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::failure::AnyFailure;
+use asm2464::escape::Escape as _;
 use clap::{ArgMatches, ColorChoice, CommandFactory, FromArgMatches as _, Parser, Subcommand};
 
 use self::command_line::CommandLine;
@@ -182,7 +184,7 @@ pub fn main() -> ExitCode {
     let (mut exit, is_output_all) = match run_reported() {
         Ok(ended) => ended,
         Err(error) if error.use_stderr() => {
-            err!("{}", error.render().ansi());
+            err!("{}", escaped(error.render().ansi().to_string(), std::env::args_os()));
             (Exit::Usage, false)
         }
         Err(error) => {
@@ -196,6 +198,20 @@ pub fn main() -> ExitCode {
         exit = Exit::System;
     }
     ExitCode::from(exit as u8)
+}
+
+/// Escapes the arguments that a usage error quotes: a line end in one would forge a line of the message.
+fn escaped(mut text: String, arguments: impl Iterator<Item = OsString>) -> String {
+    for argument in arguments {
+        let argument = argument.to_string_lossy();
+        let value = argument.split_once('=').map_or(&*argument, |(_, value)| value);
+        for quoted in [&*argument, value] {
+            if quoted.contains(char::is_control) {
+                text = text.replace(quoted, &quoted.shown().to_string());
+            }
+        }
+    }
+    text
 }
 
 /// Parses the arguments, runs the command and reports its failure. Returns its status, and whether its output is all that

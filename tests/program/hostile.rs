@@ -366,3 +366,14 @@ fn the_same_command_twice_succeeds_and_other_contents_are_not_replaced() {
         assert_eq!(fs::read_to_string(folder.path().join("other")).unwrap(), "precious");
     }
 }
+
+#[test]
+fn an_argument_with_a_line_end_forges_no_line_of_a_usage_error() {
+    let folder = workspace();
+    for words in [&["list", "--color=x\nok: nothing is wrong"][..], &["lis\nok: nothing is wrong"]] {
+        let output = asmpatch(folder.path(), words);
+        assert_eq!(output.status.code(), Some(2));
+        let text = printed(&output);
+        assert!(!text.lines().any(|line| line.starts_with("ok:")), "{text}");
+    }
+}

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use asm2464::Kind;
 use asm2464::firmware::BridgeState;
 use asm2464::scsi::ResetMode;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port, UnitInfo};
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, OpenBridge, Port, UnitInfo, deadline};
 
 use super::Run;
 use crate::flash::access::Access;
@@ -241,7 +241,7 @@ impl Run<'_> {
 
     /// Waits until a unit that was told to halt has left the bus, at most for the return deadline.
     fn wait_until_gone(&self, port: &mut dyn Port) -> Result<(), FlashError> {
-        let until = Instant::now() + self.options.return_deadline;
+        let until = deadline(self.options.return_deadline);
         while port.attached().is_ok() && Instant::now() < until {
             self.interrupt.check()?;
             thread::sleep(LOOK_AGAIN);
@@ -251,8 +251,8 @@ impl Run<'_> {
 
     /// Waits until the unit is back as planned, is back for good as it was, or the time is over. Returns the unit as
     /// last seen.
-    fn wait_within(&mut self, port: &mut dyn Port, deadline: Duration) -> Result<Option<UnitInfo>, FlashError> {
-        let until = Instant::now() + deadline;
+    fn wait_within(&mut self, port: &mut dyn Port, longest: Duration) -> Result<Option<UnitInfo>, FlashError> {
+        let until = deadline(longest);
         let mut as_before_since = None;
         let mut seen = None;
         loop {

@@ -182,7 +182,7 @@ impl Pipes for VirtualPipes {
     }
 
     fn reap(&mut self, timeout: Duration) -> Result<Option<Reaped>, PipeError> {
-        let until = Instant::now() + timeout;
+        let until = asm2464_host::bridge::deadline(timeout);
         loop {
             if let Some(reaped) = self.back.pop_front() {
                 return Ok(Some(reaped));

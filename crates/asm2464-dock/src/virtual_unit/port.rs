@@ -229,7 +229,7 @@ impl Port for VirtualPort {
     }
 
     fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
-        let until = Instant::now() + deadline;
+        let until = asm2464_host::bridge::deadline(deadline);
         loop {
             let mut unit = self.unit.lock();
             let wait = unit.wake_in();

@@ -28,7 +28,7 @@ pub use command_error::CommandError;
 pub use error::{Activity, TransportError, TransportErrorKind};
 pub use open::{ControlError, OpenBridge};
 pub use pipes::{
-    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, deadline,
 };
 pub use port::{Port, PortError};
 pub use survey::Behind;

@@ -1,9 +1,15 @@
 //! The pipes that a transport needs from a device: many transfers in flight on the bulk endpoints, and recovery. For
 //! the open firmware also control requests.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
+
+/// Returns the end of a timeout that begins now. One that is longer than the clock can tell ends in a century.
+pub fn deadline(timeout: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(timeout).unwrap_or_else(|| now + Duration::from_secs(100 * 365 * 24 * 3600))
+}
 
 /// A bulk endpoint of the bridge. Its value is bEndpointAddress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

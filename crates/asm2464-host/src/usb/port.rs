@@ -184,7 +184,7 @@ impl Port for UsbPort {
     fn wait_for_return(&mut self, deadline: Duration, interrupt: Interrupt<'_>) -> Result<Option<UnitInfo>, PortError> {
         self.interrupt = if interrupt.can_ask() { Interrupt::of_process() } else { Interrupt::never() };
         let watch = HotplugWatch::new()?;
-        let until = Instant::now() + deadline;
+        let until = crate::bridge::deadline(deadline);
         // A retrained link may come up at the other speed. The unit is then on the connector's other port.
         let peer = Sysfs::system().peer(&self.port);
         let mut away = false;

@@ -17,7 +17,7 @@ use tracing::{debug, info};
 
 use super::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
 use super::log;
-use super::pipes::{Endpoint, PipeError, Pipes};
+use super::pipes::{self, Endpoint, PipeError, Pipes};
 use super::workload::{CommandEnd, JobData, Workload};
 use super::{Transport, TransportKind};
 use flight::{TransferLane, TransferPurpose};
@@ -87,7 +87,7 @@ impl<P: Pipes> BulkOnly<P> {
         data: Option<Move>,
         timeout: Duration,
     ) -> Result<(usize, bool), TransportError> {
-        let deadline = Instant::now() + timeout;
+        let deadline = pipes::deadline(timeout);
         let expected = data.map_or(0, |data| data.len);
         let transfer_length = u32::try_from(expected).map_err(|_| {
             let what = format!("{expected} bytes do not fit a command wrapper's 32-bit length");

@@ -9,6 +9,8 @@ use asm2464::sram::{FENCE, SECTOR_LEN};
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
 use tracing::info;
 
+use crate::bridge::pipes;
+
 use super::{ControlError, OpenBridge, SramTransfer, sectors};
 
 impl OpenBridge {
@@ -140,7 +142,7 @@ impl OpenBridge {
         self.arm_sram(SramTransfer { to_host: false, first_slot, sectors })?;
         self.bulk_out(data)?;
         self.bulk_out(&sentinel.get().to_le_bytes().repeat(SECTOR_LEN / 4))?;
-        let until = Instant::now() + self.timeout;
+        let until = pipes::deadline(self.timeout);
         loop {
             let mut fence = [0; 4];
             self.xdata_read(FENCE, &mut fence)?;

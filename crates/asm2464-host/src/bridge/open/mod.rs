@@ -27,7 +27,7 @@ use tracing::info;
 
 use self::queue::{SramDma, TransferQueue};
 use self::work::{BulkWork, Requests, Tlps};
-use super::pipes::ControlPipes;
+use super::pipes::{self, ControlPipes};
 use super::unit_info::BusSpeed;
 use super::workload::DataPhase;
 
@@ -314,7 +314,7 @@ impl OpenBridge {
     }
 
     fn wait_until_sram_is_idle(&mut self) -> Result<(), ControlError> {
-        let until = std::time::Instant::now() + self.timeout;
+        let until = pipes::deadline(self.timeout);
         loop {
             let mut status = [0];
             self.xdata_read(DMA_STATE, &mut status)?;

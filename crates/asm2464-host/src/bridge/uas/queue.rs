@@ -7,7 +7,7 @@ use asm2464::scsi::{ScsiStatus, Sense};
 use super::Uas;
 use crate::bridge::error::{PREPARING, TransportError, TransportErrorKind, still_in_flight};
 use crate::bridge::log;
-use crate::bridge::pipes::{PipeError, Pipes, Reaped, TransferId};
+use crate::bridge::pipes::{self, PipeError, Pipes, Reaped, TransferId};
 use crate::bridge::workload::{CommandEnd, Job, JobData, Workload};
 
 /// Maximum wait if no transfer in flight has an earlier deadline.
@@ -56,7 +56,7 @@ impl<P: Pipes> Uas<P> {
                 continue;
             }
             let now = Instant::now();
-            let next = self.next_deadline(now).unwrap_or(now + IDLE);
+            let next = self.next_deadline().unwrap_or(now + IDLE);
             if next <= now {
                 // Take transfers that are already back: the process may have been suspended past the deadline.
                 while let Some(reaped) = self.reap_now()? {
@@ -101,9 +101,9 @@ impl<P: Pipes> Uas<P> {
     }
 
     /// The earliest deadline of the commands in flight. A command without a deadline gets one from now on.
-    fn next_deadline(&mut self, now: Instant) -> Option<Instant> {
+    fn next_deadline(&mut self) -> Option<Instant> {
         let busy = self.slots.iter_mut().filter_map(|slot| slot.busy.as_mut());
-        busy.map(|busy| *busy.deadline.get_or_insert(now + busy.timeout)).min()
+        busy.map(|busy| *busy.deadline.get_or_insert(pipes::deadline(busy.timeout))).min()
     }
 
     /// Handles expired commands: one that has its status loses its missing data; one without a status, or which the

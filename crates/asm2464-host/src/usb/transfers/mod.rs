@@ -30,7 +30,7 @@ use super::device::Device;
 use super::error::pipe_error;
 use super::forced_exit::{is_released, stop_at_the_end};
 use crate::bridge::{
-    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len,
+    ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, deadline,
 };
 
 /// The pipes with streams.
@@ -125,7 +125,7 @@ impl Transfers {
         len: usize,
     ) -> Result<(), PipeError> {
         let handle = self.device.handle.enter().map_err(pipe_error)?;
-        let transfer = &mut self.transfers[transfer.0];
+        let transfer = self.transfers.get_mut(transfer.0).ok_or_else(unknown_transfer)?;
         let length = c_int::try_from(len).ok().filter(|_| len <= transfer.buffer.len && !transfer.is_out);
         let Some(length) = length else {
             return Err(PipeError::Other("the transfer is in flight, or its buffer too short".to_owned()));
@@ -208,6 +208,11 @@ impl Transfers {
     }
 }
 
+/// The error of a number that no transfer of this device has.
+fn unknown_transfer() -> PipeError {
+    PipeError::Other("the device has no transfer of this number".to_owned())
+}
+
 impl Drop for Transfers {
     fn drop(&mut self) {
         // If the process ends, its release comes first.
@@ -251,7 +256,7 @@ impl Pipes for Transfers {
 
     fn reserve(&mut self, transfer: TransferId, capacity: usize) -> Result<(), PipeError> {
         let handle = self.raw_handle();
-        let transfer = &mut self.transfers[transfer.0];
+        let transfer = self.transfers.get_mut(transfer.0).ok_or_else(unknown_transfer)?;
         if transfer.is_out {
             return Err(PipeError::Other("the transfer is in flight".to_owned()));
         }
@@ -265,7 +270,7 @@ impl Pipes for Transfers {
     }
 
     fn buffer(&mut self, transfer: TransferId) -> &mut [u8] {
-        let transfer = &mut self.transfers[transfer.0];
+        let Some(transfer) = self.transfers.get_mut(transfer.0) else { return &mut [] };
         if transfer.is_out {
             return &mut [];
         }
@@ -284,7 +289,7 @@ impl Pipes for Transfers {
             return Ok(Some(reaped));
         }
         // Read the clock only if a wait is needed. Without a timeout, take only what is already back.
-        let until = Instant::now() + timeout;
+        let until = deadline(timeout);
         let mut rest = timeout;
         loop {
             self.handle_events(rest)?;
@@ -304,7 +309,7 @@ impl Pipes for Transfers {
     }
 
     fn cancel(&mut self, transfer: TransferId) {
-        let transfer = &self.transfers[transfer.0];
+        let Some(transfer) = self.transfers.get(transfer.0) else { return };
         if transfer.is_out {
             // SAFETY: the transfer was submitted and lives; libusb returns NOT_FOUND for one that is already back.
             unsafe { ffi::libusb_cancel_transfer(transfer.raw.as_ptr()) };
@@ -326,8 +331,9 @@ impl Pipes for Transfers {
 
     fn reset_port(&mut self) -> Result<(), PipeError> {
         free_streams(&self.device, self.streams);
-        self.device.reset()?;
+        // They are gone, whether or not the reset succeeds.
         self.streams = 0;
+        self.device.reset()?;
         self.streams = alloc_streams(&self.device, self.wanted)?;
         Ok(())
     }

@@ -60,8 +60,10 @@ pub struct Session<'u> {
     plug: Plug,
     configuration: u8,
     waiting: Vec<Waiting>,
-    /// Control requests that the firmware does not answer.
+    /// Control requests that the firmware has not answered.
     silent: Vec<(u64, Setup)>,
+    /// The firmware works on the last of them. Any further request on endpoint 0 ends it.
+    is_last_begun: bool,
     /// Buffers of answered packets, for reuse.
     spare: Vec<Vec<u8>>,
 }
@@ -76,6 +78,7 @@ impl<'u> Session<'u> {
             configuration: 0,
             waiting: Vec::new(),
             silent: Vec::new(),
+            is_last_begun: false,
             spare: Vec::new(),
         }
     }
@@ -108,8 +111,9 @@ impl<'u> Session<'u> {
 
     /// Does what has become possible as time passed. Returns whether it did anything.
     pub fn settle(&mut self, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) -> bool {
+        let answered_late = self.answer_late(out);
         let answered = self.answer_waiting(out);
-        self.follow_the_unit(out, tell) || answered
+        self.follow_the_unit(out, tell) || answered || answered_late
     }
 
     /// Replugs the unit if another process asks for it.
@@ -126,6 +130,10 @@ impl<'u> Session<'u> {
     }
 
     fn handle(&mut self, request: Request<'_>, out: &mut Outbox, tell: &mut dyn FnMut(GuestEvent)) {
+        if !matches!(request, Request::Bulk { .. }) {
+            // Most of the others use endpoint 0, or end what the guest waits for.
+            self.is_last_begun = false;
+        }
         match request {
             Request::Hello(_) => {
                 out.agreed = self.parser.agreed.unwrap_or_default();
@@ -194,15 +202,31 @@ impl<'u> Session<'u> {
 
     fn control_request(&mut self, id: u64, setup: &Setup, data: &[u8], out: &mut Outbox) {
         match self.unit.control(setup.packet, data) {
-            Some(ControlAnswer::Done(mut back)) => {
-                back.truncate(setup.length());
-                let moved = if setup.is_in() { back.len() } else { data.len() };
-                out.control(id, setup, RedirStatus::Success, &back, moved as u16);
+            Some(ControlAnswer::Done(back)) => control_done(id, setup, back, data.len(), out),
+            // The firmware may answer later. If it doesn't, the guest gives up by itself, and cancels.
+            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => {
+                self.silent.push((id, *setup));
+                self.is_last_begun = true;
             }
-            // The firmware does not answer. The guest gives up by itself, and cancels.
-            Some(ControlAnswer::Silent) if self.silent.len() < MOST_SILENT => self.silent.push((id, *setup)),
             _ => out.control(id, setup, RedirStatus::Stall, &[], 0),
         }
+    }
+
+    /// Answers the control request that the firmware works on, if it has answered by now. Returns whether it has.
+    fn answer_late(&mut self, out: &mut Outbox) -> bool {
+        if !self.is_last_begun || !out.takes_more() {
+            return false;
+        }
+        let Some(&(id, setup)) = self.silent.last() else { return false };
+        match self.unit.control_reply(setup.packet) {
+            Some(ControlAnswer::Done(back)) => control_done(id, &setup, back, setup.length(), out),
+            Some(ControlAnswer::Stall) => out.control(id, &setup, RedirStatus::Stall, &[], 0),
+            // A guest learns of a unit that is gone by itself.
+            Some(ControlAnswer::Silent) | None => return false,
+        }
+        self.silent.pop();
+        self.is_last_begun = false;
+        true
     }
 
     /// Plugs and unplugs the unit in the guest as it comes and goes. Returns whether it did.
@@ -252,4 +276,11 @@ impl<'u> Session<'u> {
         let mask = with_streams.fold(0, |mask, pipe| mask | 1u32 << slot(pipe.address));
         endpoints & !mask == 0
     }
+}
+
+/// Answers a control request that succeeded. `sent` is the length of the data that the guest sent with it, if any.
+fn control_done(id: u64, setup: &Setup, mut back: Vec<u8>, sent: usize, out: &mut Outbox) {
+    back.truncate(setup.length());
+    let moved = if setup.is_in() { back.len() } else { sent };
+    out.control(id, setup, RedirStatus::Success, &back, moved as u16);
 }

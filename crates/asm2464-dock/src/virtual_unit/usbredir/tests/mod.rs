@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use asm2464::firmware::{BridgeState, UsbId};
+use asm2464::firmware::{BridgeState, Image, UsbId};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::bot::CommandBlockWrapper;
 use asm2464::scsi::uas::{CommandIu, Tag};
@@ -118,6 +118,63 @@ fn a_control_request_is_answered_from_the_descriptors_and_cut_to_its_length() {
     assert_eq!(answers[0].2[10..], [18, 1, 0x20, 3, 0, 0, 0, 9]);
     let stalled = guest.send(&packet(kind::CONTROL, 5, &[0x80, 6, 0x80, 0, 0, 6, 0, 0, 10, 0]));
     assert_eq!(stalled[0].2[3], RedirStatus::Stall as u8);
+}
+
+/// The practice image that stands in for open firmware, which answers E5 only after 80 million instructions.
+fn slow_open_image() -> Image {
+    let mut body = practice::open_image().body().to_vec();
+    // cjne r6, #0xE5, ..; ljmp xdata_write
+    let at = body.windows(4).position(|code| code == [0xBE, 0xE5, 0x03, 0x02]).unwrap() + 4;
+    let [high, low] = [body[at], body[at + 1]];
+    let delay = body.len() as u16;
+    body[at..at + 2].copy_from_slice(&delay.to_be_bytes());
+    // r5 to r7 count down from 0 in three nested loops, and are restored.
+    body.extend([0xC0, 0x05, 0xC0, 0x06, 0xC0, 0x07, 0x7D, 0, 0x7E, 0, 0x7F, 0]);
+    body.extend([
+        0x00, 0x00, 0x00, 0x00, 0xDF, 0xFA, 0xDE, 0xF8, 0xDD, 0xF6, 0xD0, 0x07, 0xD0, 0x06, 0xD0, 0x05, 0x02, high, low,
+    ]);
+    Image::from_body(body).unwrap()
+}
+
+/// A control packet that writes 0x5A to XDATA 0x5FF8 with E5, and one that reads it with E4.
+const WRITE: [u8; 10] = [0, 0xE5, 0x40, 0, 0xF8, 0x5F, 0x5A, 0, 0, 0];
+const READ: [u8; 10] = [0x80, 0xE4, 0xC0, 0, 0xF8, 0x5F, 0, 0, 1, 0];
+
+#[test]
+fn a_control_request_that_the_firmware_answers_late_reaches_the_guest() {
+    let image = slow_open_image().to_file();
+    let mut unit = VirtualUnit::in_memory(Scenario::default(), b"usbredir", Some(&image)).unwrap();
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
+    let mut answers = guest.send(&packet(kind::CONTROL, 4, &WRITE));
+    assert_eq!(answers, [], "the firmware still works on it");
+    for _ in 0..20 {
+        answers.extend(guest.send(&[]));
+    }
+    let [(kind::CONTROL, 4, answer)] = &answers[..] else { panic!("{answers:?}") };
+    assert_eq!((answer[3], &answer[8..]), (RedirStatus::Success as u8, &[0, 0][..]));
+    let read = guest.send(&packet(kind::CONTROL, 5, &READ));
+    assert_eq!(read[0].2[10..], [0x5A]);
+    assert_eq!(guest.send(&packet(kind::CANCEL, 4, &[])), [], "it is answered once");
+}
+
+#[test]
+fn a_late_control_request_is_cancelled_and_its_answer_goes_to_no_other() {
+    let image = slow_open_image().to_file();
+    let mut unit = VirtualUnit::in_memory(Scenario::default(), b"usbredir", Some(&image)).unwrap();
+    let (mut guest, _) = Guest::connect(&mut unit);
+    guest.configure();
+    assert_eq!(guest.send(&packet(kind::CONTROL, 4, &WRITE)), []);
+    let cancelled = guest.send(&packet(kind::CANCEL, 4, &[]));
+    assert_eq!((cancelled.len(), cancelled[0].1, cancelled[0].2[3]), (1, 4, RedirStatus::Cancelled as u8));
+    for _ in 0..20 {
+        assert_eq!(guest.send(&[]), []);
+    }
+    let mut read = guest.send(&packet(kind::CONTROL, 5, &READ));
+    for _ in 0..20 {
+        read.extend(guest.send(&[]));
+    }
+    assert_eq!((read.len(), read[0].1, read[0].2[3]), (1, 5, RedirStatus::Success as u8));
 }
 
 #[test]

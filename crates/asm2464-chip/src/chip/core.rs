@@ -364,6 +364,11 @@ impl<F: SpiFlash> Chip<F> {
         self.stopped().is_none() && !self.bus.xdata.peripherals_mut().link.is_off_bus()
     }
 
+    /// Whether the firmware lets the link train at SuperSpeed (CC30.0). A reset of the chip keeps it.
+    pub fn may_train_super_speed(&mut self) -> bool {
+        self.bus.xdata.peripherals_mut().link.may_train()
+    }
+
     /// The highest SP since power-on.
     pub fn stack_high_water(&self) -> u8 {
         self.stack_high_water

@@ -43,6 +43,11 @@ const LTSSM: u16 = 0x92F7;
 const TRAINING_STATE: u16 = 0x92F8;
 /// 0xC6B3: .5 or .4 end the start-up's wait. Source: c:0x4FDB. Silicon sets .4 alone: 15 (recording).
 const START_UP: u16 = 0xC6B3;
+/// 0xCC30.0: lets the link train at SuperSpeed. Set at power-on. Source: open firmware clears it when it falls back to
+/// USB 2 (ed4e39b, c:0x1F03), the vendor's start-up sets it (b0:0xBCEB). A reset by 0xCC31 keeps it, and so the unit
+/// stays at 480 Mbit/s (a guess, from an owner's unit; 0xCC30 is otherwise unknown).
+const SUPER_SPEED: u16 = 0xCC30;
+const MAY_TRAIN: u8 = 0x01;
 /// 0xCC31.0: resets the chip. Source: c:0x458A, b0:0xE556: followed by `SJMP $`.
 const RESET: u16 = 0xCC31;
 /// 0xE712.1:0: the wait at b0:0x9C7D ends when both are set.
@@ -60,6 +65,7 @@ pub(super) const REGISTERS: &[Register] = &[
     Register::one(TRAINING_STATE, "LINK_TRAINING"),
     Register::one(LINK_STATE, "LINK_STATE"),
     Register::one(START_UP, "START_UP"),
+    Register::one(SUPER_SPEED, "SUPER_SPEED"),
     Register::one(RESET, "CHIP_RESET"),
     Register::one(PHY_READY, "PHY_READY"),
 ];
@@ -115,22 +121,31 @@ pub(super) struct LinkBlock {
     is_driven: bool,
     /// What 0x92F8 shows once the link is up, if that comes from outside, too.
     negotiated: Option<u8>,
+    /// What was last written to 0xCC30.
+    super_speed: u8,
     is_reset: bool,
 }
 
 impl LinkBlock {
     pub(super) fn new(speed: Speed) -> Self {
-        let [power, control] = [POWER, CONTROL].map(reset::value);
-        let mut link = Self { power, control, speed, masks: power_on_masks(speed), ..Self::default() };
+        let [power, control, super_speed] = [POWER, CONTROL, SUPER_SPEED].map(reset::value);
+        let mut link = Self { power, control, super_speed, speed, masks: power_on_masks(speed), ..Self::default() };
         if speed != Speed::Super {
             link.raise(USB2_FALLBACK);
         }
         link
     }
 
-    /// Resets the block with the chip. The speed and the origin of the events stay: both are outside the chip.
+    /// Resets the block with the chip. 0xCC30 stays, and the speed and the origin of the events: both are outside the
+    /// chip.
     pub(super) fn reset(&mut self) {
-        *self = Self { is_driven: self.is_driven, ..Self::new(self.speed) };
+        let Self { is_driven, super_speed, .. } = *self;
+        *self = Self { is_driven, super_speed, ..Self::new(self.speed) };
+    }
+
+    /// Whether the link may train at SuperSpeed.
+    pub(super) fn may_train(&self) -> bool {
+        self.super_speed & MAY_TRAIN != 0
     }
 
     pub(super) fn speed(&self) -> Speed {
@@ -266,6 +281,7 @@ impl LinkBlock {
             LINK_STATE => 0x01,
             START_UP => stored | 0x10,
             PHY_READY => stored | 0x03,
+            SUPER_SPEED => self.super_speed,
             _ => stored,
         }
     }
@@ -293,6 +309,7 @@ impl LinkBlock {
                     (false, false) | (true, false) => self.comes_up_at,
                 };
             }
+            SUPER_SPEED => self.super_speed = value,
             RESET => self.is_reset |= value & 0x01 != 0,
             _ => {}
         }

@@ -8,7 +8,7 @@ use super::register::Register;
 /// Polling, 4C as Configuration; owners of units, for 78, the link is up.
 const STATE: u16 = asm2464::tlp::LTSSM.addr;
 /// 0xC656.5: the device's 3.3 V. Until the firmware first sets it, the device has power as well (chosen: firmware that
-/// never touches the register has devices behind it, too). Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with
+/// never touches the register has devices behind it, too), unless the fabric starts off. Source: F3 of open firmware; c:0x5290, b0:0xE5CB; E8 with
 /// mode 0x51.
 pub(super) const POWER: u16 = 0xC656;
 pub(super) const POWERED: u8 = 0x20;

@@ -123,6 +123,7 @@ impl<F: SpiFlash> Peripherals<F> {
         self.tlp = TlpBlock::default();
         self.link.reset();
         self.pcie_link = PcieLink::new(self.pcie_link.early_lanes);
+        self.fabric.chip_is_reset();
         self.i2c = I2c::new(self.i2c.sensor);
     }
 

@@ -106,8 +106,10 @@ impl ChipUnit {
         unit
     }
 
-    /// Restarts the CPU with the code, XDATA and SRAM that it has, and enumerates it again at `speed`.
+    /// Restarts the CPU with the code, XDATA and SRAM that it has, and enumerates it again at `speed`, or at high speed
+    /// if the firmware has switched SuperSpeed off.
     pub(super) fn restart(&mut self, speed: Speed) {
+        let speed = if self.chip.may_train_super_speed() { speed } else { Speed::High };
         // A CPU reset keeps the link's speed.
         self.chip.bus_reset(speed);
         self.chip.reset();

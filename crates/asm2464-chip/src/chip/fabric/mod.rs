@@ -99,8 +99,10 @@ pub struct Fabric {
     link_lasts: Option<u64>,
     /// Whether the link has trained.
     is_trained: bool,
-    /// Whether the firmware has switched off what is behind the bridge.
+    /// Whether what is behind the bridge has no power.
     is_off: bool,
+    /// Whether it has none at power-on and after a reset of the chip, until the firmware switches it on.
+    starts_off: bool,
     /// Number of requests so far that get a completion: all but posted writes.
     round_trips: u64,
 }
@@ -113,6 +115,7 @@ impl Default for Fabric {
             link_lasts: None,
             is_trained: true,
             is_off: false,
+            starts_off: false,
             round_trips: 0,
         }
     }
@@ -154,6 +157,20 @@ impl Fabric {
             self.root.reset();
             self.functions.iter_mut().for_each(|(_, function)| function.lose_power());
             self.link_lasts = self.link_lasts.filter(|left| *left > 0);
+        }
+    }
+
+    /// Takes the power from everything behind the bridge, now and with each reset of the chip, until the firmware
+    /// switches it on.
+    pub fn start_off(&mut self) {
+        self.starts_off = true;
+        self.chip_is_reset();
+    }
+
+    /// Follows a reset of the chip, which takes back what the firmware wrote to 0xC656.
+    pub(super) fn chip_is_reset(&mut self) {
+        if self.starts_off {
+            self.switch_power(false);
         }
     }
 

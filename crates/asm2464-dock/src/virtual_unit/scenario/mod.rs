@@ -172,6 +172,9 @@ pub struct Scenario {
     pub part_revision: PartRevision,
     /// What the PCIe link does if its lanes are on before its training begins.
     pub pcie_early_lanes: EarlyLanes,
+    /// Whether PCIe has no power until the firmware switches it on (0xC656.5). By default it has, until the firmware
+    /// switches it off.
+    pub pcie_starts_off: bool,
     /// What the supply's sensor measures; by default the board has none.
     pub supply: Option<SupplySensor>,
     /// Contents of a new unit's flash.
@@ -366,6 +369,9 @@ impl Scenario {
         let mut fabric = Fabric::of_devices(&devices).unwrap_or_default();
         if let Some(requests) = self.pcie_link_lost_after {
             fabric.lose_link_after(requests);
+        }
+        if self.pcie_starts_off {
+            fabric.start_off();
         }
         fabric
     }

@@ -412,6 +412,45 @@ fn a_cpu_reset_trains_the_link_anew_and_power_trains_it_as_before() {
 }
 
 #[test]
+fn a_unit_whose_firmware_has_given_up_superspeed_comes_back_slow_from_a_cpu_reset_until_its_power_is_cut() {
+    const SUPER_SPEED: XdataAddress = XdataAddress::main(0xCC30);
+    let unit = Scenario::parse("factory = \"open\"").unwrap();
+    let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());
+    let speed = |port: &mut VirtualPort| port.attached().unwrap().speed;
+    // Twice: what a reset finds is kept by it.
+    for (written, found) in [(None, BusSpeed::Super), (Some(0), BusSpeed::High), (None, BusSpeed::High)] {
+        if let Some(value) = written {
+            port.control().unwrap().xdata_write(SUPER_SPEED, value).unwrap();
+        }
+        restart_by_register(&mut port);
+        assert_eq!(speed(&mut port), found, "{written:?}");
+    }
+    port.control().unwrap().xdata_write(SUPER_SPEED, 1).unwrap();
+    restart_by_register(&mut port);
+    assert_eq!(speed(&mut port), BusSpeed::Super, "set again");
+    port.control().unwrap().xdata_write(SUPER_SPEED, 0).unwrap();
+    port.unit().lock().replug();
+    returned(&mut port);
+    assert_eq!(speed(&mut port), BusSpeed::Super, "powered on again");
+}
+
+#[test]
+fn a_unit_can_begin_without_power_for_pcie_and_a_cpu_reset_takes_it_again() {
+    const POWER: XdataAddress = XdataAddress::main(0xC656);
+    let is_up = |port: &mut VirtualPort| port.control().unwrap().link_state().unwrap().1;
+    for (scenario, begins_up) in [("", true), ("pcie-starts-off = true\n", false)] {
+        let unit = Scenario::parse(&format!("{scenario}factory = \"open\"")).unwrap();
+        let mut port = port(VirtualUnit::in_memory(unit, b"a unit", None).unwrap());
+        for _ in 0..2 {
+            assert_eq!(is_up(&mut port), begins_up, "{scenario}");
+            port.control().unwrap().xdata_write(POWER, 0x20).unwrap();
+            assert!(is_up(&mut port), "{scenario}");
+            restart_by_register(&mut port);
+        }
+    }
+}
+
+#[test]
 fn a_unit_is_unplugged_once_when_the_scenario_says_and_is_back_when_it_says() {
     let mut unit = unit("unplug-after-us = 0\nback-after-ms = 0");
     assert!(unit.is_attached());

@@ -215,11 +215,9 @@ fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
     let reset = reset_command(unit, suffix);
     let otherwise = format!("{}; 5 Gbit/s and more are usual", by_hand_on(&unit.location, Hands::OtherPort));
     speed.is_slow().then(|| match unit.state {
-        BridgeState::Vendor | BridgeState::OpenFirmware => {
-            format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}")
-        }
-        // It has no firmware that could be restarted.
-        BridgeState::BootLoader => format!("the link is at {speed}: {otherwise}"),
+        BridgeState::Vendor => format!("the link is at {speed}: {reset} retrains it; if it stays slow, {otherwise}"),
+        // No firmware to restart, or one whose restart may keep USB 2: see doctor's line about USB.
+        BridgeState::BootLoader | BridgeState::OpenFirmware => format!("the link is at {speed}: {otherwise}"),
     })
 }
 

@@ -164,8 +164,9 @@ fn usb(seen: &Examination) -> Finding {
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
         BusSpeed::Low | BusSpeed::Full | BusSpeed::High => {
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
-            // In its boot loader, a unit has no firmware to restart.
-            advise(Bad, found, Advice::RetrainLink { restarts: seen.unit.state != BridgeState::BootLoader })
+            // In its boot loader, a unit has no firmware to restart. Open firmware that has fallen back to USB 2 has switched
+            // SuperSpeed off in 0xCC30, which its restart keeps.
+            advise(Bad, found, Advice::RetrainLink { restarts: seen.unit.state == BridgeState::Vendor })
         }
     }
 }

@@ -167,9 +167,9 @@ fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_abo
 
 #[test]
 fn a_slow_link_keeps_a_runtime_from_starting() {
-    // The boot loader has no firmware that could be restarted.
+    // The boot loader has no firmware that could be restarted, and open firmware may keep USB 2 when it is.
     for (image, state, resets) in [
-        (practice::open_image(), "auto", true),
+        (practice::open_image(), "auto", false),
         (practice::image(), "auto", true),
         (practice::image(), "boot-loader", false),
     ] {

@@ -365,6 +365,25 @@ mod tests {
     }
 
     #[test]
+    fn one_row_whose_bytes_differ_is_corruption() {
+        let row = |mismatches| {
+            let figures = Figures { mismatches, compared: true, ..Figures::default() };
+            Row { path: Path::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
+        };
+        let report = |rows| BenchReport {
+            tool: String::new(),
+            unit: BenchUnit::default(),
+            integrity: None,
+            e4_extension: false,
+            read16_sram: false,
+            rows,
+            verdict: Vec::new(),
+        };
+        assert!(!report(vec![row(0), row(0)]).is_corrupt());
+        assert!(report(vec![row(0), row(1)]).is_corrupt() && report(vec![row(1), row(0)]).is_corrupt());
+    }
+
+    #[test]
     fn silence_is_an_obstacle_and_other_bytes_are_corruption() {
         let silent = Integrity { write16: Some(Outcome::NoAnswer { timeout_s: 2.0 }), ..Integrity::default() };
         assert!(silent.obstacle(Path::Write16).is_some() && silent.obstacle(Path::E4Stock).is_none());

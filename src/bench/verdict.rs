@@ -38,6 +38,15 @@ mod tests {
     }
 
     #[test]
+    fn a_path_is_judged_by_its_best_row_wherever_that_stands() {
+        for rates in [[2.0, 0.5, 0.7], [0.5, 2.0, 0.7], [0.5, 0.7, 2.0]] {
+            let rows = rates.map(|rate| row(Path::E4Stock, rate));
+            let verdicts = judge(&rows, BridgeState::Vendor, BusSpeed::Super);
+            assert_eq!((verdicts[0].mb_per_s, verdicts[0].meets), (Some(2.0), true), "{rates:?}");
+        }
+    }
+
+    #[test]
     fn each_firmware_is_held_against_its_own_figures() {
         let rows = [row(Path::E4Stock, 2.0), row(Path::F0Write, 3.5), row(Path::F0Read, 1.9), row(Path::F2Out, 400.0)];
         let judged = |firmware, speed| {

@@ -91,6 +91,17 @@ fn a_unit_that_holds_everything_is_left_alone_unless_forced() {
 }
 
 #[test]
+fn a_unit_whose_usb4_identity_would_change_is_written() {
+    let image = sample_image(0);
+    let seen = observed("1-1", blocks("A"), Some(&image));
+    let [zero, _] = seen.blocks.map(|block| block.unwrap());
+    for new in [[zero, block_one(0x11)], [block_zero("B"), block_one(0x10)]] {
+        let plan = planned(&seen, new, BlockSource::Unit, &image);
+        written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
+    }
+}
+
+#[test]
 fn what_the_unit_shows_against_its_flash_makes_it_worth_writing() {
     let image = sample_image(0);
     let seen = observed("1-1", blocks("A"), Some(&image));

@@ -219,6 +219,10 @@ mod tests {
         std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).unwrap();
         assert!(!UnitLock::take_at(&path, &port()).unwrap().is_held());
         assert!(!folder.path().join("elsewhere").exists());
+        // Nor does a link to a file of somebody's lead to a lock on it.
+        File::create(folder.path().join("elsewhere")).unwrap();
+        assert!(!UnitLock::take_at(&path, &port()).unwrap().is_held());
+        assert!(File::open(folder.path().join("elsewhere")).unwrap().try_lock().is_ok());
         let nowhere = path_in(&folder.path().join("missing"), &port());
         assert!(!UnitLock::take_at(&nowhere, &port()).unwrap().is_held());
         let refused = io::ErrorKind::PermissionDenied.into();
@@ -229,6 +233,20 @@ mod tests {
         fs::remove_file(&path).unwrap();
         File::create(&path).unwrap();
         assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock can't be opened: permission denied"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_lock_whose_file_is_removed_while_it_is_taken_counts_for_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_in(folder.path(), &port());
+        let other = opened(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        // A new file has the name now: the lock must be on that one.
+        let Ok(Taken::Ours(file)) = locked(&path) else { panic!("nobody else has it") };
+        assert!(is_at(&file, &path) && !is_at(&other, &path));
+        let third = File::open(&path).unwrap();
+        assert!(matches!(third.try_lock(), Err(TryLockError::WouldBlock)));
     }
 
     #[cfg(unix)]

@@ -24,6 +24,7 @@ pub struct Failure {
     label: Label,
     message: String,
     help: Option<String>,
+    values: Vec<(&'static str, String)>,
     cause: Cause,
     related: Vec<AnyFailure>,
 }
@@ -44,7 +45,14 @@ enum Cause {
 impl Failure {
     /// Makes a failure that says what happened and where.
     pub fn new(label: Label, message: impl Into<String>) -> Self {
-        Self { label, message: message.into(), help: None, cause: Cause::Itself, related: Vec::new() }
+        Self {
+            label,
+            message: message.into(),
+            help: None,
+            values: Vec::new(),
+            cause: Cause::Itself,
+            related: Vec::new(),
+        }
     }
 
     /// Adds the error without a code that led to it, such as the system's.
@@ -57,6 +65,13 @@ impl Failure {
     #[must_use]
     pub fn helped(self, help: impl Into<Option<String>>) -> Self {
         Self { help: help.into(), ..self }
+    }
+
+    /// Adds what a placeholder in the help of its code stands for.
+    #[must_use]
+    pub fn naming(mut self, placeholder: &'static str, value: impl Into<String>) -> Self {
+        self.values.push((placeholder, value.into()));
+        self
     }
 
     /// Adds the errors that together led to it, such as that of each mirror.
@@ -91,6 +106,11 @@ impl Coded for Failure {
 
     fn help(&self) -> Option<String> {
         self.help.clone().or_else(|| self.passed_on()?.help())
+    }
+
+    fn values(&self) -> Vec<(&'static str, String)> {
+        let passed_on = self.passed_on().map(Coded::values).unwrap_or_default();
+        self.values.iter().cloned().chain(passed_on).collect()
     }
 
     fn related(&self) -> Vec<&dyn Coded> {

@@ -318,6 +318,9 @@ impl Step<'_, '_> {
             Level::Cpu if state == Some(BridgeState::OpenFirmware) => self.reset_by_register(now),
             Level::Cpu => self.reset_by_command(),
             Level::PortPower => self.cycle_port(now),
+            Level::Cable if self.port.location().is_virtual() => {
+                Ok(LevelEnd::NotDone("a virtual unit has no cable to unplug".to_owned()))
+            }
             Level::Cable if self.options.replug.is_zero() => {
                 Ok(LevelEnd::NotDone("there is no terminal on which to ask you to unplug it".to_owned()))
             }

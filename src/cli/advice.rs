@@ -2,34 +2,38 @@
 
 use crate::advice::{Advice, Hands};
 use crate::doctor::{OPEN_RUNTIME, PATCHED_RUNTIME};
-use crate::shell;
 use asm2464_host::bridge::Location;
 use asm2464_host::pcie::Note;
 
 use super::command_line::{CommandLine, by_hand_on};
 use super::errors;
 
-/// Returns the advice as text for this unit; `None` if nothing is known to help.
-pub fn words(advice: &Advice, location: &Location) -> Option<String> {
+/// Returns the advice as text for this unit; `None` if nothing is known to help. `line` is the command that asks.
+pub fn words(advice: &Advice, location: &Location, line: &CommandLine) -> Option<String> {
+    let line = line.of_unit(location);
+    Some(line.completed(&plain_words(advice, location, &line)?, &[]))
+}
+
+fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Option<String> {
     let hands = |hands| by_hand_on(location, hands);
-    let device = device(location);
-    let flash = |image: &str| format!("`asmpatch flash {image} --device {device}`");
-    let (open, patched) = (|| flash("OPEN.bin"), || flash("PATCHED.bin"));
+    let open = || "`asmpatch flash ed4e39b`";
+    let patched = || "`asmpatch patch \"$(asmpatch download)\" -o patched.bin`, then `asmpatch flash patched.bin`";
     let restart = || {
         let power_cycle = hands(Hands::ReplugWithSupply);
         format!("run `asmpatch reset`, which tries what can help, mildest first; if nothing does, {power_cycle}")
     };
     Some(match advice {
-        Advice::AgainstError(code) => return errors::help_by_code(code, &CommandLine::on(location)),
+        Advice::AgainstError(code) => return errors::help_by_code(code, line),
         Advice::AgainstNote(note) => return against_note(note).map(str::to_owned),
         Advice::RetrainLink { restarts: false } => hands(Hands::SlowLink).to_owned(),
         Advice::RetrainLink { restarts: true } => {
             let by_hand = hands(Hands::SlowLink);
-            format!("{by_hand}\n`asmpatch reset --device {device}` retrains the link without your hands")
+            format!("{by_hand}\n`asmpatch reset` retrains the link without your hands")
         }
+        // On its own line, the command is not folded for a port of usual length.
         Advice::KeepAwake => format!(
-            "install the rules of `asmpatch udev` and plug the unit in again; until then: \
-             `echo on | sudo tee /sys/bus/usb/devices/{location}/power/control`"
+            "install the rules of `asmpatch udev` and replug; until then:\n\
+             echo on | sudo tee /sys/bus/usb/devices/{location}/power/control"
         ),
         Advice::OtherGovernor => "while you use the dock: `sudo cpupower frequency-set -g performance`".to_owned(),
         Advice::EndLockHolder => "if that is no runtime at work, end the process; the lock ends with it".to_owned(),
@@ -37,10 +41,10 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         Advice::FlashCustom => format!("tinygrad takes a product string that starts with `custom`: {}", open()),
         Advice::FlashOtherId => format!("a fork's own runtime may open it; for tinygrad: {}", open()),
         Advice::FlashInitialised => {
-            format!("{} for {OPEN_RUNTIME}, or {} with 240417, patched, for {PATCHED_RUNTIME}", open(), patched())
+            format!("{} for {OPEN_RUNTIME}, or for {PATCHED_RUNTIME} {}", open(), patched())
         }
-        Advice::FlashForLater => format!("for later releases: {} with an image of the open firmware", open()),
-        Advice::PatchIdentity => format!("patch the image with its identity, and {}", patched()),
+        Advice::FlashForLater => format!("for later releases: {}", open()),
+        Advice::PatchIdentity => format!("the default patches give the image its identity: {}", patched()),
         Advice::FlashForRuntime => format!(
             "{OPEN_RUNTIME} needs the open firmware: {}\n{PATCHED_RUNTIME} needs the patched vendor firmware: {}\n\
              README.md says how. A USB4 or Thunderbolt host needs neither",
@@ -54,7 +58,7 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         Advice::AllowWrites => "leave out `--no-write`: what doctor writes is gone after a power cycle".to_owned(),
         Advice::Restart => restart(),
         Advice::EndRuntimeOrRestart => format!("end the runtime; if there is none, {}", restart()),
-        Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset --device {device}`"),
+        Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset`"),
         // Source: owners' reports.
         Advice::Power => format!("power: {}. Nothing else helps", hands(Hands::ReplugWithSupply)),
         Advice::CheckCard => {
@@ -75,14 +79,17 @@ pub fn words(advice: &Advice, location: &Location) -> Option<String> {
         ),
         Advice::ReplaceSsd => "put a GPU in its place".to_owned(),
         Advice::CheckSeat => {
-            format!("check the card's seat and its power; `asmpatch pcie --device {device}` shows the tree")
+            format!("check the card's seat and its power; `asmpatch pcie` shows the tree")
         }
         Advice::Expect { id, source } => {
             let source = source.as_ref().map(|source| format!(". Source: {source}")).unwrap_or_default();
             format!("`--expect {id}` if a runtime of yours drives it{source}")
         }
         Advice::OtherCableThenVerify => {
-            format!("{}; then `asmpatch verify --device` and a flash", hands(Hands::OtherCable))
+            format!(
+                "{}; then compare its flash with the image, by `asmpatch verify --device`, and flash it",
+                hands(Hands::OtherCable)
+            )
         }
     })
 }
@@ -95,12 +102,6 @@ pub const fn against_note(note: &Note) -> Option<&'static str> {
         Note::Closed { .. } => Some("`asmpatch pcie --assign` lays windows and BARs out anew"),
         _ => None,
     }
-}
-
-/// Returns the value of `--device` for a command that changes the unit. A record can't be changed: for one it is
-/// `PORT`, which stands for the recorded dock's port.
-pub fn device(location: &Location) -> String {
-    if location.is_replay() { "PORT".to_owned() } else { shell::word(location.to_string()) }
 }
 
 /// Whether advice names something that can be done only to a real dock.

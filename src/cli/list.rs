@@ -20,7 +20,6 @@ use asm2464_host::bridge::{Behind, UnitInfo};
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use serde::Serialize;
 
-use super::advice;
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::device::{PcapArgs, UNIT_OR_RECORD};
@@ -223,7 +222,7 @@ fn slow_link(unit: &UnitInfo, suffix: &str) -> Option<String> {
 
 /// The command that resets the unit.
 fn reset_command(unit: &UnitInfo, suffix: &str) -> String {
-    format!("`asmpatch reset --device {}{suffix}`", advice::device(&unit.location))
+    CommandLine::on(&unit.location).with_ids(suffix).completed("`asmpatch reset`", &[])
 }
 
 fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterator<Item = String> {
@@ -354,9 +353,9 @@ mod tests {
         };
         for state in [BridgeState::Vendor, BridgeState::OpenFirmware, BridgeState::BootLoader] {
             let note = |location| note(location, state);
-            assert!(!advice::is_for_docks(&note(Location::Virtual("u".into()))));
+            assert!(!crate::cli::advice::is_for_docks(&note(Location::Virtual("u".into()))));
             let dock = note(Location::Port("3-1".parse().unwrap()));
-            assert!(advice::is_for_docks(&dock), "{dock}");
+            assert!(crate::cli::advice::is_for_docks(&dock), "{dock}");
             let record = note(Location::Replay("report.json".into()));
             assert_eq!(record, dock.replace("--device 3-1", "--device PORT"));
         }

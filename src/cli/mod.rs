@@ -253,6 +253,7 @@ fn wants_json(matches: &ArgMatches) -> bool {
 
 #[cfg(test)]
 mod tests {
+    mod printed;
     mod schemas;
 
     use super::*;

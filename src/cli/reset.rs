@@ -18,7 +18,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 
 use super::advice;
-use super::command_line::by_hand_on;
+use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
 use super::deadlines::Deadlines;
 use super::device::PortArgs;
@@ -88,7 +88,7 @@ impl print::Document for ResetJson<'_> {
 ///
 /// # Errors
 /// Fails if no unit is found, its disk is in use, or it stays faulty.
-pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
+pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
     let (_recording, mut port) = args.port.open()?;
     let device = port.location().to_string();
@@ -118,13 +118,13 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     if args.json {
         print::json(&ResetJson { device: &device, report: &report, helped: report.helped() });
     } else {
-        show(&port.location(), &report);
+        show(&port.location(), &report, &context.command_line);
     }
-    judge(&device, &report, only, come_back)?;
+    judge(&port.location(), &report, only, come_back)?;
     Ok(Exit::Done)
 }
 
-fn show(location: &Location, report: &RestartReport) {
+fn show(location: &Location, report: &RestartReport, line: &CommandLine) {
     let device = location.to_string();
     let RestartReport { before, tried, after } = report;
     for fault in &before.faults {
@@ -149,7 +149,7 @@ fn show(location: &Location, report: &RestartReport) {
         let was = before.map(|before| format!(", was {before}")).unwrap_or_default();
         outln!("{}: back as {} ({}) at {}{was}", device.shown(), now.id, now.state, now.speed);
         let advice = after.faults.iter().filter_map(|fault| fault.kind.advice());
-        for advice in advice.filter_map(|advice| advice::words(&advice, location)) {
+        for advice in advice.filter_map(|advice| advice::words(&advice, location, line)) {
             advice.lines().zip(iter::once("next:").chain(iter::repeat("     "))).for_each(|(line, label)| {
                 outln!("  {label} {line}");
             });
@@ -158,7 +158,8 @@ fn show(location: &Location, report: &RestartReport) {
 }
 
 /// Returns an error unless the restart led to a unit that can be used.
-fn judge(device: &str, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
+fn judge(location: &Location, report: &RestartReport, only: Option<Level>, deadline: Duration) -> Result<(), Failure> {
+    let device = location.to_string();
     let is_in_boot_loader =
         |unit: &Condition| unit.attached.as_ref().is_some_and(|unit| unit.state == BridgeState::BootLoader);
     if is_in_boot_loader(&report.after) && !is_in_boot_loader(&report.before) {
@@ -182,7 +183,9 @@ fn judge(device: &str, report: &RestartReport, only: Option<Level>, deadline: Du
             (Kind::Device.code("asmpatch::reset::not_helped"), message)
         }
     };
-    Err(Failure::new(label, format!("{device}: {message}")))
+    let failure = Failure::new(label, format!("{device}: {message}"));
+    // Every level was tried: only hands are left.
+    Err(if only.is_some() { failure } else { failure.helped(by_hand_on(location, Hands::ReplugWithSupply).to_owned()) })
 }
 
 /// Resets the CPU and waits until the unit is back.
@@ -195,7 +198,7 @@ pub(super) fn restart(port: &mut dyn Port, interrupt: Interrupt<'_>) -> Result<(
     let only = Some(Level::Cpu);
     let options = RestartOptions { only, come_back, replug: Duration::ZERO };
     let report = restart_unit(port, options, &mut |_| (), interrupt)?;
-    Ok(judge(&device, &report, None, come_back)?)
+    Ok(judge(&port.location(), &report, Some(Level::Cpu), come_back)?)
 }
 
 /// Names the hub ports that a process leaves off when it ends at a second Ctrl-C.

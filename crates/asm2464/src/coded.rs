@@ -77,6 +77,12 @@ pub trait Coded: Error {
         self.passed_on().and_then(Coded::help)
     }
 
+    /// Returns what it names that advice on its code refers to by a placeholder, such as `PLACE`: the placeholder and
+    /// the value.
+    fn values(&self) -> Vec<(&'static str, String)> {
+        self.passed_on().map(Coded::values).unwrap_or_default()
+    }
+
     /// Returns the text that contains the error, and the error's place in it.
     fn quote(&self) -> Option<Quote<'_>> {
         self.passed_on().and_then(Coded::quote)

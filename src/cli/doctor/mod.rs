@@ -136,7 +136,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let gpus = crate::embedded::gpus()?;
     let runtime = crate::embedded::runtime()?;
     let diagnosis = diagnose(&seen, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
-    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &seen.unit.location));
+    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &seen.unit.location, &context.command_line));
     let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);

@@ -18,6 +18,7 @@ use asm2464_host::bridge::{Behind, BusSpeed, Location, Port as _};
 use asm2464_host::usb::sysfs::Process;
 
 use crate::cli::advice::{self, is_for_docks};
+use crate::cli::command_line::CommandLine;
 
 /// The page of an examination.
 type Diagnosis = doctor::Diagnosis<String>;
@@ -46,7 +47,7 @@ fn diagnose_for(seen: &Examination, expected: Option<&str>) -> Diagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
     let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
     let diagnosis = doctor::diagnose(seen, Wanted { gpus: &gpus, runtime: &runtime, expected });
-    diagnosis.worded(|advice| advice::words(advice, &seen.unit.location))
+    diagnosis.worded(|advice| advice::words(advice, &seen.unit.location, &CommandLine::default()))
 }
 
 fn page(scenario: &str, image: &Image, options: DoctorOptions) -> Diagnosis {
@@ -121,7 +122,7 @@ fn no_runtime_works_with_stock_firmware_and_the_page_names_images_that_do() {
     let page = page("", &practice::image(), DoctorOptions::default());
     assert_eq!((page.runtime, line(&page, "firmware").verdict), (None, Verdict::Bad));
     let advice = line(&page, "firmware").advice.clone().unwrap();
-    assert!(advice.contains("v0.14.0") && advice.contains("asmpatch flash OPEN.bin --device virtual:u"), "{advice}");
+    assert!(advice.contains("v0.14.0") && advice.contains("asmpatch flash patched.bin --device virtual:u"), "{advice}");
     assert_eq!(line(&page, "PCIe link").verdict, Verdict::Good);
 }
 
@@ -324,7 +325,7 @@ fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_with_the_r
     let pipes = line(&page, "bulk pipes");
     assert_eq!((page.runtime, pipes.verdict), (None, Verdict::Bad), "{page:#?}");
     assert!(pipes.found.contains("answers control requests"), "{pipes:?}");
-    assert!(pipes.advice.as_ref().unwrap().contains("`asmpatch reset`"), "{pipes:?}");
+    assert!(pipes.advice.as_ref().unwrap().contains("`asmpatch reset --device virtual:u`"), "{pipes:?}");
 }
 
 #[test]

@@ -61,23 +61,23 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::elf::truncated", "the file is cut off; build it again";
     "asmpatch::fetch::empty", "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html",
-        "the server wants a browser; download the file with one, then use `asmpatch download --from FILE`";
+        "the server wants a browser; download the file with one, then use `asmpatch download ID --from COPY`";
     "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
          flash it";
     "asmpatch::fetch::mirrors",
-        "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from FILE`";
+        "each reason is below; you can give a copy from elsewhere: `asmpatch download ID --from COPY`";
     "asmpatch::fetch::nested", "unpack it by hand, and give the image with `--from FILE.bin`";
     "asmpatch::fetch::no_mirrors",
-        "give a file or an address that has it: `asmpatch download ID --from FILE`";
+        "give a file or an address that has it: `asmpatch download ID --from COPY`";
     "asmpatch::fetch::no_network",
         "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below. \
-         `asmpatch download ID --from FILE` needs no network";
+         `asmpatch download ID --from COPY` needs no network";
     "asmpatch::fetch::not_inside",
         "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
     "asmpatch::fetch::offline",
         "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
-         FILE`";
+         COPY`";
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
@@ -127,7 +127,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::image::empty", "the file was probably never written; fetch it again with `asmpatch download`";
     "asmpatch::image::is_archive",
         "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out";
-    "asmpatch::image::is_backup", "`asmpatch restore DIR` writes it to the unit again";
+    "asmpatch::image::is_backup", "`asmpatch restore FILE` writes it to the unit again";
     "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
     "asmpatch::image::is_receipt", "name the image that it is about: the same name without `.toml`";
     "asmpatch::image::is_text",
@@ -225,8 +225,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::verify::receipt_digest",
         "the file was changed after it was written, or the receipt belongs to another file";
     "asmpatch::verify::unknown_base",
-        "bytes outside the patches were changed, or it is another version. With `--image ID` and that image in the \
-         cache (`asmpatch download ID`) every differing byte is shown. An image with patches of your own needs `--patch-dir`";
+        "bytes outside the patches were changed, or it is another version. Name the image that it was with \
+         `--image`, as `asmpatch download --list` names it, and have it in the cache: then every differing byte is shown. An image with patches of your own needs `--patch-dir`";
     "asmpatch::verify::unknown_image", "name a known image; `asmpatch info FILE` shows which one a file is";
     "asmpatch::verify::unknown_patch",
         "name the folder of its file with `--patch-dir`, or put the file beside the receipt";

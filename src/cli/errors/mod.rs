@@ -121,7 +121,8 @@ impl From<Kind> for Exit {
 
 /// Returns what to do about an error: its own help if it has some, otherwise that of its code.
 pub fn help(error: &dyn Coded, line: &CommandLine) -> String {
-    error.help().unwrap_or_else(|| entry_of(error).help(line))
+    let values = error.values();
+    error.help().unwrap_or_else(|| line.completed(&entry_of(error).help(line), &values))
 }
 
 /// Lists each code with what to do about it.
@@ -132,5 +133,5 @@ pub fn each(line: &CommandLine) -> impl Iterator<Item = (&'static str, String)> 
 
 /// Returns what to do about an error with this code.
 pub fn help_by_code(code: &str, line: &CommandLine) -> Option<String> {
-    entry(code).map(|entry| entry.help(line))
+    entry(code).map(|entry| line.completed(&entry.help(line), &[]))
 }

@@ -11,7 +11,7 @@ use asm2464::{Coded as _, Kind};
 use asm2464_host::bridge::Location;
 use asm2464_host::usb::{DiskError, UsbError};
 
-use super::{Exit, entries, entry_of, files, help_by_code, units};
+use super::{Exit, entries, files, help_by_code, units};
 use crate::cli::advice::is_for_docks;
 use crate::cli::command_line::CommandLine;
 
@@ -203,13 +203,13 @@ fn a_disk_that_cannot_be_checked_is_refused_with_the_whole_command_that_takes_it
     let help = |words: &[&str]| {
         let words: Vec<&str> = words.to_vec();
         let matches = crate::cli::command().get_matches_from(&words);
-        entry_of(&error).help(&CommandLine::of(&matches, words.into_iter().map(Into::into)))
+        super::help(&error, &CommandLine::of(&matches, words.into_iter().map(Into::into)))
     };
     let advice = help(&["/usr/bin/asmpatch", "flash", "my fw.bin", "--device", "3-1.2"]);
     let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
-    assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=DISK`")), "{advice}");
+    assert!(advice.ends_with(&format!("`asmpatch flash {quoted} --device 3-1.2 --unchecked-disk=sda`")), "{advice}");
     let advice = help(&["asmpatch", "flash", "--yes", "--", "-fw.bin"]);
-    assert!(advice.ends_with("`asmpatch flash --yes --unchecked-disk=DISK -- -fw.bin`"), "{advice}");
+    assert!(advice.ends_with("`asmpatch flash --yes --unchecked-disk=sda -- -fw.bin`"), "{advice}");
 }
 
 #[test]
@@ -232,4 +232,19 @@ fn a_virtual_unit_is_never_to_be_unplugged() {
     for (code, advice) in super::each(&line) {
         assert!(!is_for_docks(&advice) || elsewhere.contains(&code), "{code}: {advice}");
     }
+}
+
+#[test]
+fn a_disk_in_use_is_refused_with_the_commands_that_free_it() {
+    use asm2464_host::usb::sysfs::{DiskUse, Use};
+
+    let error = |uses: &[(&str, Use)]| {
+        let used = |(device, by): &(&str, Use)| DiskUse { device: (*device).to_owned(), by: by.clone() };
+        DiskError::InUse { port: "3-1.2".parse().unwrap(), uses: uses.iter().map(used).collect() }
+    };
+    let help = |uses: &[(&str, Use)]| super::help(&error(uses), &CommandLine::default());
+    let mounted = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Mounted("/mnt/b".to_owned()))]);
+    assert!(mounted.contains("first: `umount /mnt/a /mnt/b`. A disk"), "{mounted}");
+    let both = help(&[("sda1", Use::Mounted("/mnt/a".to_owned())), ("sda2", Use::Swap)]);
+    assert!(both.contains("first: `umount /mnt/a`, `swapoff /dev/sda2`. A disk"), "{both}");
 }

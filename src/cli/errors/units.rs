@@ -160,9 +160,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          and nothing is known of 84. Nobody knows whether one line fits the other's board: add `--other-line` to write \
          it. Nothing was written";
     "asmpatch::flash::own_backup",
-        "nothing was written, because the unit's own identity would be lost for good. `asmpatch flash FILE \
-         --config-from DIR` gives it the backup's blocks. If none of the backups is this unit's, `--clone-identity` \
-         writes the known ones";
+        "nothing was written, because the unit's own identity would be lost for good: the commands below \
+         keep it. If none of the backups is this unit's, `--clone-identity` writes the known ones";
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",
@@ -354,8 +353,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::scenario",
         "docs/virtual-unit.md lists the keys of a scenario; without the file the defaults apply";
     "asmpatch::xdata::flash_controller",
-        "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash \
-         IMAGE` and `asmpatch restore DIR` write the flash, after a backup and a question; `asmpatch backup` reads it";
+        "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash` \
+         and `asmpatch restore` write the flash, after a backup and a question; `asmpatch backup` reads it";
     "asmpatch::xdata::no_firmware",
         "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
     "asmpatch::xdata::past_end", "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";

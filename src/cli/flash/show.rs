@@ -232,7 +232,7 @@ pub fn done(report: &FlashReport, unit: &PreparedUnit, job: &WritingJob) {
 /// Prints why writing a unit stopped, its state, and the commands that bring it back.
 pub fn stopped(failure: &FlashFailure) {
     let WrittenUnit { location, invoked, .. } = &failure.unit;
-    context::report(failure, &CommandLine::on(location));
+    context::report(failure, &CommandLine::on(location).with_ids(&invoked.suffix));
     let steps = WordedStep::each(&failure.steps, invoked, location);
     commands::lines(&steps).iter().for_each(|line| errln!("        {line}"));
 }
@@ -264,7 +264,10 @@ impl Coded for FlashFailure {
 
     fn help(&self) -> Option<String> {
         let is_unchanged = matches!(self.unit.left, StoppedState::Untouched | StoppedState::Unprotected);
-        let own = is_unchanged.then(|| errors::help(&self.error, &CommandLine::on(&self.unit.location)));
+        let own = is_unchanged.then(|| {
+            let line = CommandLine::on(&self.unit.location).with_ids(&self.unit.invoked.suffix);
+            errors::help(&self.error, &line)
+        });
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.unit.left;
         Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))

@@ -177,7 +177,8 @@ fn verify(origin: &str, bytes: &[u8], wanted: Wanted<'_>) -> Result<(), Miss> {
     }
     if let Some(Manifest { id: other, .. }) = wanted.known.by_sha256(&found) {
         let label = Kind::BadInput.code("asmpatch::fetch::other_image");
-        return Err(Failure::new(label, format!("{origin} is image {other}, not {id}")).into());
+        let failure = Failure::new(label, format!("{origin} is image {other}, not {id}"));
+        return Err(failure.naming("ID", other).into());
     }
     if len != *size {
         let label = Kind::BadInput.code("asmpatch::fetch::size");

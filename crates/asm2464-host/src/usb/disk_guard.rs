@@ -1,5 +1,6 @@
 //! Protection of disks: checks what uses the disk behind a unit before the unit is taken from the system.
 
+use asm2464::{Coded, Kind, Label};
 use thiserror::Error;
 
 use super::sysfs::{DiskUse, FreeDisk, NotFree, Sysfs, UncheckedDisk, Use};
@@ -26,10 +27,29 @@ pub enum DiskError {
     },
 }
 
-asm2464::coded!(DiskError {
-    InUse => DiskInUse "asm2464::device::mounted",
-    Unchecked => Refused "asm2464::device::unchecked_disk",
-});
+impl Coded for DiskError {
+    fn label(&self) -> Label {
+        match self {
+            Self::InUse { .. } => Kind::DiskInUse.code("asm2464::device::mounted"),
+            Self::Unchecked { .. } => Kind::Refused.code("asm2464::device::unchecked_disk"),
+        }
+    }
+
+    /// `PLACE` is a mount's, `DEVICE` a swap device, `DISK` a disk that can't be checked.
+    fn values(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Self::InUse { uses, .. } => {
+                let value = |used: &DiskUse| match &used.by {
+                    Use::Mounted(place) => Some(("PLACE", place.clone())),
+                    Use::Swap => Some(("DEVICE", format!("/dev/{}", used.device))),
+                    Use::HeldBy(_) | Use::Claimed => None,
+                };
+                uses.iter().filter_map(value).collect()
+            }
+            Self::Unchecked { disks, .. } => disks.iter().map(|disk| ("DISK", disk.name.clone())).collect(),
+        }
+    }
+}
 
 impl DiskError {
     /// Whether the cause may pass by itself on a disk that has just appeared: its node does not exist yet, or the

@@ -1,0 +1,177 @@
+//! Checks each command that is printed, in transcripts, documents and the table of errors: it parses, and a placeholder
+//! stands only for what the program can't know.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use asm2464_host::bridge::Location;
+
+use super::words;
+use crate::cli::command;
+use crate::cli::command_line::CommandLine;
+use crate::cli::errors;
+
+/// Placeholders of what is printed, each with the reason that the program can't know the value.
+const UNKNOWN: [(&str, &str); 9] = [
+    ("COPY", "a file that the user has from elsewhere"),
+    ("FILE", "an image of the user's choice, where the command that failed names none"),
+    ("IMAGE", "an image of the user's choice, or a name for a new one"),
+    ("ORIGINAL", "a name for a new file"),
+    ("DIR", "a folder of the user's choice, where the command that failed names none"),
+    ("TEXT", "a serial number of the user's choice"),
+    ("VID:PID", "the ID of a dock that asmpatch does not know"),
+    ("PORT", "one of the ports that the error lists"),
+    ("SERIAL", "one of the serial numbers that the error lists"),
+];
+
+/// Placeholders of documents, beside those: a page knows no unit, no file and no folder. Each has a value that parses.
+const OF_PAGES: [(&str, &str); 11] = [
+    ("BACKUP", "b"),
+    ("CODE", "asmpatch::bug"),
+    ("COMMAND", "list"),
+    ("DEVICE", "d"),
+    ("DISK", "sda"),
+    ("ID", "240417"),
+    ("OUT", "o"),
+    ("PERCENT", "5"),
+    ("PLACE", "p"),
+    ("FIELD=VALUE", "serial=A"),
+    ("VENDOR:DEVICE", "1e60:2864"),
+];
+
+/// Adds the Markdown files below a folder.
+fn pages(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            pages(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            into.push(path);
+        }
+    }
+}
+
+/// Lists the commands of a text: those in backticks, and in blocks the lines that begin with one. The commands that a
+/// transcript runs are left out: some are wrong on purpose.
+fn commands(text: &str) -> Vec<String> {
+    let mut commands = Vec::new();
+    let mut is_block = false;
+    let mut running = String::new();
+    for line in text.lines() {
+        if line.starts_with("```") {
+            is_block = !is_block;
+        } else if is_block {
+            let own = line.trim_start().trim_start_matches("next: ");
+            let subcommand = own.strip_prefix("asmpatch ").and_then(|rest| rest.split(' ').next());
+            if subcommand.is_some_and(|name| command().find_subcommand(name).is_some()) && line != own {
+                commands.push(own.to_owned());
+            }
+        }
+        running = running + line.trim_start_matches('`') + "\n";
+        if line.trim().is_empty() || line.starts_with("$ ") || line.starts_with('|') {
+            commands.extend(quoted(&running));
+            running.clear();
+        }
+    }
+    commands.extend(quoted(&running));
+    commands
+}
+
+/// Lists the commands in backticks of a text.
+fn quoted(text: &str) -> Vec<String> {
+    let text = text.lines().filter(|line| !line.starts_with("$ ")).collect::<Vec<_>>().join(" ");
+    let quoted =
+        text.split('`').skip(1).step_by(2).map(|quoted| quoted.split_whitespace().collect::<Vec<_>>().join(" "));
+    quoted.filter(|quoted| quoted.starts_with("asmpatch ")).collect()
+}
+
+/// Returns the placeholders in a command, each a whole word or the value of an option.
+fn placeholders(words: &[String]) -> Vec<&str> {
+    let is_upper = |word: &str| {
+        let name = word.strip_suffix(".bin").unwrap_or(word);
+        name.len() > 1
+            && name.starts_with(|c: char| c.is_ascii_uppercase())
+            && name.chars().all(|c| c.is_ascii_uppercase() || "_:=".contains(c))
+    };
+    let values = words.iter().map(|word| match word.strip_prefix("--").and_then(|option| option.split_once('=')) {
+        Some((_, value)) => value,
+        None => word.strip_prefix("serial=").unwrap_or(word),
+    });
+    values.filter(|word| is_upper(word)).collect()
+}
+
+/// Returns what is wrong with a printed command. A command's bare name is none to run.
+fn fault(line: &str, is_page: bool) -> Option<String> {
+    let line = line.split("  ").next().unwrap_or_default().replace('\\', "");
+    let words = words(&line);
+    let mut leaf = command();
+    // A page also names an option by its command.
+    let is_name = words[1..].iter().all(|word| {
+        let below = leaf.find_subcommand(word).cloned();
+        below.map(|below| leaf = below).is_some() || (is_page && word.starts_with("--"))
+    });
+    if is_name || words.iter().any(|word| word == "..." || word == "…" || word.contains("[..]")) {
+        return None;
+    }
+    let registers = ["PCIE_LINK_STATE", "FLASH_START", "NO_REGISTER"];
+    let mut values = words.clone();
+    for placeholder in placeholders(&words) {
+        let page = OF_PAGES.iter().find(|(name, _)| is_page && *name == placeholder);
+        let is_unknown = UNKNOWN.iter().any(|(name, _)| *name == placeholder);
+        if page.is_none() && !is_unknown && !registers.contains(&placeholder) {
+            return Some(format!("{placeholder} is known"));
+        }
+        let value = page.map_or(if placeholder == "VID:PID" { "174c:2464" } else { "1-2" }, |(_, value)| value);
+        values.iter_mut().for_each(|word| *word = word.replace(placeholder, value));
+    }
+    let parsed = command().try_get_matches_from(values);
+    Some(parsed.err()?.kind().to_string())
+}
+
+#[test]
+fn each_printed_command_parses_and_has_a_placeholder_only_for_what_the_program_can_not_know() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    pages(&root.join("docs"), &mut paths);
+    pages(&root.join("tests/cli"), &mut paths);
+    let mut faults = BTreeSet::new();
+    let mut checked = 0;
+    for path in paths {
+        let is_page = !path.starts_with(root.join("tests"));
+        for line in commands(&fs::read_to_string(&path).unwrap()) {
+            checked += 1;
+            let name = path.strip_prefix(root).unwrap().display();
+            faults.extend(fault(&line, is_page).map(|fault| format!("{name}: `{line}`: {fault}")));
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(checked > 300, "{checked}");
+}
+
+/// Completes an error's help for a command on a dock whose ID is no known one.
+fn help(code: &str, line: &[&str]) -> String {
+    let matches = command().get_matches_from(line);
+    errors::help_by_code(code, &CommandLine::of(&matches, line.iter().map(Into::into))).unwrap()
+}
+
+#[test]
+fn advice_names_the_unit_the_ids_and_the_file_that_the_command_named() {
+    let line = ["asmpatch", "pcie", "--device", "3-1", "--usb-id", "1209:0001"];
+    let shown = help("asmpatch::pcie::no_completion", &line);
+    assert!(shown.contains("`asmpatch pcie reset --device 3-1 --usb-id=1209:0001`"), "{shown}");
+    let shown = help("asmpatch::usb::permission", &line);
+    assert!(shown.contains("`asmpatch udev --usb-id=1209:0001 | sudo tee /etc"), "{shown}");
+    let shown = help("asmpatch::patch::already_patched", &["asmpatch", "patch", "my fw.bin", "-o", "out.bin"]);
+    let quoted = if cfg!(windows) { "\"my fw.bin\"" } else { "'my fw.bin'" };
+    assert!(shown.contains(&format!("`asmpatch unpatch {quoted} -o ORIGINAL`")), "{shown}");
+    let shown = help("asmpatch::fetch::mirrors", &["asmpatch", "download", "ed4e39b"]);
+    assert!(shown.contains("`asmpatch download ed4e39b --from COPY`"), "{shown}");
+    let shown = help("asmpatch::image::is_backup", &["asmpatch", "flash", "backups/mine"]);
+    assert!(shown.contains("`asmpatch restore backups/mine`"), "{shown}");
+    // `list` shows every dock, and a virtual unit only if it is named.
+    let on = |location: &str| CommandLine::on(&location.parse::<Location>().unwrap());
+    let help = |location| errors::help_by_code("asmpatch::usb::gone", &on(location)).unwrap();
+    assert!(help("3-1").contains("`asmpatch list`"));
+    assert!(help("virtual:u").contains("`asmpatch list --device virtual:u`"));
+}

@@ -30,7 +30,8 @@ pub fn fold(text: &str, width: usize) -> String {
 fn is_command(line: &str) -> bool {
     let plain = strip_ansi_codes(line);
     let line = plain.trim_start();
-    line.starts_with("asmpatch ") || line.starts_with("sudo ")
+    // A command also follows a label, as in the last table of several units.
+    line.starts_with("asmpatch ") || line.starts_with("sudo ") || line.contains("  asmpatch ")
 }
 
 fn fold_line(line: &str, width: usize, folded: &mut String) {
@@ -111,6 +112,12 @@ fn words(text: &str, max: usize) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_behind_a_label_is_not_broken() {
+        let line = "  next    asmpatch flash 'fw patched.bin' --config-from backups/b --device 1-2.3 --no-backup";
+        assert_eq!(fold(line, 40), line);
+    }
 
     #[test]
     fn a_long_line_continues_below_the_text_after_its_label() {

@@ -19,8 +19,12 @@ macro_rules! data {
 
 const GPUS: &[(&str, &str)] = data!["gpus/amd.toml", "gpus/nvidia.toml"];
 const RUNTIMES: &[(&str, &str)] = data!["runtimes/tinygrad.toml"];
-const MANIFESTS: &[(&str, &str)] =
-    data!["firmware-manifests/231204.toml", "firmware-manifests/240417.toml", "firmware-manifests/ed4e39b.toml"];
+const MANIFESTS: &[(&str, &str)] = data![
+    "firmware-manifests/231204.toml",
+    "firmware-manifests/240417.toml",
+    "firmware-manifests/250123.toml",
+    "firmware-manifests/ed4e39b.toml",
+];
 const PATCHES: &[(&str, &str)] = data![
     "patches/e4-length-16.toml",
     "patches/identity-add1-0001.toml",

@@ -241,14 +241,14 @@ mod tests {
     #[test]
     fn the_error_for_an_unknown_image_lists_the_known_ones() {
         let message = Manifests::of_repository(&[]).unwrap().by_id("999999").unwrap_err().to_string();
-        assert!(message.contains("231204, 240417"), "{message}");
+        assert!(message.contains("231204, 240417, 250123"), "{message}");
     }
 
     #[test]
     fn a_users_manifest_adds_an_image() {
         let manifests = add(SAMPLE).unwrap();
         assert_eq!(manifests.by_id("sample").unwrap().mirrors.len(), 1);
-        assert_eq!(manifests.iter().count(), 4);
+        assert_eq!(manifests.iter().count(), 5);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! fail.
 
 use asm2464::TransportKind;
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BodyOffset, BridgeState, FileOffset, Image};
 use asm2464_chip::chip::boot::{self, BootFault, BootReport, Effects};
 use asm2464_chip::chip::{Board, FlashDefects, PartRevision, ProofBudget, Speed};
@@ -18,15 +19,27 @@ fn the_vendors_image_does_all_that_it_must_over_both_transports() {
 }
 
 #[test]
-#[ignore = "needs ASMPATCH_VENDOR_IMAGE, ASMPATCH_VENDOR_231204_IMAGE and all three ASMPATCH_OPEN images"]
+#[ignore = "needs all three ASMPATCH_VENDOR images and all three ASMPATCH_OPEN images"]
 fn every_image_boots_and_enumerates_on_a_newer_part() {
-    for name in ["VENDOR", "VENDOR_231204", "OPEN", "OPEN_NEW", "OPEN_USB4"] {
+    for name in ["VENDOR", "VENDOR_231204", "VENDOR_250123", "OPEN", "OPEN_NEW", "OPEN_USB4"] {
         for speed in [Speed::Super, Speed::High] {
             let mut unit = powered_on(&Image::parse(&file(&format!("ASMPATCH_{name}_IMAGE"))).unwrap(), speed);
             unit.chip.set_board(Board { part_revision: PartRevision::R07, ..Board::default() });
             assert!(unit.enumerate().is_ok(), "{name} {speed:?}");
         }
     }
+}
+
+#[test]
+#[ignore = "needs ASMPATCH_VENDOR_250123_IMAGE"]
+fn the_image_250123_is_known_and_passes_every_check() {
+    let image = Image::parse(&file("ASMPATCH_VENDOR_250123_IMAGE")).unwrap();
+    let manifests = asmpatch::embedded::manifests(&[]).unwrap();
+    let known = manifests.by_sha256(&Sha256Digest(image.sha256())).unwrap();
+    assert_eq!((known.id.as_str(), known.version.to_string()), ("250123", image.version().to_string()));
+    let report = boot::check(&image);
+    assert!(report.passes(), "{report:#?}");
+    assert_eq!(report.state(), Some(BridgeState::Vendor));
 }
 
 fn effects(image: &Image, effects: Effects) -> BootReport {

@@ -82,6 +82,7 @@ pub mod doctor;
 pub mod embedded;
 pub mod failure;
 pub mod fetch;
+pub mod file_kind;
 pub mod flash;
 pub mod gpus;
 pub mod patch;

@@ -12,6 +12,7 @@ mod program {
     mod cli_transcripts;
     mod doctor_images;
     mod download;
+    mod field_files;
     mod firmware_authors;
     mod flash;
     #[cfg(unix)]

@@ -1,13 +1,16 @@
 //! The `asmpatch info` command: describes an image.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use crate::failure::AnyFailure;
+use crate::file_kind::FileKind;
+use crate::flash::flash_copy::{CopyExtent, FlashCopy};
 use crate::flash::open_image::OpenImage;
-use crate::patch::{self, Identified, Patch, PatchOnImage};
-use asm2464::digest::{Md5Digest, Sha256Digest};
+use crate::patch::{self, Identified, Library, Patch, PatchOnImage};
+use asm2464::digest::{Md5Digest, Sha256Digest, to_hex};
 use asm2464::escape::Escape as _;
-use asm2464::firmware::{Area, FirmwareVersion, Part, ZeroRun};
+use asm2464::firmware::{Area, BlockIndex, ConfigBlock, ConfigField, FirmwareVersion, Image, Part, UsbId, ZeroRun};
 use serde::Serialize;
 
 use super::context::Context;
@@ -18,8 +21,13 @@ use super::{print, table};
 
 /// The shortest run of zeros that is listed: shorter ones are data as often as free space.
 const MIN_FREE: u32 = 64;
+/// The most ranges of a flash that are listed.
+const MAX_RANGES: usize = 4;
 
 /// Describe an image: container, version, base image, patches, map.
+///
+/// Also describes a copy of a flash, and code without its container. Of any other file it says what it is, and which
+/// command takes it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch info patched.bin")]
 pub struct Args {
@@ -54,8 +62,60 @@ pub(super) struct InfoJson<'a> {
     open: Option<OpenImage>,
     /// The patches in it; nothing if the image is unknown.
     patches: Option<Vec<PatchOnImage<'a>>>,
-    /// Its areas, in file order.
+    /// Its areas, in file order. Of a copy of a flash: those of the image in its first slot.
     map: Vec<Area>,
+    /// For a copy of a flash: what it holds besides the image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    flash: Option<FlashJson>,
+}
+
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct FlashJson {
+    /// How much of a flash it has, in words.
+    extent: String,
+    /// Configuration blocks 0 and 1, as hexadecimal digits; nothing for one that is not valid.
+    blocks: [Option<String>; 2],
+    /// The VID:PID in block 0.
+    usb_id: Option<UsbId>,
+    /// The serial number in block 0.
+    serial: Option<String>,
+    /// The product in block 0.
+    product: Option<String>,
+    /// Whether the second slot holds an image that would start.
+    second_image: bool,
+    /// Bytes behind the blocks and the image that are not erased.
+    rest: Vec<RestJson>,
+}
+
+impl FlashJson {
+    fn of(copy: &FlashCopy) -> Self {
+        let zero = copy.block(BlockIndex::Zero);
+        let text = |field| zero.as_ref().map(|block| block.text(field));
+        Self {
+            extent: copy.extent().to_string(),
+            blocks: BlockIndex::ALL.map(|index| copy.block(index).map(|block| to_hex(block.bytes(), ""))),
+            usb_id: zero.as_ref().map(ConfigBlock::usb_id),
+            serial: text(ConfigField::Serial),
+            product: text(ConfigField::Product),
+            second_image: copy.second_image().is_ok(),
+            rest: copy
+                .rest()
+                .iter()
+                .map(|range| RestJson { flash_address: range.start as u32, size: range.len() })
+                .collect(),
+        }
+    }
+}
+
+/// A range of a flash that is not erased.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+struct RestJson {
+    /// Where it begins.
+    flash_address: u32,
+    /// Bytes.
+    size: usize,
 }
 
 impl print::Document for InfoJson<'_> {
@@ -65,59 +125,140 @@ impl print::Document for InfoJson<'_> {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if the file can't be read, or if its container is invalid.
+/// Fails if the file can't be read, if its container is invalid, or if it is of a kind that is not described.
 pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
-    let input = ImageFile::read(&args.file)?;
+    let (bytes, kind) = input::look(&args.file)?;
+    let (size, sha256, md5) = (bytes.len(), Sha256Digest::of(&bytes), Md5Digest::of(&bytes));
+    let mut flash = None;
+    let (image, container) = match kind {
+        FileKind::Flash(copy) if copy.extent() != CopyExtent::Larger => {
+            let (image, words) = match copy.image() {
+                Ok(image) => {
+                    let words = format!("{} bytes at flash address 0x000100, valid", image.file_len());
+                    (Some(image), words)
+                }
+                Err(error) => (None, format!("none that would start: {error}")),
+            };
+            flash = Some(copy);
+            (image, words)
+        }
+        FileKind::Body(image) => {
+            (Some(image), format!("none: code alone, {size} bytes; `asmpatch wrap` puts it into a container"))
+        }
+        kind => {
+            let image = ImageFile::of(&args.file, bytes, &kind)?.image;
+            (Some(image), format!("{size} bytes; length, magic, checksum and CRC-32 are valid"))
+        }
+    };
     let receipt = input::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let identified = patch::identify(&library, &input.image, input.sha256);
-    let open = if identified.is_none() { OpenImage::of(&input.image) } else { None };
-    let version = Some(input.image.version()).filter(|version| open.is_none() && version.has_date());
-    let base_name = identified.as_ref().map(|identified| library.image_words(&identified.base, input.image.version()));
-    let md5 = Md5Digest::of(&input.image.to_file());
-    let map = input.image.map(MIN_FREE);
+    let known = image.as_ref().map(|image| Known::of(image, &library));
+    let map = image.as_ref().map_or_else(Vec::new, |image| image.map(MIN_FREE));
     if args.json {
-        let patches = identified.as_ref().map(|Identified { base, original, patches }| {
-            patches.iter().map(|patch| PatchOnImage::new(patch, base, original, &input.image)).collect()
-        });
-        let json = InfoJson {
-            file: args.file.display().to_string(),
-            size: input.len,
-            sha256: input.sha256,
-            md5,
-            version,
-            image: base_name.clone(),
-            open: open.clone(),
-            patches,
-            map,
-        };
-        print::json(&json);
+        let patches = known.as_ref().and_then(Known::patches);
+        let (version, base, open) = known.map_or((None, None, None), |known| (known.version, known.base, known.open));
+        let file = args.file.display().to_string();
+        let flash = flash.as_ref().map(FlashJson::of);
+        print::json(&InfoJson { file, size, sha256, md5, version, image: base, open, patches, map, flash });
         return Ok(Exit::Done);
     }
     outln!("{}", args.file.shown());
-    let valid = format!("{} bytes; length, magic, checksum and CRC-32 are valid", input.len);
-    let mut lines = vec![("container", valid)];
-    lines.extend(version.map(|version| ("version", version.to_string())));
-    lines.extend([("SHA-256", input.sha256.to_string()), ("MD5", md5.to_string())]);
-    if let Some(open) = &open {
-        lines.push(("image", format!("{open}, which enumerates as {}", open.usb_id)));
-        lines.push(("part", format!("one: {} of at most {} bytes", input.len, Part::One.max_len())));
-    }
-    match &identified {
-        None if open.is_some() => {}
-        None => {
-            lines.push(("image", "unknown: not a known image, with or without the known patches".to_owned()));
-        }
-        Some(Identified { patches, .. }) => {
-            lines.push(("image", base_name.unwrap_or_default().shown().to_string()));
-            if patches.is_empty() {
-                lines.push(("patches", "none".to_owned()));
-            }
-            let patch_words = |patch: &&Patch| format!("{}: {}", patch.id.shown(), patch.title.shown());
-            lines.extend(table::under("patches", patches.iter().map(patch_words)));
-        }
-    }
+    let mut lines = flash.as_ref().map_or_else(Vec::new, |copy| flash_lines(copy));
+    lines.push(("container", container));
+    lines.extend(known.as_ref().and_then(|known| known.version).map(|version| ("version", version.to_string())));
+    lines.extend([("SHA-256", sha256.to_string()), ("MD5", md5.to_string())]);
+    lines.extend(known.iter().flat_map(Known::lines));
     table::print_labelled(2, lines);
+    if image.is_some() {
+        print_map(&map);
+    }
+    Ok(Exit::Done)
+}
+
+/// What is known of an image.
+struct Known<'a> {
+    image: &'a Image,
+    identified: Option<Identified<'a>>,
+    open: Option<OpenImage>,
+    version: Option<FirmwareVersion>,
+    /// The known image that it is made from, in words.
+    base: Option<String>,
+}
+
+impl<'a> Known<'a> {
+    fn of(image: &'a Image, library: &'a Library) -> Self {
+        let identified = patch::identify(library, image, Sha256Digest(image.sha256()));
+        let open = if identified.is_none() { OpenImage::of(image) } else { None };
+        let version = Some(image.version()).filter(|version| open.is_none() && version.has_date());
+        let base = identified.as_ref().map(|found| library.image_words(&found.base, image.version()));
+        Self { image, identified, open, version, base }
+    }
+
+    fn patches(&self) -> Option<Vec<PatchOnImage<'a>>> {
+        let Identified { base, original, patches } = self.identified.as_ref()?;
+        Some(patches.iter().map(|patch| PatchOnImage::new(patch, base, original, self.image)).collect())
+    }
+
+    fn lines(&self) -> Vec<(&'static str, String)> {
+        if let Some(open) = &self.open {
+            let len = self.image.file_len();
+            return vec![
+                ("image", format!("{open}, which enumerates as {}", open.usb_id)),
+                ("part", format!("one: {len} of at most {} bytes", Part::One.max_len())),
+            ];
+        }
+        let Some(Identified { patches, .. }) = &self.identified else {
+            return vec![("image", "unknown: not a known image, with or without the known patches".to_owned())];
+        };
+        let mut lines = vec![("image", self.base.as_deref().unwrap_or_default().shown().to_string())];
+        if patches.is_empty() {
+            lines.push(("patches", "none".to_owned()));
+        }
+        let patch_words = |patch: &&Patch| format!("{}: {}", patch.id.shown(), patch.title.shown());
+        lines.extend(table::under("patches", patches.iter().map(patch_words)));
+        lines
+    }
+}
+
+/// Describes a copy of a flash, apart from its first image.
+fn flash_lines(copy: &FlashCopy) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("flash", format!("{}, {} bytes", copy.extent(), copy.bytes().len()))];
+    for (index, name) in BlockIndex::ALL.into_iter().zip(["block 0", "block 1"]) {
+        let words = match (copy.block(index), index) {
+            (None, _) => "not valid".to_owned(),
+            (Some(block), BlockIndex::Zero) => {
+                let (product, serial) = (block.text(ConfigField::Product), block.text(ConfigField::Serial));
+                format!("{} {}, serial {}", block.usb_id(), product.shown(), serial.shown())
+            }
+            (Some(block), BlockIndex::One) => {
+                let [vendor, model] = [ConfigField::Usb4Vendor, ConfigField::Usb4Model].map(|field| block.text(field));
+                format!("USB4 {} {}", vendor.shown(), model.shown())
+            }
+        };
+        lines.push((name, words));
+    }
+    if copy.extent() == CopyExtent::Page {
+        return lines;
+    }
+    let second = match copy.second_image() {
+        Ok(image) => format!("an image of {} bytes", image.file_len()),
+        Err(_) => "no image".to_owned(),
+    };
+    lines.push(("slot 2", second));
+    let rest = copy.rest();
+    let range = |range: &Range<usize>| format!("0x{:06X}..0x{:06X}, {} bytes", range.start, range.end - 1, range.len());
+    let words = match rest.as_slice() {
+        [] => "erased".to_owned(),
+        [first @ .., last] if first.len() < MAX_RANGES => {
+            first.iter().chain([last]).map(range).collect::<Vec<_>>().join("; ")
+        }
+        all => format!("{} ranges that are not erased, the first {}", all.len(), range(&all[0])),
+    };
+    lines.push(("rest", words));
+    lines
+}
+
+fn print_map(map: &[Area]) {
     let row = |Area { kind, file_offset, size, flash_address, first, last, free }: &Area| {
         let code = first.zip(*last).map(|(first, last)| format!("{first}..0x{:04X}", last.addr()));
         [
@@ -133,7 +274,6 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
     let header = ["area", "addresses", "file", "flash", "bytes", "free", "largest free runs"];
     table::print(header, map.iter().map(row));
     outln!("free: runs of at least {MIN_FREE} zero bytes");
-    Ok(Exit::Done)
 }
 
 fn largest_runs(free: &[ZeroRun]) -> String {

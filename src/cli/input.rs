@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{AnyFailure, Failure, in_file};
+use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 use crate::patch::Receipt;
 use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
@@ -12,13 +13,11 @@ use asm2464::firmware::{Image, MAX_FILE_LEN};
 use asm2464::interrupt::{Interrupt, Interrupted};
 use asm2464_dock::files::file;
 
-use super::other_file::OtherKind;
+use super::other_file;
 use super::output;
 
 /// The longest text that asmpatch reads, in bytes.
 const MAX_TEXT: usize = 1 << 20;
-/// How much of a file that is too long for an image is read to recognise it, in bytes.
-const START: usize = 1 << 12;
 
 /// Reads a file of at most `max` bytes. A larger file is refused before it is read. Ctrl-C ends the wait for a pipe.
 ///
@@ -112,31 +111,55 @@ pub fn read_own_text(path: &Path) -> Result<String, AnyFailure> {
     file::read_regular_text(path, MAX_TEXT).map_err(|cause| unread(path, MAX_TEXT, cause))
 }
 
+/// Reads a file whole, or the first [`MAX_LOOKED_AT`] bytes of a longer one, and looks at what it is.
+///
+/// # Errors
+/// As for [`read`]. The folder of a backup is described.
+pub fn look(path: &Path) -> Result<(Vec<u8>, FileKind), AnyFailure> {
+    let bytes = match file::read(path, MAX_LOOKED_AT, Interrupt::of_process()) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
+            file::read_start(path, MAX_LOOKED_AT).map_err(|_| unread(path, MAX_LOOKED_AT, error))?
+        }
+        Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+            return Err(other_file::backup_folder(path).map_or_else(|| unread(path, MAX_LOOKED_AT, error), Into::into));
+        }
+        Err(error) => return Err(unread(path, MAX_LOOKED_AT, error)),
+    };
+    let kind = FileKind::of(&bytes);
+    Ok((bytes, kind))
+}
+
 /// Reads the file of an image. Its container may be damaged, but a file that is recognised as another kind is refused.
 ///
 /// # Errors
-/// As for [`read`], and if the file is something else that asmpatch recognises.
+/// As for [`look`], and if the file is something else that asmpatch recognises, or too long for an image.
 pub fn read_image(path: &Path) -> Result<Vec<u8>, AnyFailure> {
-    let read = file::read(path, MAX_FILE_LEN, Interrupt::of_process());
-    let kind = match &read {
-        Ok(bytes) if Image::parse(bytes).is_err() => OtherKind::of_file(bytes),
-        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => {
-            file::read_start(path, START).ok().and_then(|start| OtherKind::of_file(&start))
-        }
-        Err(error) if error.kind() == io::ErrorKind::IsADirectory => OtherKind::of_folder(path),
-        _ => None,
-    };
+    let (bytes, kind) = look(path)?;
+    image_bytes(path, bytes, &kind)
+}
+
+/// Returns a file's bytes if it is an image, damaged or not.
+///
+/// # Errors
+/// As for [`read_image`].
+fn image_bytes(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Vec<u8>, AnyFailure> {
     match kind {
-        Some(kind) => Err(kind.refusal(path).into()),
-        None => read.map_err(|cause| unread(path, MAX_FILE_LEN, cause)),
+        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Empty | FileKind::Unknown
+            if bytes.len() <= MAX_FILE_LEN =>
+        {
+            Ok(bytes)
+        }
+        FileKind::Image(_) | FileKind::DamagedImage | FileKind::Unknown => {
+            Err(unread(path, MAX_FILE_LEN, io::ErrorKind::FileTooLarge.into()))
+        }
+        kind => Err(other_file::no_image(kind, path).into()),
     }
 }
 
 /// A firmware image that the user named.
 #[derive(Debug)]
 pub struct ImageFile {
-    /// Its length in bytes.
-    pub len: usize,
     /// The image.
     pub image: Image,
     /// The file's digest.
@@ -149,9 +172,18 @@ impl ImageFile {
     /// # Errors
     /// As for [`read_image`], and if the container is invalid.
     pub fn read(path: &Path) -> Result<Self, AnyFailure> {
-        let bytes = read_image(path)?;
+        let (bytes, kind) = look(path)?;
+        Self::of(path, bytes, &kind)
+    }
+
+    /// Takes the image in a file that was looked at.
+    ///
+    /// # Errors
+    /// As for [`ImageFile::read`].
+    pub fn of(path: &Path, bytes: Vec<u8>, kind: &FileKind) -> Result<Self, AnyFailure> {
+        let bytes = image_bytes(path, bytes, kind)?;
         let image = Image::parse(&bytes).map_err(in_file(path))?;
-        Ok(Self { len: bytes.len(), image, sha256: Sha256Digest::of(&bytes) })
+        Ok(Self { image, sha256: Sha256Digest::of(&bytes) })
     }
 }
 

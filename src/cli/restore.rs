@@ -34,7 +34,7 @@ use crate::cli::errors::{self, Exit};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  asmpatch restore asmpatch-backup-1EFEE3619F08-2a2dba9b --device 3-1.2")]
 pub struct Args {
-    /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it.
+    /// The backup's folder, as `asmpatch backup` or `asmpatch flash` made it; or a copy of the whole flash, 2 MiB.
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 
@@ -47,7 +47,7 @@ pub struct Args {
 /// # Errors
 /// Fails if the backup is damaged or would not start, and for every other reason that stops it before the first write.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let backup = match backup_folder::load(&args.folder) {
+    let backup = match backup_folder::load_any(&args.folder) {
         Err(error @ BackupFolderError::NoBackup(_)) => return no_backup(error, args),
         loaded => loaded?,
     };

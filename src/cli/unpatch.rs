@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::failure::{AnyFailure, in_file};
-use crate::patch::{self, Patch};
+use crate::failure::{AnyFailure, Failure, in_file};
+use crate::patch::{self, Library, Patch, Receipt};
+use asm2464::Kind;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
 use serde::Serialize;
@@ -68,7 +69,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     // The image's own digest tells whether the patches are right; a receipt only helps to find them.
     let receipt = input::receipt_of(&args.file, None).ok().flatten();
     let library = args.patches.load_with(receipt.as_ref(), &args.file)?;
-    let undone = patch::unpatch(&library, &input.image, input.sha256).map_err(in_file(&args.file))?;
+    let undone = patch::unpatch(&library, &input.image, input.sha256)
+        .map_err(|failure| receipt.and_then(|receipt| without_patches(&library, &receipt)).unwrap_or(failure));
+    let undone = undone.map_err(in_file(&args.file))?;
     output::write(&[(&args.output, &undone.original.to_file())], Some(&args.file), args.force)?;
 
     let image = library.image_words(&undone.base, undone.original.version());
@@ -83,4 +86,22 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         outln!("wrote {}, SHA-256 {}", args.output.shown(), context.digest(&undone.base));
     }
     Ok(Exit::Done)
+}
+
+/// Returns the failure of an image whose receipt names patches that are not there.
+fn without_patches(library: &Library, receipt: &Receipt) -> Option<Failure> {
+    let missing: Vec<String> = receipt
+        .patches
+        .iter()
+        .filter(|patch| library.get(&patch.id).is_none())
+        .map(|patch| match receipt.files.get(&patch.id) {
+            Some(file) => format!("{} ({file})", patch.id),
+            None => patch.id.clone(),
+        })
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let label = Kind::BadInput.code("asmpatch::patch::missing");
+    Some(Failure::new(label, format!("its receipt names patches that are not known: {}", missing.join(", "))))
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use crate::failure::{AnyFailure, in_file};
+use crate::file_kind::FileKind;
+use crate::patch;
 use crate::shell;
 use asm2464::digest::Sha256Digest;
 use asm2464::escape::Escape as _;
@@ -13,12 +15,10 @@ use serde::Serialize;
 use super::context::Context;
 use super::errors::Exit;
 use super::input;
+use super::known::PatchDirs;
+use super::other_file;
 use super::output;
 use super::print;
-
-/// The longest code file that is read, in bytes: more than Intel HEX or ELF of the longest image needs, with debug
-/// information.
-const MAX_CODE_FILE: usize = 4 << 20;
 
 /// Put code into the container that the chip starts: length, magic, checksum and CRC-32.
 ///
@@ -57,6 +57,9 @@ pub(super) struct WrapJson {
     parts: usize,
     /// The image's SHA-256.
     sha256: Sha256Digest,
+    /// The known image that it is, or is made from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    image: Option<String>,
 }
 
 impl print::Document for WrapJson {
@@ -68,20 +71,33 @@ impl print::Document for WrapJson {
 /// # Errors
 /// Fails if the file holds no code for this chip, or if IMAGE exists or can't be written.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    let bytes = input::read(&args.file, MAX_CODE_FILE)?;
-    let image = image_of_code(&bytes).map_err(in_file(&args.file))?;
+    let (bytes, kind) = input::look(&args.file)?;
+    let image = match kind {
+        FileKind::Body(image) => image,
+        FileKind::Code(_) | FileKind::Image(_) | FileKind::Text(_) | FileKind::Empty | FileKind::Unknown => {
+            image_of_code(&bytes).map_err(in_file(&args.file))?
+        }
+        kind => return Err(other_file::no_code(&kind, &args.file).into()),
+    };
     let file = image.to_file();
     output::write(&[(&args.output, &file)], Some(&args.file), args.force)?;
     let format = CodeFormat::of(&bytes);
     let sha256 = Sha256Digest::of(&file);
     let parts = Part::ALL.into_iter().filter(|part| !part.of(&file).is_empty()).count();
+    let library = PatchDirs::default().load()?;
+    let known = patch::identify(&library, &image, sha256).map(|known| (library.image_name(&known.base), known.patches));
     if args.json {
+        let known = known.map(|(name, _)| name);
         let written = [args.output.display().to_string()];
-        print::json(&WrapJson { written, format, size: file.len(), parts, sha256 });
+        print::json(&WrapJson { written, format, size: file.len(), parts, sha256, image: known });
         return Ok(Exit::Done);
     }
     outln!("{}: {format}, {} bytes of code", args.file.shown(), image.body().len());
     outln!("wrote {}: {} bytes, SHA-256 {}", args.output.shown(), file.len(), context.digest(&sha256));
+    if let Some((name, patches)) = known {
+        let with = if patches.is_empty() { "unpatched" } else { "patched" };
+        outln!("it is the image {}, {with}", name.shown());
+    }
     if !context.is_quiet {
         outln!("next: asmpatch verify --boot {}", shell::path(&args.output));
     }

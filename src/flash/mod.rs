@@ -15,6 +15,7 @@ pub mod decide;
 pub mod error;
 pub mod firmware_kind;
 pub mod fitting;
+pub mod flash_copy;
 pub mod identity;
 pub mod observe;
 pub mod offers;

@@ -12,6 +12,7 @@ use asm2464_dock::record::{Record, ReplayPort};
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::usbredir::Parser;
 use asm2464_host::bridge::{BusSpeed, Location, Port as _, UnitInfo};
+use asmpatch::file_kind::FileKind;
 
 /// Checks Bulk-Only's wrappers, in both directions.
 ///
@@ -228,4 +229,17 @@ pub fn chip(data: &[u8]) {
     }
     assert!(chip.take_uart().len() <= 0x1_0000);
     assert!(chip.unknown_registers().len() <= 4 * 0x1_0000);
+}
+
+/// Checks the look at a file: it is something, and a copy of a flash gives a backup.
+///
+/// # Panics
+/// If a backup of a copy has other blocks than the copy.
+pub fn file_kind(data: &[u8]) {
+    let kind = FileKind::of(data);
+    let _ = kind.to_string();
+    if let FileKind::Flash(copy) = kind {
+        let _ = (copy.image(), copy.second_image(), copy.rest());
+        assert!(data.starts_with(copy.to_backup().blocks.as_flattened()));
+    }
 }

@@ -62,6 +62,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::fetch::empty", "the file was never written; fetch it again";
     "asmpatch::fetch::html" | "asmpatch::http::html",
         "the server wants a browser; download the file with one, then use `asmpatch download ID --from COPY`";
+    "asmpatch::fetch::library", "give the vendor's updater, an archive or the image itself; don't run what came with it";
     "asmpatch::fetch::md5_only",
         "MD5 can be forged: somebody made this file look like the image, or the manifest's sha256 is wrong. Do not \
          flash it";
@@ -74,13 +75,17 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "no mirror could be reached: check the network and the proxy settings (HTTPS_PROXY); each reason is below. \
          `asmpatch download ID --from COPY` needs no network";
     "asmpatch::fetch::not_inside",
-        "name one of these if it is known, or add a manifest for it with `--manifest-dir`";
+        "name one of these if it is a known image, or add a manifest for it with `--manifest-dir`. Don't run programs to \
+         get at an image";
     "asmpatch::fetch::offline",
         "run the command once without --offline, or give a file that has the image: `asmpatch download ID --from \
          COPY`";
     "asmpatch::fetch::offline_url", "leave out --offline or --from, or give a file";
     "asmpatch::fetch::other_image",
         "if it is the one that you want, download it under its own name: `asmpatch download ID`";
+    "asmpatch::fetch::other_version",
+        "length, magic, checksum and CRC-32 are valid, so it is not damaged: it is not the image that you asked for. \
+         `asmpatch download --list` shows the known ones; `--manifest-dir` adds one";
     "asmpatch::fetch::sha256",
         "it was changed or damaged: do not flash it. Fetch it again, from another mirror if there is one";
     "asmpatch::fetch::size",
@@ -129,6 +134,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "if the vendor's firmware is in it, `asmpatch download --from FILE -o IMAGE` takes it out";
     "asmpatch::image::is_backup", "`asmpatch restore FILE` writes it to the unit again";
     "asmpatch::image::is_code", "`asmpatch wrap FILE -o IMAGE` makes an image of it";
+    "asmpatch::image::is_flash",
+        "only a copy of a whole flash, 2 MiB with its bytes in their order, or of its first 256 bytes can be used: \
+         `asmpatch restore COPY`, or `asmpatch flash IMAGE --config-from COPY`";
+    "asmpatch::image::is_other",
+        "no command takes it in place of an image; an image is what `asmpatch download` fetches, or what `asmpatch \
+         wrap` makes of code";
     "asmpatch::image::is_receipt", "name the image that it is about: the same name without `.toml`";
     "asmpatch::image::is_text",
         "an image is what `asmpatch download` fetches, or what `asmpatch wrap` makes of Intel HEX, ELF or raw code";
@@ -164,6 +175,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "an instruction has at most three bytes: set `instruction` to at most two bytes before `at`, or leave it out";
     "asmpatch::patch::mismatch",
         "the hunk was written for other code; nothing was changed. Correct the patch, or the image's digest in it";
+    "asmpatch::patch::missing",
+        "name the folder of their files with `--patch-dir`, or put the files beside the receipt";
     "asmpatch::patch::none", "with `--no-defaults`, name at least one with `--patch ID`";
     "asmpatch::patch::not_for_image",
         "no GPU runtime drives a version of the vendor's firmware other than 240417, so no other has patches: flash \
@@ -175,6 +188,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::past_end",
         "checksum and CRC follow the body, and asmpatch computes them anew; correct the hunk's address";
     "asmpatch::patch::requires", "one without the other is untested; add the other with `--patch ID`";
+    "asmpatch::patch::unknown_changes",
+        "nothing was changed. If the changes are patches of your own, name their folder with `--patch-dir`; otherwise \
+         the file is damaged: fetch the image again with `asmpatch download`";
     "asmpatch::patch::unknown_id",
         "`asmpatch patch --list` shows the known patches; `--patch-dir` adds a folder of your own";
     "asmpatch::patch::unknown_image",
@@ -205,13 +221,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::updater::endless",
         "the file was made to keep a search busy forever; give the image itself with `--from FILE.bin`";
     "asmpatch::updater::no_image",
-        "asmpatch can't search updaters that pack their files: unpack this one (7-Zip opens most), and give the .bin \
-         inside with `--from`";
+        "don't run it. asmpatch can't search updaters that pack their files: open it with an archiver such as 7-Zip, and \
+         give the .bin inside with `--from`";
     "asmpatch::updater::not_pe",
         "the updater is damaged or truncated; download it again, or give the image itself with `--from FILE.bin`";
     "asmpatch::verify::hunk",
         "something other than the patches changed these bytes; patch the original again";
     "asmpatch::verify::other_base", "verify it against the image that it was made from";
+    "asmpatch::verify::other_receipt",
+        "the image itself may be good: name its own receipt with `--receipt`, or move this one away";
     "asmpatch::verify::patch_digest",
         "patch the original again, or verify with the version of asmpatch that the receipt names";
     "asmpatch::verify::patch_missing", "patch the original again with the receipt's patches";
@@ -233,6 +251,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::wrap::hex", "the file is damaged, or is not Intel HEX; write it again with the linker";
     "asmpatch::wrap::hex_end", "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info FILE` shows what it is";
+    "asmpatch::wrap::no_code",
+        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md)";
     "asmpatch::wrap::no_reset_vector",
         "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
          make-patch`";

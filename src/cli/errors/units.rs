@@ -22,6 +22,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::no_block",
         "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
          the commands that give it firmware, with the backups that may be its own";
+    "asmpatch::backup::no_copy",
+        "a copy has 2 MiB, or the first 256 bytes alone for `asmpatch flash IMAGE --config-from COPY`; `asmpatch info \
+         FILE` shows what a file is";
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::save",
         "make room on its disk, and check that you may write there, or name another folder, with `asmpatch backup -o DIR` or \

@@ -66,6 +66,7 @@ pub struct Args {
     bench: bool,
 
     /// Take the configuration blocks from a backup instead of the unit: a unit in its boot loader can't provide them.
+    /// Also takes a copy of a flash: all 2 MiB of it, or its first 256 bytes.
     #[arg(long, value_name = "DIR")]
     config_from: Option<PathBuf>,
 
@@ -166,7 +167,7 @@ impl WritingArgs {
 /// Fails if something stops the run before it looks at a unit. A failure of one unit is reported here, unit by unit.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let ImageToWrite { image, subject, library, words, edits } = ImageToWrite::read(args, context)?;
-    let blocks_from = args.config_from.as_deref().map(backup_folder::load).transpose()?;
+    let blocks_from = args.config_from.as_deref().map(backup_folder::load_any).transpose()?;
     // A serial number is for one unit.
     let several = args.all || args.serial.is_none();
     let choice = Choice { all: args.all, several, all_or_none: args.all_or_none, bench: args.bench };

@@ -127,7 +127,7 @@ fn check_kind(image: &Image, file: &Path, report: &BootReport) -> Result<(), Fai
         }
         (state, None) => format!("it enumerates as {}", state.unwrap_or(BridgeState::BootLoader)),
     };
-    Err(unverified(file, &format!("no known image, and {what}")))
+    Err(unverified(file, &format!("{what}, and it is no known image")))
 }
 
 fn unverified(file: &Path, why: &str) -> Failure {

@@ -200,9 +200,13 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         if args.hunks || args.files.len() == 1 {
             plan::print_hunks(&patches(&verification));
         }
+        // What stops it comes before what is unknown about it.
+        let fails = booted.as_ref().filter(|booted| !booted.ok);
+        fails.inspect(|booted| booted.print());
         print_wrong(bytes.len(), &verification);
         match &booted {
-            Some(booted) => booted.print(),
+            Some(booted) if booted.ok => booted.print(),
+            Some(_) => {}
             None if open.is_some() => outln!("  not booted: --boot shows whether it answers and can be replaced"),
             None => {}
         }

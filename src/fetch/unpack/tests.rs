@@ -77,6 +77,45 @@ fn what_is_not_the_image_is_named() {
     assert_eq!(other, "file has no image known; it has a.txt");
 }
 
+fn other_version() -> Vec<u8> {
+    let mut body: Vec<u8> = (0..0x9000u32).map(|i| (i.wrapping_mul(11) >> 5) as u8).collect();
+    body[0x200..0x206].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0x00, 0x00]);
+    Image::from_body(body).unwrap().to_file()
+}
+
+#[test]
+fn in_an_archive_the_best_candidate_decides_and_not_the_order() {
+    let packed = pe(&[0; 100], &[0; 100], &[]);
+    let tool = zip_of(&[("MPTool.exe", &packed)]);
+    let mut damaged = image(3);
+    damaged[99] ^= 1;
+    let (other, good) = (other_version(), image(3));
+    let mut members: Vec<(&str, &[u8])> = vec![("tool.zip", &tool)];
+    let refusal = |members: &[(&str, &[u8])]| unpack_known(zip_of(members), None).unwrap_err();
+    assert_eq!(refusal(&members).code(), "asmpatch::updater::no_image");
+    members.push(("damaged.bin", &damaged));
+    assert_eq!(refusal(&members).code(), "asmpatch::fetch::sha256");
+    members.push(("other.bin", &other));
+    let error = refusal(&members);
+    assert_eq!(error.code(), "asmpatch::fetch::other_version");
+    let message = error.to_string();
+    assert!(message.starts_with("file: other.bin is an intact image, version 250123.85.00.00, SHA-256"), "{message}");
+    members.push(("good.bin", &good));
+    assert_eq!(unpack_known(zip_of(&members), None).unwrap().bytes, good);
+}
+
+#[test]
+fn a_library_is_no_updater_and_a_program_beside_scripts_is_none_either() {
+    let program = [b"MZ".as_slice(), &[0; 1022]].concat();
+    let members: [(&str, &[u8]); 4] =
+        [("cdef.txt", b"x"), ("Launcher.cmd", b"x"), ("lua51.dll", &program), ("luajit.exe", &program)];
+    let message = unpack_known(zip_of(&members), None).unwrap_err().to_string();
+    assert_eq!(message, "file has no image known; it has cdef.txt, Launcher.cmd, lua51.dll, luajit.exe");
+    let mut library = pe(&[0; 100], &[0; 100], &[]);
+    library[0x97] |= 0x20;
+    assert_eq!(refusal(library), "fetch::library");
+}
+
 #[test]
 fn archives_can_not_nest_without_a_limit() {
     let mut zip = zip_of(&[("fw.bin", &image(3))]);

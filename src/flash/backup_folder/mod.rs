@@ -25,8 +25,10 @@ use serde::Deserialize;
 use super::backup::{BackedUpUnit, Backup, firmware_file};
 use super::error::BackupFolderError;
 use super::fitting::FiledBackup;
+use super::flash_copy::CopyExtent;
 use super::slot::BlockBytes;
 use crate::failure::Failure;
+use crate::file_kind::{FileKind, MAX_LOOKED_AT};
 
 /// Version of the folder's format.
 const FORMAT: u32 = 1;
@@ -215,6 +217,25 @@ pub fn load(folder: &Path) -> Result<Backup, BackupFolderError> {
         return Err(damaged(folder, FIRMWARE, found.to_owned(), expected.to_owned()));
     }
     Ok(backup)
+}
+
+/// Reads a backup from its folder, or makes one of a copy of a flash: all of it, or its configuration page.
+///
+/// # Errors
+/// As for [`load`], and if a file is no such copy.
+pub fn load_any(path: &Path) -> Result<Backup, BackupFolderError> {
+    if !path.is_file() {
+        return load(path);
+    }
+    let bytes = file::read_start(path, MAX_LOOKED_AT).map_err(unread(path))?;
+    match FileKind::of(&bytes) {
+        FileKind::Flash(copy) if matches!(copy.extent(), CopyExtent::Page | CopyExtent::Whole) => Ok(copy.to_backup()),
+        kind => {
+            let label = Kind::BadInput.code("asmpatch::backup::no_copy");
+            let message = format!("{} is {kind}, expected the folder of a backup or a copy of a flash", path.display());
+            Err(no_backup(Failure::new(label, message)))
+        }
+    }
 }
 
 /// Lists the backups directly in a folder, without reading their firmware. Leaves out everything that is not a backup,

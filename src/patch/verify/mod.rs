@@ -11,7 +11,7 @@ use super::definition::{Effect, Patch};
 use super::hunk::Hunk;
 use super::identify::{Identified, identify, patches_in};
 use super::library::Library;
-use super::receipt::{Receipt, ReceiptPatch};
+use super::receipt::{Receipt, ReceiptImage, ReceiptPatch};
 use super::set::PatchSet;
 use crate::failure::{AnyFailure, Failure};
 
@@ -152,6 +152,17 @@ pub fn verify<'a>(library: &'a Library, file: &[u8], expect: &Expectations<'_>) 
         let (expected, found) = (library.image_name(&expected), library.image_name(&found));
         let message = format!("the base image is {found}, expected {expected}");
         verification.find(Kind::CheckFailed.code("asmpatch::verify::other_base"), message);
+    }
+    // An intact image, or one of another length, was not changed since the receipt was written.
+    let other_receipt = expect.receipt.filter(|receipt| {
+        let is_intact = verification.findings.is_empty() || receipt.output.size != file.len() as u64;
+        verification.image.is_some() && is_intact && !verification.is_of(receipt)
+    });
+    if let Some(receipt) = other_receipt {
+        let ReceiptImage { sha256, .. } = receipt.output;
+        let message = format!("this is the receipt of another image, which has the SHA-256 {sha256}");
+        verification.find(Kind::CheckFailed.code("asmpatch::verify::other_receipt"), message);
+        return verification;
     }
     if let Some(receipt) = expect.receipt {
         check_receipt(library, receipt, &mut verification);

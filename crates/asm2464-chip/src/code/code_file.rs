@@ -4,11 +4,14 @@ use derive_more::Display;
 use ihex::Record;
 use thiserror::Error;
 
-use asm2464::firmware::{Bank, CodeAddress, Image, ImageError, MIN_BODY_LEN};
+use asm2464::firmware::{BANK_LEN, Bank, COMMON_LEN, CodeAddress, Image, ImageError, MIN_BODY_LEN};
 
 use super::elf::from_elf_address;
 use super::elf_file::{ElfFileError, loaded_pieces};
 use super::text::TextKind;
+
+/// The longest code in bytes: the common area and both banks.
+const MAX_CODE_LEN: usize = (COMMON_LEN + 2 * BANK_LEN) as usize;
 
 /// The format of a code file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Display, serde::Serialize)]
@@ -118,7 +121,7 @@ pub fn image_of_code(file: &[u8]) -> Result<Image, CodeFileError> {
     match CodeFormat::of(file) {
         CodeFormat::Raw => match TextKind::of(file) {
             Some(kind) => return Err(CodeFileError::Text(kind)),
-            None => body.0 = file.iter().copied().map(Some).collect(),
+            None => body.put_raw(file)?,
         },
         CodeFormat::Elf => {
             loaded_pieces(file)?.into_iter().try_for_each(|(address, bytes)| body.put(address, bytes))?
@@ -152,6 +155,16 @@ impl Body {
                 return Err(CodeFileError::Overlap(at));
             }
         }
+        Ok(())
+    }
+
+    /// Copies raw code, in which bank 1 follows bank 0 as it does in an image's body.
+    fn put_raw(&mut self, file: &[u8]) -> Result<(), CodeFileError> {
+        if file.len() > MAX_CODE_LEN {
+            let address = 0x1_0000 + u64::from(COMMON_LEN + BANK_LEN);
+            return Err(CodeFileError::Outside { address, len: file.len() - MAX_CODE_LEN });
+        }
+        self.0 = file.iter().copied().map(Some).collect();
         Ok(())
     }
 
@@ -196,6 +209,14 @@ mod tests {
 
     fn data(offset: u16, bytes: &[u8]) -> Record {
         Record::Data { offset, value: bytes.to_vec() }
+    }
+
+    #[test]
+    fn raw_code_ends_where_bank_1_does() {
+        let mut code = vec![0x80; MAX_CODE_LEN];
+        assert!(image_of_code(&code).is_ok());
+        code.extend([0; 6]);
+        assert_eq!(image_of_code(&code), Err(CodeFileError::Outside { address: 0x1_FF6B, len: 6 }));
     }
 
     #[test]
@@ -244,7 +265,7 @@ mod tests {
         text[10] ^= 1;
         assert!(matches!(image_of_code(&text), Err(CodeFileError::Hex { line: 1, .. })));
         assert_eq!(image_of_code(b""), Err(ImageError::Empty.into()));
-        assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Image(ImageError::Oversized { .. }))));
+        assert!(matches!(image_of_code(&vec![1; 0x2_0000]), Err(CodeFileError::Outside { address: 0x1_FF6B, .. })));
     }
 
     #[test]

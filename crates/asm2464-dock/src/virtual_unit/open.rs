@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use asm2464::firmware::{ConfigBlock, ConfigBlockError, ConfigField, FlashAddress, Part, known_blocks};
+use asm2464::flash::DUMP_LEN;
 use asm2464_chip::practice;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -50,7 +51,7 @@ pub enum VirtualOpenError {
         dir: PathBuf,
     },
     /// The flash's file has the wrong size.
-    #[error("{} has {found} bytes, expected {FLASH_LEN}: it is not the flash of a virtual unit", path.display())]
+    #[error("{} has {found} bytes, expected {FLASH_LEN}, or {DUMP_LEN} of a copy of a dock's flash", path.display())]
     FlashSize {
         /// The file.
         path: PathBuf,
@@ -157,8 +158,8 @@ fn flash_in(dir: &Path, scenario: &Scenario, image: Option<&[u8]>) -> Result<Nor
         Err(source) => return Err(VirtualOpenError::File { what: "open", path, source }),
     };
     let found = file.metadata().map_err(file_error("read", &path))?.len();
-    if found == FLASH_LEN as u64 {
-        let mut cells = Vec::with_capacity(FLASH_LEN);
+    if [FLASH_LEN, DUMP_LEN].map(|len| len as u64).contains(&found) {
+        let mut cells = Vec::with_capacity(DUMP_LEN);
         file.read_to_end(&mut cells).map_err(file_error("read", &path))?;
         return Ok(NorFlash::holding(cells, Some(file)));
     }

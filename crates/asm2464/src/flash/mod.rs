@@ -17,6 +17,8 @@ use crate::scsi::XdataAddress;
 
 pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
+/// Bytes of the whole flash of the docks that owners have copied. Source: Macronix C2 28 15, by public copies.
+pub const DUMP_LEN: usize = 0x20_0000;
 /// Bytes that one erase (command 20) sets to FF. Source: openpilot's flasher; every SPI NOR part.
 pub const SECTOR_LEN: usize = 0x1000;
 /// Bytes that one program writes. Source: openpilot's flasher; E3's handler in 240417.

@@ -1,0 +1,165 @@
+//! Files that owners have, as they look: copies of a flash, code without its container, archives. None has a byte of
+//! anybody's firmware.
+
+use std::fs;
+use std::path::Path;
+
+use crate::program::process::{good, json, run};
+
+/// Bytes of a whole flash.
+const FLASH_LEN: usize = 0x20_0000;
+/// Bytes of the body that fills the banks.
+const BODY_LEN: usize = 98_006;
+
+/// A home with the small files.
+fn home() -> tempfile::TempDir {
+    let home = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/field_files")).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, home.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let page = fs::read(home.path().join("full-at-0.bin")).unwrap();
+    let mut flash = page;
+    flash.resize(FLASH_LEN, 0xFF);
+    fs::write(home.path().join("dump.bin"), &flash).unwrap();
+    let mut body = vec![0; BODY_LEN];
+    body[..2].copy_from_slice(&[0x02, 0x04]);
+    body[0x200..0x206].copy_from_slice(&[0x25, 0x01, 0x23, 0x85, 0x00, 0x00]);
+    fs::write(home.path().join("fw.bin"), &body).unwrap();
+    let sum = body.iter().fold(0u8, |sum, byte| sum.wrapping_add(*byte));
+    let trailer = [&[0xA5, sum][..], &crc32fast::hash(&body).to_le_bytes()].concat();
+    fs::write(home.path().join("no-header.bin"), [&body[..], &trailer].concat()).unwrap();
+    home
+}
+
+/// Runs a command that must end with this status, and returns what it printed as one line.
+fn refused(home: &Path, words: &[&str], status: i32) -> String {
+    let output = run(home, words);
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert_eq!(output.status.code(), Some(status), "{words:?}: {printed}");
+    printed.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn download_names_the_intact_image_of_another_version_whatever_is_beside_it() {
+    let home = home();
+    let words = ["download", "--from", "leaves-like.zip", "-o", "stock.bin"];
+    let printed = refused(home.path(), &words, 3);
+    assert!(printed.contains("AS_USB4_250123_85_00_00.bin is an intact image, version 250123.85.00.00"), "{printed}");
+    assert!(printed.contains("not image 240417") && !printed.contains("7-Zip"), "{printed}");
+}
+
+#[test]
+fn an_archive_of_programs_holds_no_image_and_nobody_is_led_to_run_one() {
+    let home = home();
+    let printed = refused(home.path(), &["download", "--from", "dll-not-firmware.zip"], 3);
+    assert!(printed.contains("it has cdef.txt, Launcher.cmd, lua51.dll, luajit.exe"), "{printed}");
+    assert!(!printed.contains("7-Zip") && printed.contains("Don't run programs"), "{printed}");
+}
+
+#[test]
+fn code_without_its_container_is_shown_and_wrapped() {
+    let home = home();
+    for name in ["fw.bin", "no-header.bin"] {
+        let shown = good(home.path(), &["info", name]);
+        assert!(shown.contains("none: code alone") && shown.contains("250123.85.00.00"), "{shown}");
+        for words in [&["patch", name, "-o", "x.bin"][..], &["flash", name, "--device", "virtual:u", "--yes"]] {
+            let printed = refused(home.path(), words, 3);
+            assert!(printed.contains("code without its container"), "{printed}");
+            assert!(printed.contains(&format!("asmpatch wrap {name}")), "{printed}");
+        }
+        let wrapped = json(home.path(), &["wrap", name, "-o", "wrapped.bin", "--force", "--json"]);
+        assert_eq!(wrapped["size"], 98_016, "{name}");
+    }
+}
+
+#[test]
+fn wrap_refuses_what_is_no_code() {
+    let home = home();
+    fs::write(home.path().join("long.bin"), [b"\x02\x04\x00\x22".repeat(24_502), vec![1; 8]].concat()).unwrap();
+    for (name, why) in [
+        ("leaves-like.zip", "is a zip archive, expected code"),
+        ("config-page-256.bin", "is the configuration page of a flash"),
+        ("full-at-0.bin", "is a copy of a part of a flash"),
+        ("dump.bin", "is a copy of a whole flash"),
+        ("long.bin", "outside the banks"),
+    ] {
+        let printed = refused(home.path(), &["wrap", name, "-o", "wrapped.bin"], 3);
+        assert!(printed.contains(why), "{name}: {printed}");
+        assert!(!home.path().join("wrapped.bin").exists(), "{name}");
+    }
+}
+
+#[test]
+fn copies_of_a_flash_are_shown() {
+    let home = home();
+    let mut other = fs::read(home.path().join("dump.bin")).unwrap();
+    other[0x18_0000..0x18_0010].fill(1);
+    fs::write(home.path().join("other.bin"), &other).unwrap();
+    let shown = good(home.path(), &["info", "other.bin"]);
+    for part in [
+        "a copy of a whole flash, 2097152 bytes",
+        "174C:2464 ASM246X USB4 NVMe, serial 7FE1CB80797F",
+        "1281 bytes at flash address 0x000100",
+        "slot 2",
+        "0x180000..0x1800FF, 256 bytes",
+    ] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let shown = json(home.path(), &["info", "other.bin", "--json"]);
+    assert_eq!((&shown["flash"]["serial"], &shown["size"]), (&"7FE1CB80797F".into(), &FLASH_LEN.into()));
+    for (name, what) in [
+        ("full-at-0.bin", "a copy of a part of a flash, 1537 bytes"),
+        ("config-page-256.bin", "the configuration page"),
+    ] {
+        let shown = good(home.path(), &["info", name]);
+        assert!(shown.contains(what) && shown.contains("7FE1CB80797F"), "{shown}");
+    }
+}
+
+#[test]
+fn only_a_whole_copy_of_a_flash_in_its_order_is_restored() {
+    let home = home();
+    let flash = fs::read(home.path().join("dump.bin")).unwrap();
+    fs::write(home.path().join("half.bin"), &flash[..FLASH_LEN / 2]).unwrap();
+    fs::write(home.path().join("twice.bin"), flash.repeat(2)).unwrap();
+    let mut swapped = flash;
+    swapped.chunks_exact_mut(2).for_each(<[u8]>::reverse);
+    fs::write(home.path().join("swapped.bin"), swapped).unwrap();
+    for (name, why) in [
+        ("half.bin", "a copy of a part of a flash"),
+        ("twice.bin", "larger than a unit's"),
+        ("swapped.bin", "whose bytes are swapped in groups of 2"),
+        ("leaves-like.zip", "is a zip archive"),
+    ] {
+        let printed = refused(home.path(), &["restore", name, "--device", "virtual:u", "--yes"], 3);
+        assert!(printed.contains(why), "{name}: {printed}");
+    }
+    let printed = refused(home.path(), &["restore", "config-page-256.bin", "--device", "virtual:u", "--yes"], 3);
+    assert!(printed.contains("config-page-256.bin"), "{printed}");
+}
+
+#[test]
+fn a_virtual_unit_takes_a_copy_as_its_flash_and_a_copy_gives_a_unit_its_configuration_and_firmware() {
+    let home = home();
+    let home = home.path();
+    good(home, &["list", "--device", "virtual:u"]);
+    // What a unit has, at the length that owners read.
+    let mut flash = fs::read(home.join("u/flash.bin")).unwrap();
+    flash.resize(FLASH_LEN, 0xFF);
+    fs::write(home.join("whole.bin"), &flash).unwrap();
+    fs::create_dir(home.join("v")).unwrap();
+    fs::write(home.join("v/flash.bin"), &flash).unwrap();
+    let listed = json(home, &["list", "--device", "virtual:v", "--json"]);
+    let serial = listed["units"][0]["serial"].clone();
+    assert_eq!(serial, json(home, &["list", "--device", "virtual:u", "--json"])["units"][0]["serial"]);
+
+    // Another configuration, then all of the copy again.
+    let words = ["config", "set", "serial=CHANGED00001", "--device", "virtual:v", "--yes"];
+    let _ = run(home, &words);
+    let restored =
+        json(home, &["restore", "whole.bin", "--device", "virtual:v", "--clone-identity", "--yes", "--json"]);
+    assert_eq!(restored[0]["ok"], true, "{restored}");
+    let now = fs::read(home.join("v/flash.bin")).unwrap();
+    assert!(now[4..0x2_0000] == flash[4..0x2_0000], "every byte is as it was");
+}

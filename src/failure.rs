@@ -23,10 +23,10 @@ use derive_more::Display;
 pub struct Failure {
     label: Label,
     message: String,
-    help: Option<String>,
-    values: Vec<(&'static str, String)>,
+    help: Option<Box<str>>,
+    values: Box<[(&'static str, String)]>,
     cause: Cause,
-    related: Vec<AnyFailure>,
+    related: Box<[AnyFailure]>,
 }
 
 /// What led to a [`Failure`].
@@ -49,9 +49,9 @@ impl Failure {
             label,
             message: message.into(),
             help: None,
-            values: Vec::new(),
+            values: Box::default(),
             cause: Cause::Itself,
-            related: Vec::new(),
+            related: Box::default(),
         }
     }
 
@@ -64,20 +64,22 @@ impl Failure {
     /// Adds what to do about it, where that depends on more than the code.
     #[must_use]
     pub fn helped(self, help: impl Into<Option<String>>) -> Self {
-        Self { help: help.into(), ..self }
+        Self { help: help.into().map(Into::into), ..self }
     }
 
     /// Adds what a placeholder in the help of its code stands for.
     #[must_use]
     pub fn naming(mut self, placeholder: &'static str, value: impl Into<String>) -> Self {
-        self.values.push((placeholder, value.into()));
+        let mut values = self.values.into_vec();
+        values.push((placeholder, value.into()));
+        self.values = values.into_boxed_slice();
         self
     }
 
     /// Adds the errors that together led to it, such as that of each mirror.
     #[must_use]
     pub fn after(self, related: Vec<AnyFailure>) -> Self {
-        Self { related, ..self }
+        Self { related: related.into(), ..self }
     }
 }
 
@@ -105,7 +107,7 @@ impl Coded for Failure {
     }
 
     fn help(&self) -> Option<String> {
-        self.help.clone().or_else(|| self.passed_on()?.help())
+        self.help.as_deref().map(str::to_owned).or_else(|| self.passed_on()?.help())
     }
 
     fn values(&self) -> Vec<(&'static str, String)> {

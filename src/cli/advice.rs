@@ -58,7 +58,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         Advice::AllowWrites => "leave out `--no-write`: what doctor writes is gone after a power cycle".to_owned(),
         Advice::Restart => restart(),
         Advice::EndRuntimeOrRestart => format!("end the runtime; if there is none, {}", restart()),
-        Advice::EndRuntimeAndRestart => format!("end it, then `asmpatch reset`"),
+        Advice::EndRuntimeAndRestart => "end it, then `asmpatch reset`".to_owned(),
         // Source: owners' reports.
         Advice::Power => format!("power: {}. Nothing else helps", hands(Hands::ReplugWithSupply)),
         Advice::CheckCard => {
@@ -79,7 +79,7 @@ fn plain_words(advice: &Advice, location: &Location, line: &CommandLine) -> Opti
         ),
         Advice::ReplaceSsd => "put a GPU in its place".to_owned(),
         Advice::CheckSeat => {
-            format!("check the card's seat and its power; `asmpatch pcie` shows the tree")
+            "check the card's seat and its power; `asmpatch pcie` shows the tree".to_owned()
         }
         Advice::Expect { id, source } => {
             let source = source.as_ref().map(|source| format!(". Source: {source}")).unwrap_or_default();

@@ -91,7 +91,7 @@ impl FlashCopy {
         Image::parse(&firmware_file(&parts(self.bytes.get(SLOT_LEN..).unwrap_or_default())))
     }
 
-    /// The ranges behind the blocks and the image that are not erased, in units of [`PAGE_LEN`] bytes; neighbours are
+    /// The ranges behind the blocks and the image that are not erased, in units of 256 bytes; neighbours are
     /// one range.
     pub fn rest(&self) -> Vec<Range<usize>> {
         let image_end = PAGE_LEN + self.image().map_or(0, |image| image.file_len());

@@ -36,7 +36,7 @@ resets() {
 # tried LEVEL...: checks the levels that the last reset tried.
 tried() { [ "$(sed -n 's/.*"level": "\(.*\)",/\1/p' reset.json | tr '\n' ' ')" = "$* " ]; }
 helped() { grep -q "\"helped\": \"$1\"" reset.json; }
-gpu_is_back() { grep -q '"1002:744C at 01:00.0"' reset.json; }
+gpu_is_back() { grep -q '"1002:744C at 04:00.0"' reset.json; }
 
 # open_at PORT UNIT IMAGE [TOML]: plugs in a new unit with open firmware.
 open_at() {

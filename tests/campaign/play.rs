@@ -180,6 +180,10 @@ impl Player<'_> {
             (_, End::Status(0)) => true,
             // The bench never writes to an SSD.
             (Job::Bench { path: "write16", .. }, End::Status(5)) => self.history.has_ssd && calm > 0,
+            // Stock firmware never answers WRITE(16) over UAS, nor a READ(16) without an SSD: the bench says so and fails.
+            (Job::Bench { path: "write16" | "read16", .. }, End::Status(1)) => {
+                calm > 0 && (ended.out.contains("no answer in") || ended.err.contains("no answer in"))
+            }
             _ => false,
         }
     }

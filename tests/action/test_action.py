@@ -124,7 +124,7 @@ class Verify(ActionTest):
         shutil.copy(work / "stock.bin", work / "patched.bin")
         done = self.step("Verify", {"files": "patched.bin", "boot": "false"})
         self.assertEqual(done.status, 1, done.out)
-        self.assertIn("asmpatch%3A%3Averify%3A%3Areceipt_digest", done.out)
+        self.assertIn("asmpatch%3A%3Averify%3A%3Aother_receipt", done.out)
         self.assertIn("| not asked for |", done.summary)
 
     def test_an_image_that_no_longer_boots_names_the_failed_check(self) -> None:

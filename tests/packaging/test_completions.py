@@ -43,7 +43,7 @@ CASES = [
     ("asmpatch list --device ", ["3-1.2", "4-1", "virtual"], ["stock.bin"]),
     ("asmpatch virtual serve --device ", [], ["3-1.2", "4-1"]),
     ("asmpatch patch --patch ", ["e4-length-16", "identity-add1-0001", "status-0x2a12"], ["stock.bin"]),
-    ("asmpatch config set ", ["serial=", "t10-vendor="], ["vendor-id="]),
+    ("asmpatch config set ", ["serial=", "vendor-id="], ["serial "]),
     ("asmpatch config get ", ["serial", "vendor-id"], []),
     ("asmpatch download ", ["231204", "240417"], []),
     ("asmpatch bench --path ", ["e4-255", "write16", "f2-out"], ["stock.bin"]),

@@ -13,10 +13,10 @@ faults() {
   done
 }
 
-# A bench sends six E4 to learn the version and what has set up the unit, and goes on if they get no answer. Its
-# seventh asks for more than 255 bytes. A short answer to it means that there is no extension; any other fault ends the
+# A bench sends seven E4 to learn the version and what has set up the unit, and goes on if they get no answer. Its
+# eighth asks for more than 255 bytes. A short answer to it means that there is no extension; any other fault ends the
 # bench.
-bench_asks=7
+bench_asks=8
 
 # fails_with STATUS CODE COMMAND...: checks that the command ends with this exit status and an error with this code.
 fails_with() {

@@ -733,7 +733,8 @@ mod tests {
         assert_eq!(report.helped(), Some(Level::Cpu), "{report:?}");
     }
 
-    /// A unit whose bulk pipes hang until its hub cuts its power, and which can't be opened after that.
+    /// A unit whose bulk pipes hang until its hub cuts its power, and which can't be opened after that. One that is gone
+    /// has left the bus.
     struct Unopened {
         unit: VirtualPort,
         is_cycled: bool,
@@ -756,6 +757,9 @@ mod tests {
         }
 
         fn attached(&mut self) -> Result<UnitInfo, PortError> {
+            if self.is_cycled && self.kind == Kind::Gone {
+                return Err(PortError::new(SystemError(self.kind)));
+            }
             self.unit.attached()
         }
 
@@ -788,6 +792,15 @@ mod tests {
         assert_eq!(kinds(&report.after), [FaultKind::Silent], "{report:?}");
         assert!(!report.is_success(), "{report:?}");
         assert_eq!(restarted_unopened(Kind::Device).unwrap_err().coded().kind(), Kind::Device);
+    }
+
+    #[test]
+    fn a_level_after_which_the_unit_is_off_the_bus_has_not_helped() {
+        let report = restarted_unopened(Kind::Gone).unwrap();
+        let was_tried: Vec<_> = report.tried.iter().map(|tried| (tried.level, tried.done, tried.helped)).collect();
+        assert_eq!(was_tried, [(Level::PortPower, true, false)], "its pipes don't hang any more: {report:?}");
+        assert_eq!((report.helped(), kinds(&report.after)), (None, vec![FaultKind::Away]), "{report:?}");
+        assert!(!report.is_success(), "{report:?}");
     }
 
     #[test]

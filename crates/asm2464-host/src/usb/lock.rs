@@ -105,16 +105,20 @@ enum Taken {
 /// Opens and locks the file.
 fn locked(path: &Path) -> io::Result<Taken> {
     for _ in 0..ATTEMPTS {
-        let file = opened(path)?;
-        match file.try_lock() {
-            Ok(()) if is_at(&file, path) => return Ok(Taken::Ours(file)),
-            // The file was removed meanwhile, and a lock on a file without a name keeps nobody out.
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Ok(Taken::Theirs(file)),
-            Err(TryLockError::Error(error)) => return Err(error),
+        if let Some(taken) = locked_at(opened(path)?, path)? {
+            return Ok(taken);
         }
     }
     Err(io::ErrorKind::NotFound.into())
+}
+
+/// Locks an open file. `None` if it was removed meanwhile: a lock on a file without a name keeps nobody out.
+fn locked_at(file: File, path: &Path) -> io::Result<Option<Taken>> {
+    match file.try_lock() {
+        Ok(()) => Ok(is_at(&file, path).then_some(Taken::Ours(file))),
+        Err(TryLockError::WouldBlock) => Ok(Some(Taken::Theirs(file))),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
 }
 
 /// Opens the file, and makes it if there is none: everybody may read and write it, because programs of several users
@@ -222,13 +226,20 @@ mod tests {
         // Nor does a link to a file of somebody's lead to a lock on it.
         File::create(folder.path().join("elsewhere")).unwrap();
         assert!(!UnitLock::take_at(&path, &port()).unwrap().is_held());
-        assert!(File::open(folder.path().join("elsewhere")).unwrap().try_lock().is_ok());
+        assert!(opened(&path).is_err());
         let nowhere = path_in(&folder.path().join("missing"), &port());
         assert!(!UnitLock::take_at(&nowhere, &port()).unwrap().is_held());
         let refused = io::ErrorKind::PermissionDenied.into();
         let obstacle = |path: &Path| in_the_way(path, &refused);
         assert!(obstacle(&path).unwrap().ends_with("asm2464-3-1.2.lock is a symbolic link"));
         assert_eq!(obstacle(&nowhere), None);
+        // A pipe that nobody writes to.
+        fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        let (tell, told) = std::sync::mpsc::channel();
+        let pipe = path.clone();
+        std::thread::spawn(move || tell.send(opened(&pipe).is_ok()));
+        assert!(told.recv_timeout(std::time::Duration::from_secs(20)).is_ok(), "it waits for the other end");
         // Another user's, which only that user may open.
         fs::remove_file(&path).unwrap();
         File::create(&path).unwrap();
@@ -240,13 +251,16 @@ mod tests {
     fn a_lock_whose_file_is_removed_while_it_is_taken_counts_for_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let path = path_in(folder.path(), &port());
-        let other = opened(&path).unwrap();
+        let removed = opened(&path).unwrap();
         fs::remove_file(&path).unwrap();
-        // A new file has the name now: the lock must be on that one.
-        let Ok(Taken::Ours(file)) = locked(&path) else { panic!("nobody else has it") };
-        assert!(is_at(&file, &path) && !is_at(&other, &path));
-        let third = File::open(&path).unwrap();
-        assert!(matches!(third.try_lock(), Err(TryLockError::WouldBlock)));
+        assert!(locked_at(removed, &path).unwrap().is_none(), "no file has the name");
+        let replaced = opened(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        File::create(&path).unwrap();
+        assert!(locked_at(replaced, &path).unwrap().is_none(), "another file has it");
+        let Ok(Taken::Ours(_held)) = locked(&path) else { panic!("nobody else has it") };
+        let other = File::open(&path).unwrap();
+        assert!(matches!(other.try_lock(), Err(TryLockError::WouldBlock)));
     }
 
     #[cfg(unix)]

@@ -181,3 +181,30 @@ fn a_unit_that_goes_while_it_is_read_back_is_not_compared_again() {
     assert_eq!((stopped.left, stopped.during), (StoppedState::Complete, FlashStep::ReadBack(Part::Two)));
     assert!(stopped.report.steps.iter().all(|step| step.done), "{stopped:?}");
 }
+
+#[test]
+fn ctrl_c_and_a_lost_connection_stop_neither_a_write_nor_the_return_of_the_protection() {
+    type Moment = fn(&FlashEvent<'_>) -> bool;
+    let moments: [(Moment, StoppedState); 3] = [
+        (|event| matches!(event, FlashEvent::Stands { left: StoppedState::Unprotected, .. }), StoppedState::Untouched),
+        (|event| matches!(event, FlashEvent::Begin(FlashStep::Invalidate)), StoppedState::Verified),
+        (|event| matches!(event, FlashEvent::Begin(FlashStep::Protect)), StoppedState::Verified),
+    ];
+    for (is_now, left) in moments {
+        let mut port = open_unit("[flash]\nprotection = 'clearable'\n");
+        let unit = port.unit().clone();
+        let protection = unit.lock().flash().status();
+        let image = practice::open_image();
+        let plan = plan(&mut port, &image);
+        let pressed = AtomicBool::new(false);
+        let mut trouble = |event: FlashEvent<'_>| {
+            if is_now(&event) && !pressed.swap(true, Ordering::Relaxed) {
+                unit.lock().replug();
+            }
+        };
+        let options = FlashOptions { rewrite: true, return_deadline: Duration::from_secs(10), ..options() };
+        let stopped = run(&mut port, &plan, &options, &mut trouble, Interrupt::watching(&pressed)).unwrap_err();
+        assert_eq!((stopped.error.kind(), stopped.left), (Kind::Interrupted, left), "{stopped:?}");
+        assert_eq!(unit.lock().flash().status(), protection, "{stopped:?}");
+    }
+}

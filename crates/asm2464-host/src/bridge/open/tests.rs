@@ -476,6 +476,12 @@ fn f2_asks_again_after_one_that_failed() {
         assert!(unit.sram_write(0, &[0; 512]).is_err());
         assert!(asks(&mut unit, &log), "transfer {failed}");
     }
+    // Nor does a request that would leave the DMA as it is say anything of it once it has failed.
+    let (mut unit, log) = unit(vec![]);
+    unit.sram_write(0, &[0; 512]).unwrap();
+    log.lock().unwrap().answers.push_back(Err(PipeError::Stall));
+    assert!(unit.xdata_read(XdataAddress::main(0), &mut [0]).is_err());
+    assert!(asks(&mut unit, &log), "E4");
 }
 
 #[test]

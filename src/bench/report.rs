@@ -364,13 +364,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn one_row_whose_bytes_differ_is_corruption() {
-        let row = |mismatches| {
-            let figures = Figures { mismatches, compared: true, ..Figures::default() };
-            Row { path: Path::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
-        };
-        let report = |rows| BenchReport {
+    fn report(rows: Vec<Row>) -> BenchReport {
+        BenchReport {
             tool: String::new(),
             unit: BenchUnit::default(),
             integrity: None,
@@ -378,6 +373,27 @@ mod tests {
             read16_sram: false,
             rows,
             verdict: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_best_of_a_path_is_its_fastest_row_wherever_that_stands() {
+        let row = |path, rate| {
+            let spread = Spread { median: rate, min: rate, max: rate };
+            let figures = Figures { mb_per_s: spread, ..Figures::default() };
+            Row { path, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
+        };
+        for rates in [[2.0, 0.5], [0.5, 2.0]] {
+            let rows = rates.map(|rate| row(Path::E4Stock, rate)).into_iter().chain([row(Path::F0Write, 9.0)]);
+            assert_eq!(report(rows.collect()).best(Path::E4Stock), Some(2.0), "{rates:?}");
+        }
+    }
+
+    #[test]
+    fn one_row_whose_bytes_differ_is_corruption() {
+        let row = |mismatches| {
+            let figures = Figures { mismatches, compared: true, ..Figures::default() };
+            Row { path: Path::E4Stock, size: 255, depth: 1, outcome: Outcome::Measured(figures.into()) }
         };
         assert!(!report(vec![row(0), row(0)]).is_corrupt());
         assert!(report(vec![row(0), row(1)]).is_corrupt() && report(vec![row(1), row(0)]).is_corrupt());

@@ -43,6 +43,8 @@ mod tests {
             let rows = rates.map(|rate| row(Path::E4Stock, rate));
             let verdicts = judge(&rows, BridgeState::Vendor, BusSpeed::Super);
             assert_eq!((verdicts[0].mb_per_s, verdicts[0].meets), (Some(2.0), true), "{rates:?}");
+            let enough = [row(Path::E4Stock, verdicts[0].needed_mb_per_s)];
+            assert!(judge(&enough, BridgeState::Vendor, BusSpeed::Super)[0].meets, "the published figure itself");
         }
     }
 

@@ -111,6 +111,15 @@ pub enum BackupFolderError {
     /// The folder exists with other contents.
     #[error("{} exists and is not this backup", .0.display())]
     Exists(PathBuf),
+    /// The folder exists, and the system does not let it be read.
+    #[error("cannot see whether {} is this backup", folder.display())]
+    Unread {
+        /// The folder.
+        folder: PathBuf,
+        /// What can't be read, and the system's error.
+        #[source]
+        why: Box<Failure>,
+    },
     /// The backup can't be used: it has another format or other files, is damaged, or would not start.
     #[error(transparent)]
     Unusable(#[from] Failure),
@@ -120,5 +129,6 @@ asm2464::coded!(BackupFolderError {
     NoBackup(cause) => cause,
     Save => System "asmpatch::backup::save",
     Exists => Refused "asmpatch::backup::exists",
+    Unread => System "asmpatch::backup::unread",
     Unusable(cause) => cause,
 });

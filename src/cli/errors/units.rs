@@ -27,8 +27,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          FILE` shows what a file is";
     "asmpatch::backup::no_place", "name a folder: `--backup-dir DIR`, or ASMPATCH_BACKUP_DIR";
     "asmpatch::backup::save",
-        "make room on its disk, and check that you may write there, or name another folder, with `asmpatch backup -o DIR` or \
-         with `--backup-dir DIR`. No partial backup is left";
+        "depending on the system's error, make room on the disk, check that you may write there, or raise the limit of \
+         open files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`. No \
+         partial backup is left";
+    "asmpatch::backup::unread",
+        "depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
+         files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
     "asmpatch::backup::unsteady_block", "nothing was written; " OtherCableNoHub ", and run the command again";
     "asmpatch::backup::unusable",
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; " OtherCable;

@@ -7,6 +7,7 @@
 //! | `firmware.bin` | the image by its own length field; absent if the flash holds none |
 //! | `part-1.bin`, `part-2.bin` | the flash as E2 read it: 0xFF00 and 0x10000 bytes |
 
+use std::error::Error as _;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -106,7 +107,7 @@ pub struct Saved {
 /// find it.
 ///
 /// # Errors
-/// [`BackupFolderError::Exists`], [`BackupFolderError::Save`].
+/// [`BackupFolderError::Exists`], [`BackupFolderError::Unread`], [`BackupFolderError::Save`].
 pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
     if is_taken(folder) {
         return already_saved(backup, folder);
@@ -114,21 +115,10 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     let parent = atomic::folder_of(folder);
     file::make_folder(parent).map_err(unsaved("create", parent))?;
     let partial = StagedFolder::for_backup(parent).map_err(unsaved("create a folder in", parent))?;
-
-    let mut entries = Vec::new();
-    for (name, bytes) in files(backup) {
-        write_synced(&partial.path().join(name), &bytes)?;
-        entries.push(FileEntry {
-            name: name.to_owned(),
-            length: bytes.len() as u64,
-            sha256: Sha256Digest::of(&bytes).to_string(),
-        });
+    if let Err(error) = fill(partial.path(), backup) {
+        partial.remove(&[WITH_FIRMWARE.as_slice(), &[MANIFEST]].concat());
+        return Err(error);
     }
-    let manifest =
-        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
-    let path = partial.path().join(MANIFEST);
-    write_synced(&path, manifest.to_string().as_bytes())?;
-    sync_folder(partial.path()).map_err(unsaved("sync", partial.path()))?;
     match partial.persist(folder) {
         Ok(()) => {}
         // Another unit or process has created the folder meanwhile.
@@ -139,16 +129,46 @@ pub fn save(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> 
     Ok(Saved { folder: folder.to_owned(), is_new: true })
 }
 
-fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
-    match is_kept(backup, folder) {
-        true => Ok(Saved { folder: folder.to_owned(), is_new: false }),
-        false => Err(BackupFolderError::Exists(folder.to_owned())),
+fn fill(folder: &Path, backup: &Backup) -> Result<(), BackupFolderError> {
+    let mut entries = Vec::new();
+    for (name, bytes) in files(backup) {
+        write_synced(&folder.join(name), &bytes)?;
+        entries.push(FileEntry {
+            name: name.to_owned(),
+            length: bytes.len() as u64,
+            sha256: Sha256Digest::of(&bytes).to_string(),
+        });
     }
+    let manifest =
+        BackupManifest { format: FORMAT, tool: backup.tool.clone(), unit: backup.unit.clone(), file: entries };
+    write_synced(&folder.join(MANIFEST), manifest.to_string().as_bytes())?;
+    sync_folder(folder).map_err(unsaved("sync", folder))
+}
+
+fn already_saved(backup: &Backup, folder: &Path) -> Result<Saved, BackupFolderError> {
+    match load(folder) {
+        Ok(there) if is_same(backup, &there) => Ok(Saved { folder: folder.to_owned(), is_new: false }),
+        Err(BackupFolderError::NoBackup(why)) if is_systems(&why) => {
+            Err(BackupFolderError::Unread { folder: folder.to_owned(), why })
+        }
+        _ => Err(BackupFolderError::Exists(folder.to_owned())),
+    }
+}
+
+/// Whether the system keeps asmpatch from reading what is there: another user's file, or no file handle is left.
+fn is_systems(why: &Failure) -> bool {
+    let source = why.source().and_then(|source| source.downcast_ref::<io::Error>());
+    let is_missing = |kind| matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+    source.is_some_and(|source| source.raw_os_error().is_some() && !is_missing(source.kind()))
+}
+
+fn is_same(backup: &Backup, there: &Backup) -> bool {
+    there.blocks == backup.blocks && there.parts == backup.parts
 }
 
 /// Whether this folder holds the backup, complete and undamaged.
 pub fn is_kept(backup: &Backup, folder: &Path) -> bool {
-    load(folder).is_ok_and(|there| there.blocks == backup.blocks && there.parts == backup.parts)
+    load(folder).is_ok_and(|there| is_same(backup, &there))
 }
 
 /// Saves again a backup that is gone from `folder` or damaged there: under the same name if that is free, otherwise
@@ -168,7 +188,9 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
         for place in iter::once(place.clone()).chain(numbered) {
             match save(backup, &place) {
                 // Nothing is overwritten: try the next name.
-                Err(error @ BackupFolderError::Exists(_)) => first = first.or(Some(error)),
+                Err(error @ (BackupFolderError::Exists(_) | BackupFolderError::Unread { .. })) => {
+                    first = first.or(Some(error))
+                }
                 Err(error) => {
                     first = first.or(Some(error));
                     break;
@@ -182,16 +204,11 @@ pub fn save_again(backup: &Backup, folder: &Path, elsewhere: &[PathBuf]) -> Resu
 
 /// Whether a backup can be saved in this folder. To find out, writes as many bytes as a backup has, and removes them.
 pub fn has_room(folder: &Path) -> bool {
-    let fill = || {
-        file::make_folder(folder)?;
-        let partial = StagedFolder::for_backup(folder)?;
-        // A backup holds the image twice: as a file of its own, and in the two parts.
-        (0..2).try_for_each(|part| {
-            let path = partial.path().join(PARTS[part]);
-            write_synced(&path, &[0; MAX_FILE_LEN]).map_err(io::Error::other)
-        })
-    };
-    fill().is_ok()
+    let Ok(partial) = file::make_folder(folder).and_then(|()| StagedFolder::for_backup(folder)) else { return false };
+    // A backup holds the image twice: as a file of its own, and in the two parts.
+    let is_filled = PARTS.iter().all(|name| write_synced(&partial.path().join(name), &[0; MAX_FILE_LEN]).is_ok());
+    partial.remove(&PARTS);
+    is_filled
 }
 
 /// Reads a backup and checks every length and digest, so that damaged bytes are never written to a unit.

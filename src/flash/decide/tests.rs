@@ -91,12 +91,21 @@ fn a_unit_that_holds_everything_is_left_alone_unless_forced() {
 }
 
 #[test]
-fn a_unit_whose_usb4_identity_would_change_is_written() {
+fn a_unit_with_a_byte_of_either_block_or_part_to_change_is_written() {
     let image = sample_image(0);
     let seen = observed("1-1", blocks("A"), Some(&image));
-    let [zero, _] = seen.blocks.map(|block| block.unwrap());
-    for new in [[zero, block_one(0x11)], [block_zero("B"), block_one(0x10)]] {
+    let [zero, one] = seen.blocks.map(|block| block.unwrap());
+    // Not its serial number, which the unit shows.
+    let mut renamed = ConfigBlock::parse(BlockIndex::Zero, &zero).unwrap();
+    renamed.set_text(ConfigField::Product, "Another").unwrap();
+    for new in [[zero, block_one(0x11)], [*renamed.bytes(), one]] {
         let plan = planned(&seen, new, BlockSource::Unit, &image);
+        written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
+    }
+    for part in [0, 1] {
+        let mut seen = seen.clone();
+        seen.running.parts.as_mut().unwrap()[part][0x321] ^= 4;
+        let plan = kept(&seen, &image);
         written(decide_alone(&seen, &plan, &subject(), Allowed::default()));
     }
 }

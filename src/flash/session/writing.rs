@@ -64,7 +64,12 @@ impl UnitWork<'_> {
 /// What the command that goes on after this error does about the backup. If the backup could not be saved, that command
 /// needs another folder, because the same one would fail again.
 fn backup_first(error: &FlashError, elsewhere: &[PathBuf]) -> BackupFirst {
-    let FlashError::Folder(BackupFolderError::Save { path, .. } | BackupFolderError::Exists(path)) = error else {
+    let FlashError::Folder(
+        BackupFolderError::Save { path, .. }
+        | BackupFolderError::Exists(path)
+        | BackupFolderError::Unread { folder: path, .. },
+    ) = error
+    else {
         return BackupFirst::AsGiven;
     };
     let canonical = |path: &Path| path.canonicalize().ok();

@@ -1,8 +1,9 @@
 //! Backups that can't be saved, or that disappear while the unit is written.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use crate::program::flash::cases::{Rig, patched, write_image};
 use crate::program::process::{self, arguments};
@@ -76,4 +77,26 @@ fn the_commands_printed_after_a_write_whose_backup_is_gone_bring_the_unit_back()
         assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stdout));
     }
     assert!(rig.cells() == before, "the last command goes back");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_file_handles_no_partial_backup_is_left_and_a_backup_is_not_called_another() {
+    let rig = Rig::new("");
+    let home = rig.home.path();
+    rig.cells();
+    process::good(home, &["backup", "--device", "virtual:unit", "-o", "first"]);
+    let mut codes = BTreeSet::new();
+    for (handles, folder) in (5..=8).flat_map(|handles| [(handles, "first"), (handles, "second")]) {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit -n {handles}; exec \"$0\" \"$@\""), process::PROGRAM]);
+        command.args(["backup", "--device", "virtual:unit", "-o", folder]).current_dir(home);
+        let output = command.env("ASMPATCH_CONFIG", "").output().unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        codes.extend(printed.lines().filter(|line| line.starts_with("asmpatch::backup::")).map(str::to_owned));
+        let names = fs::read_dir(home).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let partial: Vec<String> = names.filter(|name| name.starts_with(".asmpatch-")).collect();
+        assert!(partial.is_empty(), "{handles} {folder}: {partial:?}: {printed}");
+    }
+    assert_eq!(codes, ["asmpatch::backup::save", "asmpatch::backup::unread"].map(str::to_owned).into());
 }

@@ -71,7 +71,11 @@ impl StagedFolder {
             let lock = match file::owner_may_use(folder.path()).and_then(|()| open()) {
                 // Another process removed it as a leftover before it was locked.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                opened => opened?,
+                Err(error) => {
+                    Self { folder, _lock: None }.remove(&[]);
+                    return Err(error);
+                }
+                Ok(opened) => opened,
             };
             if lock.as_ref().is_none_or(lock_new) {
                 if let Some(lock) = &lock {
@@ -85,6 +89,14 @@ impl StagedFolder {
     /// Returns the temporary path.
     pub fn path(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// Removes the folder with these files in it, even if the process may open no more files, which dropping it needs.
+    pub fn remove(self, files: &[&str]) {
+        for name in files {
+            let _ = fs::remove_file(self.path().join(name));
+        }
+        let _ = fs::remove_dir(self.path());
     }
 
     /// Renames the folder to its final name.

@@ -37,6 +37,8 @@
             installManPage package/man/*.1
             installShellCompletion --bash package/asmpatch.bash --fish package/asmpatch.fish --zsh package/_asmpatch
             install -Dm644 -t $out/lib/udev/rules.d package/70-asmpatch.rules
+            install -Dm644 -t $out/share/doc/asmpatch README.md
+            cp -r docs $out/share/doc/asmpatch/docs
             install -Dm755 -t $out/libexec/asmpatch packaging/asmpatch-reset-slow
           '';
           meta = {

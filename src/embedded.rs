@@ -1,8 +1,10 @@
-//! The data files in the binary: GPUs, runtimes, patches, and manifests of images.
+//! The data files in the binary: GPUs, runtimes, patches, and manifests of images; and docs/, compressed.
 
+use std::io::{Cursor, Read as _};
 use std::path::PathBuf;
 
 use asm2464_dock::files::toml_file::TomlError;
+use zip::ZipArchive;
 
 use crate::failure::AnyFailure;
 use crate::fetch::Manifests;
@@ -31,6 +33,29 @@ const PATCHES: &[(&str, &str)] = data![
     "patches/read16-sram.toml",
     "patches/status-0x2a12.toml",
 ];
+
+/// The pages of docs/: build.rs makes it.
+const PAGES: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/docs.zip"));
+
+/// Returns the page of docs/ with this file name, if there is one.
+pub fn page(name: &str) -> Option<String> {
+    let mut pages = ZipArchive::new(Cursor::new(PAGES)).ok()?;
+    let mut text = String::new();
+    pages.by_name(name).ok()?.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// Returns the names of the pages of docs/, without their ".md".
+pub fn page_names() -> Vec<String> {
+    let mut names = Vec::new();
+    if let Ok(pages) = ZipArchive::new(Cursor::new(PAGES)) {
+        for name in pages.file_names().flatten() {
+            names.extend(name.strip_suffix(".md").map(str::to_owned));
+        }
+    }
+    names.sort();
+    names
+}
 
 /// Loads the embedded patches.
 ///
@@ -72,6 +97,22 @@ mod tests {
     use asm2464_dock::files::file::toml_files;
 
     use super::*;
+
+    #[test]
+    fn every_page_of_the_documents_is_in_the_binary_as_it_is() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+        let mut names = Vec::new();
+        for entry in fs::read_dir(docs).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                assert_eq!(page(name).unwrap(), fs::read_to_string(&path).unwrap(), "{name}");
+                names.push(path.file_stem().unwrap().to_str().unwrap().to_owned());
+            }
+        }
+        names.sort();
+        assert_eq!(page_names(), names);
+    }
 
     #[test]
     fn every_file_in_the_folders_is_in_the_binary() {

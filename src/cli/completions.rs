@@ -58,11 +58,16 @@ struct Offer {
 }
 
 impl Offer {
-    fn all() -> Result<[Self; 6], AnyFailure> {
+    fn all(command: &Command) -> Result<[Self; 7], AnyFailure> {
         let (manifests, patches) = (crate::embedded::manifests(&[])?, crate::embedded::patches()?);
+        let commands = command.get_subcommands().map(|below| below.get_name().to_owned());
+        let mut topics: Vec<String> = commands.chain(crate::embedded::page_names()).collect();
+        topics.sort();
+        topics.dedup();
         let offer = |command, arg, values| Self { command, arg, values };
         Ok([
             offer(&["bench"], "paths", Path::ALL.iter().map(|path| path.name().to_owned()).collect()),
+            offer(&["help"], "topic", topics),
             offer(&["download"], "image", manifests.iter().map(|manifest| manifest.id.clone()).collect()),
             offer(&["patch"], "add", patches.iter().map(|patch| patch.id.clone()).collect()),
             offer(&["verify"], "image", patches.images().values().cloned().collect()),
@@ -95,7 +100,7 @@ impl Offer {
 
 /// Returns the completion script.
 fn script(shell: Shell, command: Command) -> Result<String, AnyFailure> {
-    let offers = Offer::all()?;
+    let offers = Offer::all(&command)?;
     let mut command = offers.iter().fold(command, |command, offer| offer.add_to(command, offer.command));
     if shell == Shell::Zsh {
         command = with_escaped_names(command);
@@ -172,7 +177,9 @@ mod tests {
     fn each_script_offers_patches_images_fields_paths_and_connected_units() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let script = script(shell, crate::cli::command()).unwrap();
-            for offered in ["e4-length-16", "240417", "serial=", "t10-vendor", "config-read", "asmpatch list --json"] {
+            for offered in
+                ["e4-length-16", "240417", "serial=", "t10-vendor", "config-read", "recovery", "asmpatch list --json"]
+            {
                 assert!(script.contains(offered), "{shell}: {offered}");
             }
             let uses = script.matches("asmpatch_units").count();

@@ -234,7 +234,7 @@ fn notes_on(behind: &Behind, runs: &RunningFirmware, reset: &str) -> impl Iterat
     let initialised = behind.is_initialised().then(|| {
         format!(
             "the kernel's driver now sees a disk, and Linux waits 30 s for its first block: {reset} undoes the \
-             initialisation; docs/recovery.md says how to keep the driver off"
+             initialisation; `asmpatch help recovery` says how to keep the driver off"
         )
     });
     ssd.into_iter().chain(initialised)
@@ -372,7 +372,7 @@ mod tests {
         std::fs::write(device.join("device_name"), "UT3G\n").unwrap();
         let note = tunnelled_note(sysfs.tunnels()).unwrap();
         assert!(note.contains("0-1 (ASMedia UT3G)"), "{note}");
-        assert!(note.contains("USB 3 port, cable or hub") && note.contains("docs/recovery.md"), "{note}");
+        assert!(note.contains("USB 3 port, cable or hub") && note.contains("`asmpatch help recovery`"), "{note}");
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn patch_file(elf: &Path, site: CodeAddress, image: &str, sha256: &Sha256Digest,
     let name = toml_file::string(image);
     let title = toml_file::string(&format!("{} at {site}", elf.file_name().unwrap_or_default().to_string_lossy()));
     let mut text = format!(
-        "# Made from an ELF file for {site}. Say what it is for and where that is known from: docs/formats.md.\n\
+        "# Made from an ELF file for {site}. Say what it is for and where that is known from: `asmpatch help formats`.\n\
          id = \"{id}\"\ntitle = {title}\npurpose = \"\"\nsource = \"\"\ndefault = false\n\n\
          [[images]]\nsha256 = \"{sha256}\"\nname = {name}\n"
     );

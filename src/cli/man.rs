@@ -30,7 +30,7 @@ pub fn run(args: &Args, _context: &Context) -> Result<Exit, AnyFailure> {
         Failure::new(label, format!("cannot write the man pages into {}", args.dir.display())).because(cause)
     };
     file::make_folder(&args.dir).map_err(failed)?;
-    let mut command = super::command().disable_help_subcommand(true);
+    let mut command = super::command();
     command.build();
     let mut pages = Vec::new();
     render(command, &args.dir, &mut pages).map_err(failed)?;

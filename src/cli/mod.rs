@@ -76,7 +76,7 @@ const ABOUT: &str = "Turns an ASM2464PD USB4 enclosure into a USB-to-PCIe bridge
 #[derive(Debug, Parser)]
 #[command(about = ABOUT, long_about = format!("{ABOUT}\n\n{}\n\nEach command prints the next; `asmpatch doctor` says whether a \
 runtime can start. `asmpatch demo` shows the whole trip on a virtual unit, with nothing attached.", help::ROADS))]
-#[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, max_term_width = terminal::WIDEST_TEXT)]
+#[command(name = "asmpatch", version, propagate_version = true, arg_required_else_help = true, disable_help_subcommand = true, max_term_width = terminal::WIDEST_TEXT)]
 #[command(after_help = EXIT_STATUSES)]
 pub struct Cli {
     /// When to colour the output: auto, always or never; auto respects NO_COLOR and pipes.
@@ -126,6 +126,7 @@ enum CliCommand {
     Udev(udev::Args),
     Man(man::Args),
     Completions(completions::Args),
+    Help(help::Args),
 }
 
 impl CliCommand {
@@ -134,7 +135,7 @@ impl CliCommand {
     const fn only_prints(&self) -> bool {
         match self {
             Self::Info(_) | Self::Verify(_) | Self::List(_) | Self::Doctor(_) | Self::Bench(_) | Self::Run(_) => true,
-            Self::Disasm(_) | Self::Udev(_) | Self::Man(_) | Self::Completions(_) => true,
+            Self::Disasm(_) | Self::Udev(_) | Self::Man(_) | Self::Completions(_) | Self::Help(_) => true,
             Self::Config(args) => args.only_prints(),
             Self::Pcie(args) => args.only_prints(),
             Self::Xdata(args) => args.only_prints(),
@@ -171,6 +172,7 @@ fn dispatch(command: CliCommand, context: &Context) -> Result<Exit, AnyFailure> 
         CliCommand::Udev(args) => udev::run(&args, context),
         CliCommand::Man(args) => man::run(&args, context),
         CliCommand::Completions(args) => completions::run(&args, context),
+        CliCommand::Help(args) => help::run(&args, context),
     }
 }
 

@@ -39,7 +39,7 @@ cpu          reset the CPU and retrain the USB link, within 3 s\n  \
 port-power   have the unit's hub switch its power off and on\n  \
 cable        ask you to unplug it\n\n\
 Examples:\n  asmpatch reset --device 3-1.2\n  asmpatch reset --level pcie-power\n\n\
-What each level keeps, and where it comes from: docs/recovery.md, \"Without the cable\".")]
+What each level keeps, and where it comes from: `asmpatch help recovery`, \"Without the cable\".")]
 pub struct Args {
     /// Do only this level.
     #[arg(long, value_parser = level(), value_name = "LEVEL")]

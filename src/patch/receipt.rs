@@ -143,7 +143,7 @@ impl Receipt {
 /// Formats the receipt as TOML. Does not use serde, which would write the number `0xADD1` as 44497.
 impl fmt::Display for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# What asmpatch made the image beside this file from. docs/formats.md describes every key.")?;
+        writeln!(f, "# What the image beside this file is made from. `asmpatch help formats` describes every key.")?;
         writeln!(f, "format = {FORMAT}\ntool = {}", toml_file::string(&self.tool))?;
         for (name, image) in [("input", &self.input), ("output", &self.output)] {
             let ReceiptImage { sha256, size, version } = image;

@@ -80,6 +80,8 @@ class Installed(RootTest):
             "usr/share/fish/vendor_completions.d/asmpatch.fish": 0o644,
             "usr/share/doc/asmpatch/THIRD-PARTY-LICENSES.md": 0o644,
             "usr/share/doc/asmpatch/copyright": 0o644,
+            "usr/share/doc/asmpatch/docs/recovery.md": 0o644,
+            "usr/share/doc/asmpatch/docs/README.md": 0o644,
         }.items():
             found = (self.root / name).stat()
             self.assertEqual((stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid), (mode, 0, 0), name)
@@ -89,6 +91,13 @@ class Installed(RootTest):
         demo = self.run_inside("asmpatch", "demo")
         self.assertEqual(demo.returncode, 0, demo.stderr)
         self.assertIn("read back", demo.stdout)
+
+    def test_the_program_prints_each_page_that_the_package_has(self) -> None:
+        pages = sorted((self.root / "usr/share/doc/asmpatch/docs").glob("*.md"))
+        self.assertGreater(len(pages), 20)
+        for page in pages:
+            printed = self.run_inside("asmpatch", "help", page.name)
+            self.assertEqual((printed.returncode, printed.stdout), (0, page.read_text()), page.name)
 
     def test_man_shows_each_page_without_a_warning(self) -> None:
         pages = sorted((self.root / "usr/share/man/man1").glob("asmpatch*.1.gz"))

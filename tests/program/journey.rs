@@ -141,3 +141,24 @@ fn after_a_power_failure_doctor_prints_the_command_that_brings_everything_back()
     let page = at_terminal(home.path(), "asmpatch doctor");
     assert_eq!(page.status, Some(0), "{}", page.text());
 }
+
+#[test]
+fn each_page_of_the_documents_fits_the_terminal_but_for_commands() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
+    let folder = tempfile::tempdir().unwrap();
+    for page in ["recovery", "bench.md", "docs/virtual-unit.md"] {
+        let seen = at_terminal(folder.path(), &format!("asmpatch help {page}"));
+        assert_eq!(seen.status, Some(0), "{page}");
+        // Blocks of code, long words and commands stay whole.
+        let mut is_code = false;
+        for line in &seen.lines {
+            is_code ^= line.trim_start().starts_with("```");
+            let is_whole = is_code || line.starts_with("    ") || line.contains('`') || !line.trim().contains(' ');
+            assert!(line.chars().count() <= COLUMNS || is_whole, "{page}: {line}");
+        }
+        let name = page.trim_start_matches("docs/").trim_end_matches(".md");
+        let text = fs::read_to_string(docs.join(format!("{name}.md"))).unwrap();
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&seen.text()), words(&text), "{page}");
+    }
+}

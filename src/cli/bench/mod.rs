@@ -47,7 +47,7 @@ use crate::cli::interrupt;
 #[command(after_help = "Examples:\n  asmpatch bench\n  asmpatch bench --sweep --svg bench.svg\n  \
 asmpatch bench --json > before.json; asmpatch bench --baseline before.json\n  \
 asmpatch bench --check --min-mb-s write16=100 --min-mb-s e4-255=1\n  \
-asmpatch bench --soak 10m --max-errors-per-hour 10 --svg soak.svg\n\nJSON keys and method: docs/bench.md.")]
+asmpatch bench --soak 10m --max-errors-per-hour 10 --svg soak.svg\n\nJSON keys and method: `asmpatch help bench.md`.")]
 pub struct Args {
     /// Measure only these paths: e4-255, config-read, tlp-read, tlp-write; on the vendor's firmware e4-4096, write16,
     /// read16; on the open firmware f0-write, f0-read, f2-out.

@@ -305,7 +305,7 @@ fn computed(context: &Context, computed: &Computed) {
     outln!("sent by the GPU into the bridge's SRAM, read at 0xF000 by E4: {}", work(*by_sram));
     outln!("the same by a memory read of the GPU: {}", work(*by_reads));
     outln!(
-        "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (docs/tiny-gpu.md)"
+        "two of five ways: READ(16) and DMA by E5 need the vendor's 240417, F2 the open firmware (`asmpatch help tiny-gpu`)"
     );
 }
 
@@ -319,5 +319,5 @@ fn next(context: &Context, kept: Option<&Path>) {
     outln!("Then: `asmpatch doctor` (can a runtime start?), `asmpatch bench` (how fast?)");
     let whole = if context.is_verbose() { "" } else { "Each step whole: `asmpatch demo -v`. " };
     outln!("{whole}Read on: README.md, \"First steps\".");
-    outln!("A stopped flash can be finished or undone: docs/recovery.md");
+    outln!("A stopped flash can be finished or undone: `asmpatch help recovery`");
 }

@@ -23,7 +23,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::completions::folder" | "asmpatch::man::write", "name a folder that you may write to";
     "asmpatch::config::checksum",
         "the chip ignores a block whose checksum is wrong; `asmpatch restore` writes a backup back";
-    "asmpatch::config::kind", "docs/formats.md lists the fields and their values";
+    "asmpatch::config::kind", "`asmpatch help formats` lists the fields and their values";
     "asmpatch::config::length", "read the unit again with `asmpatch backup`";
     "asmpatch::config::magic",
         "an erased flash reads as 0xff here; the chip then uses the identity in its ROM";
@@ -39,7 +39,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::demo::setup",
         "the demo needs a folder to write to; `--keep DIR` names another one";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
-    "asmpatch::devices::length", "correct the entry; docs/formats.md describes every key";
+    "asmpatch::devices::length", "correct the entry; `asmpatch help formats` describes every key";
     "asmpatch::elf::empty", "check that the code is in an area that the linker keeps";
     "asmpatch::elf::machine",
         "code for another processor would crash the chip; build it with SDCC for mcs51";
@@ -104,6 +104,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::file::read", "the file is there: check that you may read it, and that its disk works";
     "asmpatch::file::write",
         "check that the folder exists, that you may write to it, and that the disk has room; no partial file is left";
+    "asmpatch::help::topic",
+        "`asmpatch help` lists the commands, and `asmpatch help README` the pages; a code stands in an error's first line";
     "asmpatch::http::connect",
         "check the network, the proxy settings (HTTPS_PROXY) and the address; `--from FILE` needs no network";
     "asmpatch::http::cut_off", "run the command again, or use another mirror with `--from URL`";
@@ -157,7 +159,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::manifest::read", "`--manifest-dir` takes a readable folder with one .toml file per image";
     "asmpatch::manifest::unknown_image", "name a known image, or add a manifest for it with `--manifest-dir`";
     "asmpatch::manifest::value",
-        "no download can succeed with this value; docs/formats.md describes every key";
+        "no download can succeed with this value; `asmpatch help formats` describes every key";
     "asmpatch::patch::already_patched",
         "to change the set, first `asmpatch unpatch FILE -o ORIGINAL`, with the same `--patch-dir` if it has patches of \
          your own; then patch ORIGINAL";
@@ -165,7 +167,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::patch::conflicts", "leave one of them out; with `--no-defaults` the set starts empty";
     "asmpatch::patch::duplicate_id", "receipts name patches by id, so each needs its own; rename the new one";
     "asmpatch::patch::empty",
-        "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: docs/formats.md";
+        "it would do nothing; give it [[images]] with [[images.hunks]], or a [config]: `asmpatch help formats`";
     "asmpatch::patch::hunk",
         "a hunk replaces one byte or more with as many others; leave out the bytes that stay the same";
     "asmpatch::patch::hunks_overlap", "the result would depend on their order; merge them into one hunk";
@@ -217,7 +219,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::symbols::malformed", "the file is damaged or cut off; link the firmware again";
     "asmpatch::symbols::too_many", "no firmware of 98,006 bytes has so many; check the file";
     "asmpatch::symbols::unknown_form", "SDCC writes NAME.map beside its output, and NAME.cdb with `--debug`";
-    "asmpatch::toml::invalid", "correct the marked place; docs/formats.md describes every key";
+    "asmpatch::toml::invalid", "correct the marked place; `asmpatch help formats` describes every key";
     "asmpatch::updater::endless",
         "the file was made to keep a search busy forever; give the image itself with `--from FILE.bin`";
     "asmpatch::updater::no_image",
@@ -252,13 +254,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::wrap::hex_end", "the file is cut off; write it again with the linker";
     "asmpatch::wrap::is_image", "there is nothing to wrap; `asmpatch info FILE` shows what it is";
     "asmpatch::wrap::no_code",
-        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md)";
+        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (`asmpatch help firmware-authors`)";
     "asmpatch::wrap::no_reset_vector",
         "link the whole program, with its reset vector, for address 0; a piece of code is a patch: `asmpatch \
          make-patch`";
     "asmpatch::wrap::outside",
         "the common area reaches from 0x0 to 0x7FFF, bank 0 from 0x8000 to 0xFF6A, bank 1 from 0x18000 to 0x1FF6A";
     "asmpatch::wrap::text",
-        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (docs/firmware-authors.md), and \
+        "asmpatch wraps raw bytes, Intel HEX and ELF: SDCC makes them from source (`asmpatch help firmware-authors`), and \
          `objcopy -I srec -O ihex` makes Intel HEX from S-records";
 ];

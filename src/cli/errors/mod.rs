@@ -125,6 +125,11 @@ pub fn help(error: &dyn Coded, line: &CommandLine) -> String {
     error.help().unwrap_or_else(|| line.completed(&entry_of(error).help(line), &values))
 }
 
+/// Lists each code.
+pub fn codes() -> impl Iterator<Item = &'static str> {
+    entries().flat_map(|entry| entry.codes).copied()
+}
+
 /// Lists each code with what to do about it.
 #[cfg(test)]
 pub fn each(line: &CommandLine) -> impl Iterator<Item = (&'static str, String)> {

@@ -18,7 +18,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::io",
         "check the name, and that you may read it: a backup is a folder with a backup.toml in it";
     "asmpatch::backup::manifest",
-        "name the folder that `asmpatch backup` made; docs/formats.md describes backup.toml";
+        "name the folder that `asmpatch backup` made; `asmpatch help formats` describes backup.toml";
     "asmpatch::backup::no_block",
         "the unit lets you read nothing that could be backed up. If it is in its boot loader, `asmpatch doctor` prints \
          the commands that give it firmware, with the backups that may be its own";
@@ -37,13 +37,13 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::unusable",
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; " OtherCable;
     "asmpatch::bench::baseline",
-        "write one with `asmpatch bench --json > before.json`; docs/bench.md describes it";
+        "write one with `asmpatch bench --json > before.json`; `asmpatch help bench.md` describes it";
     "asmpatch::bench::baseline_schema", "measure the baseline again with this version";
     "asmpatch::bench::corrupt",
         "do not use this unit as it is: " OtherCable ", then `asmpatch verify` its image and flash it again";
     "asmpatch::bench::errors",
         OtherCableNoHub
-        ", and soak again: errors by kind and time show which of them helps. docs/bench.md says what each kind \
+        ", and soak again: errors by kind and time show which of them helps. `asmpatch help bench.md` says what each kind \
          points to";
     "asmpatch::bench::failed",
         "stock firmware never answers WRITE(16) over UAS, and patched firmware does. Otherwise " OtherCable
@@ -128,7 +128,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::tunnelled",
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
          device there, and appears if it has its own power. To reach the dock over USB, connect it through a USB 3 port, \
-         cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: docs/recovery.md, \"The unit \
+         cable or hub, or switch USB4 and Thunderbolt off in the host's firmware settings: `asmpatch help recovery`, \"The unit \
          is not listed\"";
     "asmpatch::device::unchecked_disk",
         "in a container without the disk's node in /dev, asmpatch can't see what the host does with the disk: run \
@@ -138,7 +138,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::behaviour" | "asmpatch::flash::block_differs" | "asmpatch::flash::boot_loader"
     | "asmpatch::flash::build" | "asmpatch::flash::identity" | "asmpatch::flash::not_back"
     | "asmpatch::flash::part_differs" | "asmpatch::flash::version",
-        "the error names the unit's state and the commands that help; docs/recovery.md lists every state";
+        "the error names the unit's state and the commands that help; `asmpatch help recovery` lists every state";
     "asmpatch::flash::changed",
         "another program wrote to it, or another unit is on the same port now. Nothing was written: run the command \
          again";
@@ -235,15 +235,15 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::replay::no_record", "ask for a report that this version of asmpatch wrote";
     "asmpatch::replay::not_recorded",
         "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
-         a report's `tool` names it. docs/records.md says what a difference can mean";
+         a report's `tool` names it. `asmpatch help records` says what a difference can mean";
     "asmpatch::replay::too_large", "no examination is that long; ask for another report";
-    "asmpatch::replay::unopened", "the report's `opened` has the code; docs/errors.md says what helps";
+    "asmpatch::replay::unopened", "the report's `opened` has the code; `asmpatch help errors` says what helps";
     "asmpatch::reset::boot_loader",
-        "the reset writes nothing, so the flash was in this state before; docs/recovery.md describes how the unit gets \
+        "the reset writes nothing, so the flash was in this state before; `asmpatch help recovery` describes how the unit gets \
          firmware";
     "asmpatch::reset::no_firmware",
         "nothing was sent to it. Only a power cycle restarts it: `--level port-power`, or " ReplugIt
-        "; docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "; `asmpatch help recovery` describes how a unit in its boot loader gets firmware";
     "asmpatch::reset::no_such_level",
         "nothing was sent to it. The levels engines and pcie-power need open firmware, cpu needs any firmware; leave \
          `--level` out, and asmpatch takes what fits";
@@ -253,7 +253,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::reset::not_helped",
         "without `--level` asmpatch tries all levels; if none helps, " ReplugWithSupply;
     "asmpatch::sense::flash",
-        "the unit's SPI flash failed: do not unplug the unit, run the command again, and see docs/recovery.md";
+        "the unit's SPI flash failed: do not unplug the unit, run the command again, and see `asmpatch help recovery`";
     "asmpatch::sense::hardware", "the unit reports a hardware fault: " ReplugIt;
     "asmpatch::sense::medium", "check the SSD behind the bridge, or replace it";
     "asmpatch::sense::no_medium", "the command needs an SSD behind the bridge";
@@ -277,7 +277,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::serve::not_a_socket", "name a path that does not exist yet";
     "asmpatch::serve::pairs", "give one --device for each --listen, in the same order";
     "asmpatch::serve::protocol",
-        "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; docs/usbredir.md shows how";
+        "connect QEMU's `-device usb-redir` to this socket, through `-chardev socket`; `asmpatch help usbredir` shows how";
     "asmpatch::serve::stuck",
         "find out what the other program waits for. The unit saw its cable pulled, so an erase or write of its flash \
          may be unfinished";
@@ -318,7 +318,7 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::usb::descriptors",
         "nothing was sent to it; a broken cable does this, or firmware that is not for the ASM2464PD";
     "asmpatch::usb::driver",
-        "on Windows the unit needs the driver WinUSB: docs/platforms.md describes how to install it, and how to remove \
+        "on Windows the unit needs the driver WinUSB: `asmpatch help platforms` describes how to install it, and how to remove \
          it";
     "asmpatch::usb::gone", PlugIn ", and see what `asmpatch list` shows";
     "asmpatch::usb::other_protocol", "nothing was sent to it; `asmpatch list` shows what runs on each unit";
@@ -358,12 +358,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::virtual_unit::replug_file",
         "the request is a file in the unit's folder, which you must be able to write to";
     "asmpatch::virtual_unit::scenario",
-        "docs/virtual-unit.md lists the keys of a scenario; without the file the defaults apply";
+        "`asmpatch help virtual-unit` lists the keys of a scenario; without the file the defaults apply";
     "asmpatch::xdata::flash_controller",
         "nothing was sent. A wrong byte there can leave the unit without firmware and without its identity. `asmpatch flash` \
          and `asmpatch restore` write the flash, after a backup and a question; `asmpatch backup` reads it";
     "asmpatch::xdata::no_firmware",
-        "nothing was sent to it: docs/recovery.md describes how a unit in its boot loader gets firmware";
+        "nothing was sent to it: `asmpatch help recovery` describes how a unit in its boot loader gets firmware";
     "asmpatch::xdata::past_end", "nothing was sent: XDATA ends at 0xFFFF; ask for fewer bytes";
     "asmpatch::xdata::ssd",
         "the firmware drives the SSD through the same registers: two users would corrupt each other's requests, and with \

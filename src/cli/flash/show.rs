@@ -270,7 +270,9 @@ impl Coded for FlashFailure {
         });
         let first = own.or_else(|| advice(&self.error).map(str::to_owned)).map(|text| text + "\n").unwrap_or_default();
         let state = self.unit.left;
-        Some(format!("{first}the unit's state: {state}\ndocs/recovery.md lists every state that a unit can be in"))
+        Some(format!(
+            "{first}the unit's state: {state}\n`asmpatch help recovery` lists every state that a unit can be in"
+        ))
     }
 }
 

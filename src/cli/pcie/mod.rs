@@ -35,7 +35,7 @@ use crate::cli::interrupt::{self};
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  asmpatch pcie\n  asmpatch pcie -xxx --json\n  asmpatch pcie --assign\n  \
-asmpatch pcie read --assign 0x10000000 64\n\nWhat it changes, and what it can't know: docs/pcie.md.")]
+asmpatch pcie read --assign 0x10000000 64\n\nWhat it changes, and what it can't know: `asmpatch help pcie.md`.")]
 pub struct Args {
     #[command(subcommand)]
     action: Option<PcieCommand>,

@@ -10,7 +10,7 @@ use asm2464_host::bridge::Location;
 use super::words;
 use crate::cli::command;
 use crate::cli::command_line::CommandLine;
-use crate::cli::errors;
+use crate::cli::{errors, help};
 
 /// Placeholders of what is printed, each with the reason that the program can't know the value.
 const UNKNOWN: [(&str, &str); 9] = [
@@ -116,7 +116,8 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
     }
     let registers = ["PCIE_LINK_STATE", "FLASH_START", "NO_REGISTER"];
     let mut values = words.clone();
-    for placeholder in placeholders(&words) {
+    // README is the page that lists the pages.
+    for placeholder in placeholders(&words).into_iter().filter(|word| *word != "README") {
         let page = OF_PAGES.iter().find(|(name, _)| is_page && *name == placeholder);
         let is_unknown = UNKNOWN.iter().any(|(name, _)| *name == placeholder);
         if page.is_none() && !is_unknown && !registers.contains(&placeholder) {
@@ -124,6 +125,9 @@ fn fault(line: &str, is_page: bool) -> Option<String> {
         }
         let value = page.map_or(if placeholder == "VID:PID" { "174c:2464" } else { "1-2" }, |(_, value)| value);
         values.iter_mut().for_each(|word| *word = word.replace(placeholder, value));
+    }
+    if let ["asmpatch", "help", topic @ ..] = &*values.iter().map(String::as_str).collect::<Vec<_>>() {
+        return (!help::is_topic(topic)).then(|| "no command, page or code".to_owned());
     }
     let parsed = command().try_get_matches_from(values);
     Some(parsed.err()?.kind().to_string())
@@ -147,6 +151,45 @@ fn each_printed_command_parses_and_has_a_placeholder_only_for_what_the_program_c
     }
     assert!(faults.is_empty(), "{faults:#?}");
     assert!(checked > 300, "{checked}");
+}
+
+/// Adds the Rust files below a folder.
+fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("tests") {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("tests.rs") {
+            into.push(path);
+        }
+    }
+}
+
+#[test]
+fn a_message_names_a_page_by_the_command_that_prints_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut paths = Vec::new();
+    sources(&root.join("src"), &mut paths);
+    sources(&root.join("crates"), &mut paths);
+    let mut faults = Vec::new();
+    let mut named = 0;
+    for path in paths {
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.split("mod tests {").next().unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            if line.contains("docs/") && line.contains(".md") && !line.contains("include_str!") {
+                faults.push(format!("{}: {}", path.strip_prefix(root).unwrap().display(), line.trim()));
+            }
+            for (at, start) in line.match_indices("`asmpatch help ") {
+                named += 1;
+                let topic = line[at + start.len()..].split('`').next().unwrap_or_default();
+                let topic: Vec<&str> = topic.split(' ').collect();
+                assert!(help::is_topic(&topic), "{}: {line}", path.display());
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+    assert!(named > 25, "{named}");
 }
 
 /// Completes an error's help for a command on a dock whose ID is no known one.

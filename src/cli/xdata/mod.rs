@@ -125,7 +125,7 @@ fn parse_address(text: &str) -> Result<u16, String> {
         (None, _) => {
             let names = registers().map(|(_, register)| register.name);
             let meant = suggest::question(suggest::nearest(text, names));
-            Err(format!("expected an address, such as 0xC450, or a register's name in docs/chip.md{meant}"))
+            Err(format!("expected an address, such as 0xC450, or a register's name in `asmpatch help chip`{meant}"))
         }
     }
 }

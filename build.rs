@@ -1,0 +1,31 @@
+//! Compresses docs/, which `asmpatch help PAGE` prints: as text it takes more room than the binary has left.
+
+use std::error::Error;
+use std::io::{Cursor, Write as _};
+use std::path::PathBuf;
+use std::{env, fs};
+
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    println!("cargo::rerun-if-changed=docs");
+    let mut pages = Vec::new();
+    for entry in fs::read_dir("docs")? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "md") {
+            pages.push(path);
+        }
+    }
+    // The same source gives the same bytes.
+    pages.sort();
+    let mut zip = ZipWriter::new(Cursor::new(Vec::new()));
+    for page in pages {
+        let name = page.file_name().unwrap_or_default().to_string_lossy();
+        zip.start_file(name, SimpleFileOptions::default().compression_level(Some(9)))?;
+        zip.write_all(&fs::read(&page)?)?;
+    }
+    let out = env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?;
+    fs::write(PathBuf::from(out).join("docs.zip"), zip.finish()?.into_inner())?;
+    Ok(())
+}

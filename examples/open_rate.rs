@@ -86,7 +86,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let selector: Selector = port.parse()?;
     let known = asmpatch::devices::Devices::shipped()?.into();
-    let bridge = &mut unit::choose(&known, Some(&selector), None)?.open_control()?;
+    let bridge = &mut unit::choose(&known, Some(&selector), None)?.port().open_control()?;
     bridge.set_timeout(TIMEOUT);
     if depth > 0 {
         bridge.set_depth(depth);

@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let selector: Selector = port.parse()?;
     let known = Devices::shipped()?.into();
-    let mut bridge = unit::choose(&known, Some(&selector), None)?.open(Some(choice))?;
+    let mut bridge = unit::choose(&known, Some(&selector), None)?.port().open_over(Some(choice))?;
     let transport = bridge.transport_mut();
     let depth = transport.max_depth();
     transport.run(&mut Endless { answers: 0 }, depth, TIMEOUT)?;

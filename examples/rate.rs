@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if unit.info.serial.as_deref() != Some(EXPENDABLE) {
         return Err(format!("the unit's serial number is {:?}, not {EXPENDABLE}", unit.info.serial).into());
     }
-    let mut bridge = unit.open(Some(choice))?;
+    let mut bridge = unit.port().open_over(Some(choice))?;
     if kind == Kind::RuntimeWrite {
         bridge.initialise()?;
     }

@@ -86,7 +86,6 @@ pub mod file_kind;
 pub mod flash;
 pub mod gpus;
 pub mod patch;
-pub mod record;
 pub mod restart;
 pub mod runtimes;
 #[cfg(feature = "schemas")]

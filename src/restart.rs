@@ -18,9 +18,10 @@ use serde::Serialize;
 use tracing::info;
 
 use crate::advice::Advice;
-use crate::doctor::{PipeState, WHO_ANSWERS, answers};
 use crate::failure::AnyFailure;
 use crate::unit::Live;
+use crate::unit::ask::{self, LINK_STEP_MS, LINK_STEPS, answers, switch_pcie_on};
+use crate::unit::facts::{Asked, PipeState};
 
 /// Ways to restart a unit, mildest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Display, Serialize)]
@@ -213,11 +214,6 @@ pub enum RestartEvent {
     Replug,
 }
 
-/// The most checks of the PCIe link after a reset, [`LINK_STEP_MS`] apart: two seconds, twice the time that PCIe allows
-/// a device.
-pub(crate) const LINK_STEPS: u32 = 20;
-/// Time between two checks of the link, in milliseconds.
-pub(crate) const LINK_STEP_MS: u64 = 100;
 /// Time that PCIe stays without power.
 const PCIE_OFF: Duration = Duration::from_millis(100);
 
@@ -451,20 +447,6 @@ fn pcie_power(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<String,
     })
 }
 
-/// Switches PCIe's power on, as a runtime does before it looks for its GPU, and waits for the link. Some builds leave it
-/// off until then. Returns `false` on builds without F3.
-pub(crate) fn switch_pcie_on(unit: &mut OpenBridge, interrupt: Interrupt<'_>) -> Result<bool, ControlError> {
-    match unit.pcie_power(true) {
-        Ok(()) => {}
-        Err(ControlError::Stalled { .. }) => return Ok(false),
-        Err(error) => return Err(error),
-    }
-    let mut patience = interrupt;
-    // The caller asks for the link's state.
-    let _ = Pcie::new(unit, &mut patience).wait_for_link(LINK_STEPS, LINK_STEP_MS);
-    Ok(true)
-}
-
 /// Switches PCIe's power off and on. Returns `false` on builds without F3.
 pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
     match unit.pcie_power(false) {
@@ -477,13 +459,18 @@ pub(crate) fn cycle_pcie(unit: &mut OpenBridge) -> Result<bool, ControlError> {
     Ok(true)
 }
 
-/// What keeps vendor firmware from answering a command, if anything does.
-fn fault_in(answers: Result<PipeState, CommandError>) -> Option<Fault> {
-    let (kind, found) = match answers {
-        Ok(PipeState::Move | PipeState::Busy(_) | PipeState::NotAsked) => return None,
-        Ok(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
-        Ok(PipeState::Dead) => (FaultKind::Silent, "it answers neither commands nor control requests".to_owned()),
-        Err(error) => (FaultKind::Bulk, format!("bulk data to it: {error}")),
+/// What keeps a unit from moving data, if anything does.
+fn fault_in(pipes: Asked<PipeState>) -> Option<Fault> {
+    let (kind, found) = match pipes {
+        Asked::NotAsked | Asked::Is(PipeState::Move) => return None,
+        Asked::Is(PipeState::Hang) => (FaultKind::Bulk, STUCK.to_owned()),
+        Asked::Is(PipeState::Busy(status)) => {
+            (FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"))
+        }
+        Asked::Is(PipeState::Dead) => {
+            (FaultKind::Silent, "it answers neither commands nor control requests".to_owned())
+        }
+        Asked::Failed(error) => (FaultKind::Bulk, format!("bulk data to it: {}", error.message)),
     };
     Some(Fault { kind, found })
 }
@@ -516,11 +503,13 @@ fn examine(
         return Ok(found);
     }
     match Live::at(port, state) {
-        Ok(Live::Open(mut unit)) => examine_open(&mut unit, looks_behind, interrupt, &mut found),
-        // The kernel's driver may have been identifying the unit until it was taken, and an answer to the driver can
-        // come in place of the first one. The transport has recovered from that, so ask once more.
-        Ok(Live::Vendor(mut bridge)) => {
-            found.faults.extend(fault_in(answers(&mut bridge).or_else(|_| answers(&mut bridge))));
+        Ok(mut live) => {
+            found.faults.extend(fault_in(ask::pipes(&mut live, true)));
+            if let Live::Open(mut unit) = live
+                && !found.has(FaultKind::Silent)
+            {
+                examine_pcie(&mut unit, looks_behind, interrupt, &mut found);
+            }
         }
         // Something uses the unit's disk, so the unit answers.
         Err(error) if state == BridgeState::Vendor && error.kind() == Kind::DiskInUse => {}
@@ -529,25 +518,11 @@ fn examine(
     Ok(found)
 }
 
-fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut Condition) {
+fn examine_pcie(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<'_>, found: &mut Condition) {
     let mut add = |kind, found_is: String| found.faults.push(Fault { kind, found: found_is });
-    match unit.check_bulk() {
-        Ok(()) => {}
-        Err(error @ (ControlError::Timeout { .. } | ControlError::Disconnected { .. })) => {
-            return add(FaultKind::Silent, format!("it does not answer: {error}"));
-        }
-        Err(ControlError::BulkTimeout { .. }) => {
-            add(FaultKind::Bulk, STUCK.to_owned());
-        }
-        Err(ControlError::SramBusy { status, .. }) => {
-            add(FaultKind::Bulk, format!("its SRAM DMA waits for data that doesn't come: 0xC450 reads {status:#04x}"));
-        }
-        Err(error) => add(FaultKind::Bulk, format!("bulk data to it: {error}")),
-    }
-    let mut patience = interrupt;
-    let mut pcie = Pcie::new(unit, &mut patience);
     let steps = if looks_behind { LINK_STEPS } else { 0 };
-    match pcie.wait_for_link(steps, LINK_STEP_MS) {
+    let mut patience = interrupt;
+    match Pcie::new(unit, &mut patience).wait_for_link(steps, LINK_STEP_MS) {
         Ok(()) => {}
         Err(PcieError::LinkDown { ltssm }) => {
             return add(FaultKind::PcieLink, format!("the PCIe link is down: 0xB450 reads {ltssm:#04x}"));
@@ -558,22 +533,24 @@ fn examine_open(unit: &mut OpenBridge, looks_behind: bool, interrupt: Interrupt<
         return;
     }
     // The restart has cleared the bus numbers anyway.
-    match pcie.survey(WHO_ANSWERS) {
-        Ok(survey) => {
-            let ends = survey.functions.iter().filter(|function| matches!(function.header, Header::Endpoint { .. }));
-            let ends: Vec<String> =
-                ends.map(|end| format!("{:04X}:{:04X} at {}", end.vendor, end.device, end.at)).collect();
-            if ends.is_empty() {
-                add(FaultKind::PcieSilent, "the PCIe link is up, but no device answers behind it".to_owned());
-            }
-            found.behind = Some(ends);
+    let survey = match ask::pcie(unit, true, interrupt) {
+        (_, Asked::Is(survey)) => survey,
+        (Asked::Failed(error), _) | (_, Asked::Failed(error)) => {
+            return add(FaultKind::PcieSilent, format!("the PCIe link is up, but: {}", error.message));
         }
-        Err(error) => add(FaultKind::PcieSilent, format!("the PCIe link is up, but: {error}")),
+        (_, Asked::NotAsked) => return add(FaultKind::PcieLink, "the PCIe link went down again".to_owned()),
+    };
+    let ends = survey.functions.iter().filter(|function| matches!(function.header, Header::Endpoint { .. }));
+    let ends: Vec<String> = ends.map(|end| format!("{:04X}:{:04X} at {}", end.vendor, end.device, end.at)).collect();
+    if ends.is_empty() {
+        add(FaultKind::PcieSilent, "the PCIe link is up, but no device answers behind it".to_owned());
     }
+    found.behind = Some(ends);
 }
 
 #[cfg(test)]
 mod tests {
+    use asm2464::TransportKind;
     use asm2464::firmware::Image;
     use asm2464_chip::practice;
     use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
@@ -605,8 +582,8 @@ mod tests {
             Ok(self.attached.clone())
         }
 
-        fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-            self.unit.open()
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+            self.unit.open_over(wanted)
         }
 
         fn open_control(&mut self) -> Result<OpenBridge, PortError> {
@@ -763,8 +740,8 @@ mod tests {
             self.unit.attached()
         }
 
-        fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-            if self.is_cycled { Err(PortError::new(SystemError(self.kind))) } else { self.unit.open() }
+        fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+            if self.is_cycled { Err(PortError::new(SystemError(self.kind))) } else { self.unit.open_over(wanted) }
         }
 
         fn open_control(&mut self) -> Result<OpenBridge, PortError> {

@@ -40,7 +40,6 @@ impl From<ControlError> for Halt {
             ControlError::Disconnected { .. }
             | ControlError::Length { .. }
             | ControlError::Interrupted(_)
-            | ControlError::NotRecorded { .. }
             | ControlError::Io { .. } => Self::Error(error.into()),
         }
     }

@@ -18,6 +18,7 @@ use super::plan::{BenchPlan, Point};
 use super::report::{Outcome, Skip};
 use super::tally::{Tally, repeat};
 use crate::failure::AnyFailure;
+use crate::unit::ask;
 
 /// The SRAM slot whose beginning the window at 0xF000 shows.
 const SLOT: u8 = 0;
@@ -48,7 +49,7 @@ impl BenchedUnit for OpenBridge {
     fn survey(&mut self, plan: &BenchPlan, _: &str) -> Result<Known, AnyFailure> {
         self.set_timeout(plan.effort.timeout);
         if plan.writes(BridgeState::OpenFirmware) && !self.link_state()?.1 {
-            self.pcie_power(true)?;
+            ask::switch_pcie_on(self, Interrupt::of_process())?;
         }
         Ok(Known { looks: true, ..Known::default() })
     }

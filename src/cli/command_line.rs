@@ -187,10 +187,9 @@ impl CommandLine {
     }
 }
 
-/// Returns the value of `--device` for a command that changes the unit. A record can't be changed: for one it is
-/// `PORT`, which stands for the recorded dock's port.
+/// Returns the value of `--device` for a command on this unit.
 pub fn unit_option(location: &Location) -> String {
-    if location.is_replay() { "PORT".to_owned() } else { shell::word(location.to_string()) }
+    shell::word(location.to_string())
 }
 
 /// Placeholders that only an error gives a value.
@@ -220,11 +219,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_owner_of_a_recorded_dock_can_do_what_the_owner_of_a_dock_can() {
+    fn what_hands_can_do_depends_on_whether_the_unit_is_a_dock() {
         let dock = Location::Port("3-1".parse().unwrap());
-        for location in [dock, Location::Replay("report.json".into())] {
-            assert_eq!(by_hand_on(&location, Hands::Replug), by_hand(Hands::Replug, false));
-        }
+        assert_eq!(by_hand_on(&dock, Hands::Replug), by_hand(Hands::Replug, false));
         assert_eq!(by_hand_on(&Location::Virtual("u".into()), Hands::Replug), by_hand(Hands::Replug, true));
     }
 

@@ -190,7 +190,7 @@ mod tests {
     #[test]
     fn no_colon_ends_the_name_of_a_value_in_zsh() {
         let script = script(Shell::Zsh, crate::cli::command()).unwrap();
-        assert!(script.contains(r"]:PORT|SERIAL|virtual[\:DIR]|replay\:FILE:_asmpatch_units'"), "--device");
+        assert!(script.contains(r"]:PORT|SERIAL|virtual[\:DIR]:_asmpatch_units'"), "--device");
         assert!(script.contains(r"]:VID\:PID:"), "--usb-id");
         assert!(script.contains(r"]:virtual\:DIR:"), "virtual serve --device");
     }

@@ -3,27 +3,24 @@
 use std::path::{Path, PathBuf};
 
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, Selector};
+use crate::unit::{self, Selector, Unit};
 use asm2464::TransportKind;
 use asm2464_dock::pcap::{Capture, CaptureError};
-use asm2464_dock::record::Recorder;
 use asm2464_host::bridge::Port;
 use clap::ValueEnum;
 
 use super::known::KnownUnits;
 use crate::cli::interrupt;
 
-/// The value of a `--device` that names a unit to change.
+/// The value of `--device`.
 pub const UNIT: &str = "PORT|SERIAL|virtual[:DIR]";
-/// The value of a `--device` that may also name a record.
-pub const UNIT_OR_RECORD: &str = "PORT|SERIAL|virtual[:DIR]|replay:FILE";
 
 /// Selects a unit.
 #[derive(Debug, Clone, clap::Args)]
 pub struct PortArgs {
-    /// The unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record of a unit. With one
-    /// unit connected it can be left out.
-    #[arg(long, value_name = UNIT_OR_RECORD, env = "ASMPATCH_DEVICE")]
+    /// The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit
+    /// connected it can be left out.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     pub device: Option<Selector>,
 
     #[command(flatten)]
@@ -55,24 +52,12 @@ impl PortArgs {
         Ok(unit::port(&self.ids.load()?, self.device.as_ref(), capture)?)
     }
 
-    /// Opens the port of the unit, or of a record, for work that only reads; `capture` and `recorder` record it.
-    ///
-    /// # Errors
-    /// [`unit::ConnectError`]; also fails if a device file is wrong.
-    pub fn examined(&self, capture: Option<&Capture>, recorder: Option<Recorder>) -> Result<Box<dyn Port>, AnyFailure> {
-        let mut watch = unit::watch(capture);
-        if let Some(recorder) = recorder {
-            watch.add(recorder);
-        }
-        Ok(unit::examined_port(&self.ids.load()?, self.device.as_ref(), watch)?)
-    }
-
     /// Selects the unit; `capture` records it. From here on Ctrl-C only sets a flag, so that the unit is
     /// always released.
     ///
     /// # Errors
     /// [`unit::ConnectError`]; also fails if a device file is wrong.
-    pub fn choose(&self, capture: Option<&Capture>) -> Result<Chosen, AnyFailure> {
+    pub fn choose(&self, capture: Option<&Capture>) -> Result<Unit, AnyFailure> {
         interrupt::install();
         Ok(unit::choose(&self.ids.load()?, self.device.as_ref(), capture)?)
     }

@@ -5,7 +5,6 @@ use clap::{Arg, Command};
 
 use super::command_line::CommandLine;
 use super::context::Context;
-use super::device::UNIT;
 use super::errors::{self, Exit};
 use super::{fold, print, terminal};
 use crate::embedded;
@@ -113,7 +112,7 @@ pub fn arranged(command: Command) -> Command {
     let groups = groups(&command);
     let header = command.get_styles().get_header();
     let options = format!("{header}Options:{header:#}");
-    without_records(with_headings(command))
+    with_headings(command)
         .mut_args(|arg| if arg.is_global_set() { arg.hide_short_help(true) } else { arg })
         .help_template(format!(
             "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n{groups}\n{options}\n{{options}}{{after-help}}"
@@ -132,19 +131,6 @@ fn groups(command: &Command) -> String {
         format!("\n{header}{title}:{header:#}\n{}", names.iter().map(line).collect::<String>())
     };
     GROUPS.iter().map(group).collect()
-}
-
-/// Removes records from the help of the commands that refuse them: those change a unit, or ask what no record has.
-fn without_records(command: Command) -> Command {
-    let device = |arg: Arg| {
-        arg.value_name(UNIT).help(
-            "The unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder. With one unit connected \
-             it can be left out",
-        )
-    };
-    let unit = |command: Command| command.mut_arg("device", device);
-    let command = command.mut_subcommand("backup", unit).mut_subcommand("reset", unit);
-    command.mut_subcommand("config", |config| config.mut_subcommand("get", unit))
 }
 
 fn with_headings(command: Command) -> Command {
@@ -212,14 +198,6 @@ mod tests {
         }
         assert!(errors::codes().all(|name| code(name, &line).is_some()));
         assert!(page("../Cargo.toml").is_none() && code("usb", &line).is_none());
-    }
-
-    #[test]
-    fn a_command_that_refuses_records_names_none() {
-        assert!(help(&["doctor"]).contains("|replay:FILE>"));
-        for path in [&["backup"][..], &["reset"], &["config", "get"], &["flash"], &["config", "set"]] {
-            assert!(!help(path).contains("|replay:FILE>"), "{path:?}");
-        }
     }
 
     #[test]

@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use super::command_line::{CommandLine, by_hand_on};
 use super::context::Context;
-use super::device::{PcapArgs, UNIT_OR_RECORD};
+use super::device::{PcapArgs, UNIT};
 use super::flash::SSD_LOST;
 use super::known::{KnownUnits, PatchDirs};
 use super::{print, table};
@@ -45,9 +45,9 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["probe", "pcap"])]
     known: bool,
 
-    /// Show only this unit: a port path as in 3-1.2, a serial number, a virtual unit in a folder, or a record. The last
-    /// two are listed only if you name them. May be given more than once.
-    #[arg(long, value_name = UNIT_OR_RECORD, env = "ASMPATCH_DEVICE")]
+    /// Show only this unit: a port path as in 3-1.2, a serial number, or a virtual unit in a folder, which is
+    /// listed only if you name it. May be given more than once.
+    #[arg(long, value_name = UNIT, env = "ASMPATCH_DEVICE")]
     device: Vec<Selector>,
 
     #[command(flatten)]
@@ -180,9 +180,9 @@ impl Look<'_> {
             BridgeState::Vendor => match self.running(&row.unit) {
                 Ok(running) => {
                     let runs = running.runs(&self.library);
-                    row.notes.extend(notes_on(&running.behind, &runs, &reset_command(&row.unit, &self.suffix)));
+                    row.notes.extend(notes_on(&running.behind(), &runs, &reset_command(&row.unit, &self.suffix)));
                     row.version = running.version.map(|version| version.to_string());
-                    row.behind = Some(running.behind.to_string());
+                    row.behind = Some(running.behind().to_string());
                     row.firmware = runs.to_string();
                 }
                 Err(reason) => row.unread = Some(reason),
@@ -193,16 +193,12 @@ impl Look<'_> {
 
     /// Asks over Bulk-Only: a unit speaks it in every state, and a few commands need no further setup.
     fn running(&self, unit: &UnitInfo) -> Result<Running, String> {
-        if unit.location.is_replay() {
-            return Err("a record has only the recorded answers; `asmpatch doctor` can examine a report's".to_owned());
-        }
         if let Some(driver) = unit.driver.as_ref().filter(|_| !self.probe) {
             return Err(format!("the kernel's {driver} driver has the unit; --probe takes it for a moment"));
         }
-        let selector: Selector = unit.location.to_string().parse().unwrap_or_else(|never| match never {});
-        let watch = unit::watch(self.capture);
-        let mut port = unit::examined_port(&self.known, Some(&selector), watch)
-            .map_err(|error: ConnectError| error.to_string())?;
+        let selector = Selector::from(&unit.location);
+        let mut port =
+            unit::port(&self.known, Some(&selector), self.capture).map_err(|error: ConnectError| error.to_string())?;
         let mut access = Access::open(&mut *port).map_err(|error| error.to_string())?;
         Running::of(&mut access, unit.state).map_err(|error| error.to_string())
     }
@@ -346,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_on_a_slow_link_fits_docks_records_and_virtual_units() {
+    fn the_note_on_a_slow_link_fits_docks_and_virtual_units() {
         let note = |location: Location, state: BridgeState| {
             let unit = UnitInfo { location, state, speed: BusSpeed::High, ..row("u", "MINE").unit };
             slow_link(&unit, "").unwrap()
@@ -356,8 +352,6 @@ mod tests {
             assert!(!crate::cli::advice::is_for_docks(&note(Location::Virtual("u".into()))));
             let dock = note(Location::Port("3-1".parse().unwrap()));
             assert!(crate::cli::advice::is_for_docks(&dock), "{dock}");
-            let record = note(Location::Replay("report.json".into()));
-            assert_eq!(record, dock.replace("--device 3-1", "--device PORT"));
         }
     }
 

@@ -6,20 +6,19 @@ use asm2464::escape::Escape as _;
 use asm2464::firmware::{BridgeState, is_runtime_product, open_build_lacks};
 use asm2464::scsi::runtime::Variables;
 use asm2464_host::bridge::open::SupplyMeasurement;
-use asm2464_host::bridge::{Behind, BusSpeed};
+use asm2464_host::bridge::{Behind, BusSpeed, Storage};
 use asm2464_host::pcie::{Function, class_name, vendor_name};
 use derive_more::Display;
 use serde::Serialize;
 
 use self::Verdict::{Bad, Good, Note, Unknown};
-use super::examine::{Examination, FlashPart, PipeState, Timing};
 use super::findings::{Candidate, SupplyState, Wanted};
-use super::host::SLOW_GOVERNOR;
-use super::questions::Problem;
 use crate::advice::Advice;
-use crate::flash::firmware_kind::RunningFirmware;
+use crate::flash::firmware_kind::{Contents, RunningFirmware};
 use crate::gpus::{GpuSupport, PciId};
 use crate::runtimes::{Runtime, ids_in_words};
+use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem, Timing};
+use crate::unit::host::SLOW_GOVERNOR;
 
 /// The runtime that drives the open firmware.
 pub const OPEN_RUNTIME: &str = "tinygrad from v0.14.0 on";
@@ -98,22 +97,22 @@ const GPU: &str = "GPU";
 const PIPES: &str = "bulk pipes";
 
 /// Diagnoses a unit.
-pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
-    let (firmware, runtime) = firmware(seen, wanted.runtime);
+pub fn diagnose(facts: &Facts, wanted: Wanted<'_>) -> Diagnosis {
+    let (firmware, runtime) = firmware(facts, wanted.runtime);
     let lines: Vec<TopicLine> = [
-        ("USB", vec![usb(seen)]),
-        ("suspend", suspend(seen).into_iter().collect()),
-        ("CPU", governor(seen).into_iter().collect()),
-        ("lock", locks(seen)),
-        ("access", vec![access(seen)]),
+        ("USB", vec![usb(facts)]),
+        ("suspend", suspend(facts).into_iter().collect()),
+        ("CPU", governor(facts).into_iter().collect()),
+        ("lock", locks(facts)),
+        ("access", vec![access(facts)]),
         ("firmware", vec![firmware]),
-        ("part", part(seen).into_iter().collect()),
-        ("flash", flash(seen).into_iter().collect()),
-        (PIPES, pipes(seen).into_iter().collect()),
-        (LINK, link(seen).into_iter().collect()),
-        ("12 V", supply(seen).into_iter().collect()),
-        (GPU, gpu(seen, wanted)),
-        ("bench", bench(seen)),
+        ("part", part(facts).into_iter().collect()),
+        ("flash", flash(facts).into_iter().collect()),
+        (PIPES, pipes(facts).into_iter().collect()),
+        (LINK, link(facts).into_iter().collect()),
+        ("12 V", supply(facts).into_iter().collect()),
+        (GPU, gpu(facts, wanted)),
+        ("bench", bench(facts)),
     ]
     .into_iter()
     .flat_map(|(topic, lines)| {
@@ -121,7 +120,11 @@ pub fn diagnose(seen: &Examination, wanted: Wanted<'_>) -> Diagnosis {
     })
     .collect();
     let because = because(&lines);
-    let is_known = seen.tree.as_ref().is_none_or(|tree| tree.as_ref().is_ok_and(|tree| wanted.is_known(tree)));
+    let is_known = match &facts.tree {
+        Asked::NotAsked => true,
+        Asked::Failed(_) => false,
+        Asked::Is(tree) => wanted.is_known(tree),
+    };
     let runtime = if is_known { runtime } else { runtime.map(|_| OWN_RUNTIME) };
     Diagnosis { runtime: runtime.filter(|_| because.is_empty()), lines, because }
 }
@@ -157,8 +160,8 @@ fn problem(verdict: Verdict, problem: &Problem) -> Finding {
     advise(verdict, problem.message.shown().to_string(), Advice::AgainstError(problem.code.clone()))
 }
 
-fn usb(seen: &Examination) -> Finding {
-    let speed = seen.unit.speed;
+fn usb(facts: &Facts) -> Finding {
+    let speed = facts.unit.speed;
     match speed {
         BusSpeed::Super | BusSpeed::SuperPlus => line(Good, speed.to_string()),
         BusSpeed::Unknown => line(Unknown, "the system doesn't say the speed"),
@@ -166,15 +169,15 @@ fn usb(seen: &Examination) -> Finding {
             let found = format!("{speed}: a GPU runtime needs 5 Gbit/s or more");
             // In its boot loader, a unit has no firmware to restart. Open firmware that has fallen back to USB 2 has switched
             // SuperSpeed off in 0xCC30, which its restart keeps.
-            advise(Bad, found, Advice::RetrainLink { restarts: seen.unit.state == BridgeState::Vendor })
+            advise(Bad, found, Advice::RetrainLink { restarts: facts.unit.state == BridgeState::Vendor })
         }
     }
 }
 
 /// Whether the system may suspend the unit. Source: commaai/agnos-kernel-sdm845, pull request 132, July 2026.
-fn suspend(seen: &Examination) -> Option<Finding> {
-    let sleepers = seen.host.may_sleep.as_ref()?.join(", ");
-    if !seen.host.may_suspend(&seen.unit.location) {
+fn suspend(facts: &Facts) -> Option<Finding> {
+    let sleepers = facts.host.may_sleep.as_ref()?.join(", ");
+    if !facts.host.may_suspend(&facts.unit.location) {
         return Some(match sleepers.is_empty() {
             true => line(Good, "the system keeps the unit and its hubs awake"),
             false => line(
@@ -183,7 +186,7 @@ fn suspend(seen: &Examination) -> Option<Finding> {
             ),
         });
     }
-    let risk = match (seen.unit.state, open_build_lacks(&seen.unit.product)) {
+    let risk = match (facts.unit.state, open_build_lacks(&facts.unit.product)) {
         (BridgeState::OpenFirmware, None) => "it matters for builds of the open firmware from before August 2026",
         (BridgeState::OpenFirmware, Some(_)) => {
             "builds like this one don't answer GET_STATUS, and on one rack F2 right after a restart then failed 50 of 50 \
@@ -195,49 +198,53 @@ fn suspend(seen: &Examination) -> Option<Finding> {
     Some(advise(Note, found, Advice::KeepAwake))
 }
 
-fn governor(seen: &Examination) -> Option<Finding> {
-    let is_slow = seen.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
+fn governor(facts: &Facts) -> Option<Finding> {
+    let is_slow = facts.host.governors.iter().any(|governor| governor == SLOW_GOVERNOR);
     is_slow.then(|| {
         let found = format!("the governor is {SLOW_GOVERNOR}: round trips took an owner 800 us with it");
         advise(Note, found, Advice::OtherGovernor)
     })
 }
 
-fn locks(seen: &Examination) -> Vec<Finding> {
-    let held = seen.host.locks.iter().map(|(file, holder)| {
+fn locks(facts: &Facts) -> Vec<Finding> {
+    let held = facts.host.locks.iter().map(|(file, holder)| {
         let found = format!("{holder} holds {}: a runtime that begins now fails at once", file.shown());
         advise(Note, found, Advice::EndLockHolder)
     });
     held.collect()
 }
 
-fn access(seen: &Examination) -> Finding {
-    match (&seen.opened, &seen.unit.driver) {
-        (Err(trouble), _) => problem(Bad, trouble),
-        (Ok(()), Some(driver)) => {
+fn access(facts: &Facts) -> Finding {
+    match (&facts.opened, &facts.unit.driver) {
+        (Asked::Failed(trouble), _) => problem(Bad, trouble),
+        (Asked::NotAsked, _) => line(Unknown, "not opened"),
+        (Asked::Is(()), Some(driver)) => {
             line(Note, format!("opened; a GPU runtime takes it from the kernel's {} driver", driver.shown()))
         }
-        (Ok(()), None) => line(Good, "opened; no kernel driver has it"),
+        (Asked::Is(()), None) => line(Good, "opened; no kernel driver has it"),
     }
 }
 
 /// Returns the finding about the firmware, and the runtime that drives it.
-fn firmware(seen: &Examination, opened_by: &Runtime) -> (Finding, Option<&'static str>) {
+fn firmware(facts: &Facts, opened_by: &Runtime) -> (Finding, Option<&'static str>) {
     use {OPEN_RUNTIME as OPEN, PATCHED_RUNTIME as PATCHED};
-    let id = seen.unit.id;
-    let product = seen.unit.product.shown();
-    let line = match (&seen.runs, seen.unit.state) {
+    let id = facts.unit.id;
+    let product = facts.unit.product.shown();
+    if let Asked::Failed(trouble) = &facts.contents {
+        return (problem(Bad, trouble), None);
+    }
+    let runs = facts.contents.answer().map(Contents::runs);
+    let line = match (&runs, facts.unit.state) {
         // The advice depends on the unit's backups, and is added elsewhere.
         (_, BridgeState::BootLoader) => line(Bad, format!("the boot loader in ROM, under {id}")),
-        (Some(Err(trouble)), _) => problem(Bad, trouble),
         (_, BridgeState::OpenFirmware) if !opened_by.open.contains(&id) => {
             let ids = ids_in_words(&opened_by.open);
             let found = format!("open firmware {product}, under {id}: tinygrad opens {ids} alone");
             advise(Bad, found, Advice::FlashOtherId)
         }
-        (_, BridgeState::OpenFirmware) if is_runtime_product(&seen.unit.product) => {
+        (_, BridgeState::OpenFirmware) if is_runtime_product(&facts.unit.product) => {
             let found = format!("open firmware {product}, under {id}: {OPEN}");
-            return match open_build_lacks(&seen.unit.product) {
+            return match open_build_lacks(&facts.unit.product) {
                 Some(lacks) => (advise(Good, found, Advice::NewerBuild(lacks)), Some(OPEN)),
                 None => (line(Good, found), Some(OPEN)),
             };
@@ -245,7 +252,7 @@ fn firmware(seen: &Examination, opened_by: &Runtime) -> (Finding, Option<&'stati
         (_, BridgeState::OpenFirmware) => {
             advise(Bad, format!("open firmware that calls itself {product}"), Advice::FlashCustom)
         }
-        (Some(Ok(RunningFirmware::Flashed(firmware))), _)
+        (Some(RunningFirmware::Flashed(firmware)), _)
             if firmware.answers_writes() && opened_by.patched.contains(&id) =>
         {
             let variables = firmware.version().and_then(Variables::of);
@@ -262,31 +269,34 @@ fn firmware(seen: &Examination, opened_by: &Runtime) -> (Finding, Option<&'stati
             let found = format!("{firmware}, under {id}: {PATCHED}");
             return (advise(Good, found, Advice::FlashForLater), Some(PATCHED));
         }
-        (Some(Ok(RunningFirmware::Flashed(firmware))), _) if firmware.answers_writes() => {
+        (Some(RunningFirmware::Flashed(firmware)), _) if firmware.answers_writes() => {
             let ids = ids_in_words(&opened_by.patched);
             advise(Bad, format!("{firmware}, under {id}: tinygrad looks for {ids}"), Advice::PatchIdentity)
         }
-        (Some(Ok(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_)))), _) => {
+        (Some(runs @ (RunningFirmware::Flashed(_) | RunningFirmware::Vendor(_))), _) => {
             let found = format!("{runs}, under {id}: no GPU runtime drives it over USB");
             advise(Bad, found, Advice::FlashForRuntime)
         }
-        (Some(Ok(runs)), _) => advise(Bad, runs.to_string(), Advice::StartFlashed),
-        (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", seen.unit.state)),
+        (Some(runs), _) => advise(Bad, runs.to_string(), Advice::StartFlashed),
+        (None, _) => line(Unknown, format!("{}, under {id}; asmpatch couldn't ask it", facts.unit.state)),
     };
     (line, None)
 }
 
-fn part(seen: &Examination) -> Option<Finding> {
-    Some(match seen.part_revision.as_ref()? {
-        Ok(revision) => line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)")),
-        Err(trouble) => problem(Note, trouble),
-    })
+fn part(facts: &Facts) -> Option<Finding> {
+    match &facts.part_revision {
+        Asked::NotAsked => None,
+        Asked::Is(revision) => Some(line(Good, format!("revision {revision:#04x} (XDATA 0xC8FF)"))),
+        Asked::Failed(trouble) => Some(problem(Note, trouble)),
+    }
 }
 
-fn flash(seen: &Examination) -> Option<Finding> {
-    seen.part_revision.as_ref()?;
-    Some(match (&seen.flash_part, seen.unit.state) {
-        (Some(Ok(FlashPart { jedec_id, status, protection })), _) => {
+fn flash(facts: &Facts) -> Option<Finding> {
+    if facts.part_revision.is_not_asked() {
+        return None;
+    }
+    Some(match (&facts.flash_part, facts.unit.state) {
+        (Asked::Is(FlashPart { jedec_id, status, protection }), _) => {
             let maker = jedec_id.maker().map_or_else(|| "maker not known".to_owned(), str::to_owned);
             let found = format!("JEDEC ID {jedec_id} ({maker}), status {status:#04x}");
             match protection {
@@ -298,14 +308,24 @@ fn flash(seen: &Examination) -> Option<Finding> {
                 ),
             }
         }
-        (Some(Err(trouble)), _) => problem(Note, trouble),
-        (None, BridgeState::OpenFirmware) => line(Note, "not asked, because that writes registers of its controller"),
-        (None, _) => line(Note, "this firmware gives no access to its JEDEC ID and its protection"),
+        (Asked::Failed(trouble), _) => problem(Note, trouble),
+        (Asked::NotAsked, BridgeState::OpenFirmware) => {
+            line(Note, "not asked, because that writes registers of its controller")
+        }
+        (Asked::NotAsked, _) => line(Note, "this firmware gives no access to its JEDEC ID and its protection"),
     })
 }
 
-fn pipes(seen: &Examination) -> Option<Finding> {
-    let line = match seen.pipes {
+fn pipes(facts: &Facts) -> Option<Finding> {
+    let pipes = match &facts.pipes {
+        Asked::Is(pipes) => *pipes,
+        Asked::Failed(trouble) => return Some(problem(Bad, trouble)),
+        Asked::NotAsked => {
+            let could_be_asked = facts.opened == Asked::Is(()) && facts.unit.state == BridgeState::OpenFirmware;
+            return could_be_asked.then(|| not_checked(facts));
+        }
+    };
+    Some(match pipes {
         PipeState::Move => line(Good, "data moves"),
         PipeState::Hang => advise(
             Bad,
@@ -314,7 +334,7 @@ fn pipes(seen: &Examination) -> Option<Finding> {
         ),
         PipeState::Dead => {
             // Source: random life on the chip model, docs/reliability.md.
-            let known = match seen.unit.state {
+            let known = match facts.unit.state {
                 BridgeState::OpenFirmware => {
                     "open firmware gets there when a host begins another stream (F0) while it still reads one"
                 }
@@ -337,40 +357,35 @@ fn pipes(seen: &Examination) -> Option<Finding> {
             );
             advise(Bad, found, Advice::EndRuntimeOrRestart)
         }
-        PipeState::NotAsked => {
-            let could_be_asked = seen.opened.is_ok() && seen.bench_failure.is_none();
-            return (could_be_asked && seen.unit.state == BridgeState::OpenFirmware).then(|| not_checked(seen));
-        }
-    };
-    Some(line)
+    })
 }
 
 /// A check that was left out because it writes.
-fn not_checked(seen: &Examination) -> Finding {
-    match seen.host.locks.is_empty() {
+fn not_checked(facts: &Facts) -> Finding {
+    match facts.host.locks.is_empty() {
         true => advise(Unknown, "not checked, because the check writes", Advice::AllowWrites),
         false => line(Unknown, "not checked, because the check writes, and a runtime holds its lock on the unit"),
     }
 }
 
-fn link(seen: &Examination) -> Option<Finding> {
-    let link = match (&seen.link, &seen.behind) {
-        (Some(Ok(link)), _) => link,
-        (Some(Err(trouble)), _) => return Some(problem(Bad, trouble)),
-        (None, Some(Behind::Ssd(_))) => return Some(line(Unknown, "not checked: an SSD uses it")),
-        (None, Some(behind)) if behind.is_initialised() => {
-            return Some(advise(
-                Unknown,
-                "not checked: a GPU runtime has initialised the unit, and may be at work",
-                Advice::EndRuntimeAndRestart,
-            ));
-        }
-        (None, behind) => {
-            return behind.as_ref().map(|behind| line(Unknown, format!("not checked: {}", behind.to_string().shown())));
+fn link(facts: &Facts) -> Option<Finding> {
+    let link = match &facts.link {
+        Asked::Is(link) => link,
+        Asked::Failed(trouble) => return Some(problem(Bad, trouble)),
+        Asked::NotAsked => {
+            return Some(match facts.storage.as_ref()?.behind() {
+                Behind::Ssd(_) => line(Unknown, "not checked: an SSD uses it"),
+                behind if behind.is_initialised() => advise(
+                    Unknown,
+                    "not checked: a GPU runtime has initialised the unit, and may be at work",
+                    Advice::EndRuntimeAndRestart,
+                ),
+                behind => line(Unknown, format!("not checked: {}", behind.to_string().shown())),
+            });
         }
     };
     let ltssm = link.ltssm;
-    Some(match (link.is_up, seen.link_before) {
+    Some(match (link.is_up, facts.link_before) {
         (true, None) => line(Good, format!("up (LTSSM {ltssm:#04x})")),
         (true, Some(before)) => line(
             Good,
@@ -381,9 +396,9 @@ fn link(seen: &Examination) -> Option<Finding> {
             ),
         ),
         // A runtime switches PCIe on before it looks for its GPU, and some builds wait for that.
-        (false, None) if seen.unit.state == BridgeState::OpenFirmware && seen.is_read_only => {
+        (false, None) if facts.unit.state == BridgeState::OpenFirmware && facts.is_read_only => {
             let found = format!("down (LTSSM {ltssm:#04x}); a runtime switches PCIe on (F3) before it looks");
-            if seen.host.locks.is_empty() { advise(Unknown, found, Advice::AllowWrites) } else { line(Unknown, found) }
+            if facts.host.locks.is_empty() { advise(Unknown, found, Advice::AllowWrites) } else { line(Unknown, found) }
         }
         (false, None) => advise(Bad, format!("down (LTSSM {ltssm:#04x}, expected 0x78)"), Advice::CheckCard),
         (false, Some(_)) => {
@@ -393,10 +408,11 @@ fn link(seen: &Examination) -> Option<Finding> {
     })
 }
 
-fn supply(seen: &Examination) -> Option<Finding> {
-    let supply = match seen.supply.as_ref()? {
-        Ok(supply) => SupplyState::of(supply.as_ref()),
-        Err(trouble) => return Some(problem(Note, trouble)),
+fn supply(facts: &Facts) -> Option<Finding> {
+    let supply = match &facts.supply {
+        Asked::NotAsked => return None,
+        Asked::Failed(trouble) => return Some(problem(Note, trouble)),
+        Asked::Is(supply) => SupplyState::of(supply.as_ref()),
     };
     let words = |measured: SupplyMeasurement| {
         let (volts, amperes) = (f64::from(measured.voltage_mv) / 1e3, f64::from(measured.current_ma) / 1e3);
@@ -426,15 +442,15 @@ fn supply(seen: &Examination) -> Option<Finding> {
     })
 }
 
-fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Finding> {
-    let tree = match (&seen.tree, &seen.behind) {
-        (Some(Ok(tree)), _) => tree,
-        (Some(Err(trouble)), _) => return vec![problem(Bad, trouble)],
-        (None, Some(behind @ Behind::Ssd(_))) => {
+fn gpu(facts: &Facts, wanted: Wanted<'_>) -> Vec<Finding> {
+    let tree = match &facts.tree {
+        Asked::Is(tree) => tree,
+        Asked::Failed(trouble) => return vec![problem(Bad, trouble)],
+        Asked::NotAsked => {
+            let Some(behind @ Behind::Ssd(_)) = facts.storage.as_ref().map(Storage::behind) else { return Vec::new() };
             let found = format!("behind it is an {}", behind.to_string().shown());
             return vec![advise(Bad, found, Advice::ReplaceSsd)];
         }
-        (None, _) => return Vec::new(),
     };
     let notes = tree.notes.iter().map(|note| advise(Note, note.to_string(), Advice::AgainstNote(note.clone())));
     let (candidates, others) = wanted.among(tree);
@@ -447,7 +463,7 @@ fn gpu(seen: &Examination, wanted: Wanted<'_>) -> Vec<Finding> {
     let others: Vec<String> =
         others.into_iter().map(|other| format!("{} ({})", id_of(other), class_of(other))).collect();
     // Without bus numbers, devices behind bridges are invisible.
-    let verdict = if seen.is_read_only { Unknown } else { Bad };
+    let verdict = if facts.is_read_only { Unknown } else { Bad };
     let missing =
         wanted.expected.map_or_else(|| "no GPU".to_owned(), |expected| format!("no {expected}, which you expect"));
     let found = match others.is_empty() {
@@ -482,17 +498,14 @@ fn candidate(candidate: &Candidate<'_>, runtime: &Runtime, otherwise: Verdict) -
     advise(otherwise, found, Advice::Expect { id, source })
 }
 
-fn bench(seen: &Examination) -> Vec<Finding> {
-    let timings = seen.timings.iter().map(|Timing { count, what, median_us, longest_us }| {
-        let times = match seen.unit.location.is_replay() {
-            true => "a record has no times".to_owned(),
-            false => format!("{median_us} us each, {longest_us} us at most"),
-        };
-        line(Good, format!("{count} {what}: {times}"))
+fn bench(facts: &Facts) -> Vec<Finding> {
+    let timings = facts.timings.iter().map(|Timing { count, what, median_us, longest_us }| {
+        line(Good, format!("{count} {what}: {median_us} us each, {longest_us} us at most"))
     });
-    let corrupt =
-        seen.is_corrupt.then(|| advise(Bad, "a byte that was written came back changed", Advice::OtherCableThenVerify));
-    timings.chain(corrupt).chain(seen.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
+    let corrupt = facts
+        .is_corrupt
+        .then(|| advise(Bad, "a byte that was written came back changed", Advice::OtherCableThenVerify));
+    timings.chain(corrupt).chain(facts.bench_failure.as_ref().map(|trouble| problem(Bad, trouble))).collect()
 }
 
 /// A device's place, vendor and PCI ID.

@@ -3,47 +3,18 @@
 use std::fmt;
 use std::time::Instant;
 
+use asm2464::Bdf;
 use asm2464::digest::to_hex;
 use asm2464::firmware::{BridgeState, ConfigBlock, Image};
 use asm2464::scsi::{Command, INQUIRY_LEN, XdataAddress};
 use asm2464::sram::DMA_STATE;
 use asm2464::tlp::LTSSM;
-use asm2464::{Bdf, Coded};
 use asm2464_chip::chip::{Chip, Data, Driver, MemoryFunction, Speed};
 use asm2464_chip::mcu::{CodeSpace, MemoryFlash};
 use asm2464_host::bridge::open::OpenCommand;
-use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge, PortError};
-use serde::Serialize;
+use asm2464_host::bridge::{AnyTransport, Bridge, CommandError, DataPhase, OpenBridge};
 
-use crate::failure::{AnyFailure, shown_code};
-
-/// An error's code and message. The message may name files, programs and folders, so only the code goes into a report.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The error's code, as asmpatch shows it.
-    pub code: String,
-    /// The error's message: what happened and where.
-    pub message: String,
-}
-
-impl Problem {
-    /// Records an error.
-    pub fn of(error: &dyn Coded) -> Self {
-        Self { code: shown_code(error), message: error.to_string() }
-    }
-}
-
-impl From<PortError> for Problem {
-    fn from(error: PortError) -> Self {
-        Self::of(&error)
-    }
-}
-
-impl From<AnyFailure> for Problem {
-    fn from(failure: AnyFailure) -> Self {
-        Self::of(failure.coded())
-    }
-}
+use crate::unit::facts::{Exchange, Problem};
 
 /// A question with a short answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,20 +75,6 @@ impl fmt::Display for Question {
     }
 }
 
-/// A question with the answers of the unit and of the chip model.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub struct Exchange {
-    /// The question, in words.
-    pub question: String,
-    /// The unit's answer.
-    pub unit: String,
-    /// Duration in microseconds.
-    pub took_us: u64,
-    /// The answer of the same firmware on the chip model; `None` if the firmware is unknown and can't be booted.
-    pub model: Option<String>,
-}
-
 /// An answer's bytes in hexadecimal, or why there are none.
 fn words(answer: Result<Vec<u8>, String>) -> String {
     answer.map_or_else(|why| format!("no answer: {why}"), |bytes| to_hex(&bytes, " "))
@@ -141,7 +98,7 @@ pub(super) fn ask_vendor(bridge: &mut Bridge<AnyTransport>) -> Vec<Exchange> {
             let mut data = vec![0; len];
             let completion = bridge.execute(command, DataPhase::In(&mut data), timeout).map_err(|error| {
                 is_over = true;
-                Problem::of(&CommandError::from(error))
+                Problem::from(CommandError::from(error))
             })?;
             data.truncate(completion.transferred);
             Ok(data)
@@ -159,7 +116,7 @@ pub(super) fn ask_open(bridge: &mut OpenBridge) -> Vec<Exchange> {
         let (command, len) = question.request()?;
         Some(timed(*question, || {
             let mut data = vec![0; len];
-            bridge.request(command, &mut data).map_err(|error| Problem::of(&error))?;
+            bridge.request(command, &mut data).map_err(Problem::from)?;
             Ok(data)
         }))
     };

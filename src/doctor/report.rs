@@ -1,120 +1,103 @@
-//! The report for maintainers, as JSON.
+//! The report for maintainers: the facts of an examination without what is private, as JSON.
 //!
-//! It is built from values that can't name anything private: numbers, enumerations, error codes, and the few texts that
-//! the unit itself sends. No finished message goes into it, since messages name files, programs and mount points.
+//! Any later version of asmpatch reads it and diagnoses it with its own rules: keys that it doesn't know are ignored,
+//! and facts that are missing are not known.
 
-use std::borrow::Cow;
+use std::path::PathBuf;
 
+use asm2464::Kind;
 use asm2464::digest::{Sha256Digest, to_hex};
-use asm2464::firmware::{BridgeState, UsbId};
-use asm2464_host::bridge::open::SupplyMeasurement;
-use asm2464_host::bridge::{Behind, BusSpeed};
-use asm2464_host::pcie::{Link, Survey};
+use asm2464_host::bridge::Location;
+use asm2464_host::usb::sysfs::Process;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-use super::diagnose::{Diagnosis, TopicLine, Verdict};
-use super::examine::{Examination, FlashPart, PipeState, Timing};
-use super::questions::Exchange;
-use super::questions::Problem;
+use crate::failure::Failure;
 use crate::flash::identity::is_nobodys;
-use crate::record::ReportedRecord;
+use crate::unit::facts::{Asked, Facts, Problem};
 
 /// Version of the report's format.
-pub const SCHEMA: u32 = 6;
-/// The oldest format with a record. The keys that a replay needs are the same in all formats since.
-pub const FIRST_WITH_RECORD: u32 = 4;
+pub const SCHEMA: u32 = 7;
+/// The oldest format that holds facts.
+const FIRST_WITH_FACTS: u64 = 7;
 /// Number of hex digits of a hashed serial number.
 const HASH_DIGITS: usize = 16;
+/// What stands in place of a name that the report leaves out.
+const LEFT_OUT: &str = "left out";
 /// The kernel drivers that the report names.
 const DRIVERS: [&str; 4] = ["uas", "usb-storage", "usbfs", "WinUSB"];
+/// Codes without the program's name, or how they begin, of errors whose messages have commands, addresses and bytes
+/// alone. All others may name files, programs and folders.
+const NAMELESS: [&str; 16] = [
+    "bridge::",
+    "control::",
+    "pcie::link_down",
+    "pcie::not_ready",
+    "pcie::request",
+    "pcie::stopped",
+    "registers::",
+    "sense::",
+    "usb::bad_status",
+    "usb::disconnected",
+    "usb::io",
+    "usb::phase",
+    "usb::protocol",
+    "usb::stall",
+    "usb::tag",
+    "usb::timeout",
+];
 /// bLength, bDescriptorType and bDevCapabilityType of the Container ID descriptor, which holds one unit's UUID. Source:
 /// USB 3.2, 9.6.2.3.
 const CONTAINER_ID: [u8; 3] = [20, 0x10, 0x04];
 
 /// The report.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema), schemars(rename = "DoctorReport"))]
-pub struct DoctorReport<'a> {
+pub struct Report {
     /// [`SCHEMA`].
     schema: u32,
-    /// The version of asmpatch.
-    tool: &'static str,
-    system: String,
-    unit: ReportedUnit,
-    descriptors: Option<String>,
-    opened: Option<ErrorCode<'a>>,
-    /// What it runs, in words.
-    firmware: Option<String>,
-    firmware_problem: Option<ErrorCode<'a>>,
-    /// XDATA 0xC8FF.
-    part_revision: Option<u8>,
-    /// The flash behind the bridge, if the firmware gives access to it.
-    flash_part: Option<FlashPart>,
-    pipes: &'a PipeState,
-    behind: Option<&'static str>,
-    /// The link before doctor switched PCIe on, if it did.
-    link_before: Option<Link>,
-    link: Option<&'a Link>,
-    link_problem: Option<ErrorCode<'a>>,
-    /// The supply as its board measures it, if it does.
-    supply: Option<SupplyMeasurement>,
-    /// Whether the board's fault line is active, if the firmware tells.
-    supply_fault: Option<bool>,
-    tree: Option<&'a Survey>,
-    tree_problem: Option<ErrorCode<'a>>,
-    timings: &'a [Timing],
-    bench_problem: Option<ErrorCode<'a>>,
-    answers: &'a [Exchange],
-    diagnosis: Verdicts,
-    /// The requests and answers of the examination, which `--device replay:FILE` answers with. Nothing if they are more
-    /// than a record may have.
-    record: Option<ReportedRecord>,
+    /// The version of asmpatch that wrote it.
+    pub tool: String,
+    /// The operating system, its architecture and its kernel's version.
+    pub system: String,
+    /// What was found.
+    pub facts: Facts,
 }
 
-/// A diagnosis without its words: they may name files, programs and folders.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-struct Verdicts {
-    /// The verdict of each line.
-    lines: Vec<TopicVerdict>,
-    /// The runtime that can start; `None` if none can.
-    runtime: Option<&'static str>,
-}
-
-/// A line's verdict.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-struct TopicVerdict {
-    /// The topic.
-    topic: &'static str,
-    /// The verdict.
-    verdict: Verdict,
-}
-
-/// An error's code.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-#[serde(transparent)]
-struct ErrorCode<'a>(&'a str);
-
-impl<'a> From<&'a Problem> for ErrorCode<'a> {
-    fn from(problem: &'a Problem) -> Self {
-        Self(&problem.code)
+impl Report {
+    /// Builds the report of an examination. `kernel` is the system's version, if it is known.
+    pub fn new(facts: &Facts, kernel: Option<&str>) -> Self {
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
+        Self { schema: SCHEMA, tool: env!("CARGO_PKG_VERSION").to_owned(), system, facts: redacted(facts.clone()) }
     }
-}
 
-/// The unit as a report describes it: its serial number is hashed, and only known drivers are named.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
-pub(crate) struct ReportedUnit {
-    pub(crate) usb_id: UsbId,
-    pub(crate) state: BridgeState,
-    pub(crate) manufacturer: String,
-    pub(crate) product: String,
-    pub(crate) serial: Option<String>,
-    pub(crate) speed: BusSpeed,
-    pub(crate) driver: Option<Cow<'static, str>>,
-    pub(crate) is_virtual: bool,
+    /// The report as JSON.
+    pub fn to_json(&self) -> String {
+        // It can't fail, because all keys are strings.
+        let value = serde_json::to_value(self).unwrap_or_default();
+        format!("{value:#}\n")
+    }
+
+    /// Parses a report that this version or any other wrote. `name` is the file's, for the error.
+    ///
+    /// # Errors
+    /// If it is none, or an old one that holds verdicts in place of facts.
+    pub fn parse(name: &str, text: &[u8]) -> Result<Self, Failure> {
+        let none = |why: &dyn std::fmt::Display| {
+            let message = format!("{name} is not a report of `asmpatch doctor`: {why}");
+            Failure::new(Kind::BadInput.code("asmpatch::doctor::not_a_report"), message)
+        };
+        let value: Value = serde_json::from_slice(text).map_err(|error| none(&error))?;
+        let Some(schema) = value.get("schema").and_then(Value::as_u64) else {
+            return Err(none(&"it has no key `schema`"));
+        };
+        if schema < FIRST_WITH_FACTS && value.get("unit").is_some() {
+            let message = format!("{name} is a report of format {schema}, which holds verdicts in place of facts");
+            return Err(Failure::new(Kind::BadInput.code("asmpatch::doctor::old_report"), message));
+        }
+        serde_json::from_value(value).map_err(|error| none(&error))
+    }
 }
 
 /// Hashes a serial number, so that a report distinguishes units without naming them: the first digits of its SHA-256.
@@ -127,79 +110,64 @@ pub fn hashed(serial: &str) -> String {
     format!("sha256:{digits}")
 }
 
-impl<'a> DoctorReport<'a> {
-    /// Builds the report of an examination, with its record. `kernel` is the system's version, if it is known.
-    pub fn new<A>(
-        seen: &'a Examination,
-        diagnosis: &Diagnosis<A>,
-        kernel: Option<&str>,
-        record: Option<ReportedRecord>,
-    ) -> Self {
-        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
-        let system = [os, arch].into_iter().chain(kernel.map(version)).collect::<Vec<_>>().join(" ");
-        let unit = &seen.unit;
-        let serial = unit.serial.as_deref().filter(|serial| !is_nobodys(serial));
-        // An owner may have written the serial number into other fields, too.
-        let text = |text: &str| match serial {
-            Some(serial) if text.contains(serial) => hashed(text),
-            _ => text.to_owned(),
-        };
-        let verdict = |line: &TopicLine<A>| TopicVerdict { topic: line.topic, verdict: line.verdict };
-        let (firmware, firmware_problem) = halves(seen.runs.as_ref());
-        let (link, link_problem) = halves(seen.link.as_ref());
-        let (tree, tree_problem) = halves(seen.tree.as_ref());
-        let supply = seen.supply.as_ref().and_then(|supply| supply.as_ref().ok()?.as_ref());
-        Self {
-            schema: SCHEMA,
-            tool: env!("CARGO_PKG_VERSION"),
-            system,
-            unit: ReportedUnit {
-                usb_id: unit.id,
-                state: unit.state,
-                is_virtual: unit.is_virtual(),
-                manufacturer: text(&unit.manufacturer),
-                product: text(&unit.product),
-                serial: unit.serial.as_deref().map(hashed),
-                speed: unit.speed,
-                driver: unit.driver.as_deref().map(driver).map(Cow::Borrowed),
-            },
-            descriptors: seen.descriptors.clone().map(|bytes| to_hex(&without_container_id(bytes), " ")),
-            opened: seen.opened.as_ref().err().map(ErrorCode::from),
-            // Only known patches are named, and an image's product string is the unit's own.
-            firmware: firmware.map(|firmware| text(&firmware.to_string())),
-            firmware_problem,
-            part_revision: seen.part_revision(),
-            flash_part: seen.flash_part(),
-            pipes: &seen.pipes,
-            behind: seen.behind.as_ref().map(behind),
-            link_before: seen.link_before,
-            link,
-            link_problem,
-            supply: supply.and_then(|supply| supply.measured),
-            supply_fault: supply.map(|supply| supply.has_fault),
-            tree,
-            tree_problem,
-            timings: &seen.timings,
-            bench_problem: seen.bench_failure.as_ref().map(ErrorCode::from),
-            answers: &seen.exchanges,
-            diagnosis: Verdicts { lines: diagnosis.lines.iter().map(verdict).collect(), runtime: diagnosis.runtime },
-            record,
+/// Takes out of the facts what is private: serial number, folders, programs, a drive's name, messages that may name any.
+fn redacted(mut facts: Facts) -> Facts {
+    let serial = facts.unit.serial.clone().filter(|serial| !is_nobodys(serial));
+    // An owner may have written the serial number into other texts, too.
+    let text = |text: &mut String| {
+        if serial.as_ref().is_some_and(|serial| text.contains(serial.as_str())) {
+            *text = hashed(text);
+        }
+    };
+    let unit = &mut facts.unit;
+    if let Location::Virtual(folder) = &mut unit.location {
+        *folder = PathBuf::from("unit");
+    }
+    text(&mut unit.manufacturer);
+    text(&mut unit.product);
+    unit.serial = unit.serial.as_deref().map(hashed);
+    if let Some(driver) = unit.driver.as_mut().filter(|driver| !DRIVERS.contains(&driver.as_str())) {
+        *driver = "another".to_owned();
+    }
+    for (file, holder) in &mut facts.host.locks {
+        *file = file.file_name().map(PathBuf::from).unwrap_or_default();
+        *holder = Process { pid: 0, command: LEFT_OUT.to_owned() };
+    }
+    facts.descriptors = facts.descriptors.map(without_container_id);
+    if let Some(model) = facts.storage.as_mut().and_then(|storage| storage.model.as_mut()) {
+        *model = format!("name {LEFT_OUT}");
+    }
+    if let Asked::Is(contents) = &mut facts.contents
+        && let Some(open) = contents.flashed.as_mut().and_then(|firmware| firmware.open_mut())
+    {
+        text(&mut open.product);
+    }
+    let Facts { opened, pipes, contents, part_revision, flash_part, supply, link, tree, bench_failure, .. } =
+        &mut facts;
+    let problems = [
+        problem_of(opened),
+        problem_of(pipes),
+        problem_of(contents),
+        problem_of(part_revision),
+        problem_of(flash_part),
+        problem_of(supply),
+        problem_of(link),
+        problem_of(tree),
+        bench_failure.as_mut(),
+    ];
+    for problem in problems.into_iter().flatten() {
+        let code = problem.code.split_once("::").map_or("", |(_, code)| code);
+        if !NAMELESS.iter().any(|nameless| code.starts_with(nameless)) {
+            problem.message = format!("{}, whose message is {LEFT_OUT}", problem.code);
         }
     }
-
-    /// The report as JSON.
-    pub fn to_json(&self) -> String {
-        // It can't fail, because all keys are strings.
-        let value = serde_json::to_value(self).unwrap_or_default();
-        format!("{value:#}\n")
-    }
+    facts
 }
 
-fn halves<'a, T>(found: Option<&'a Result<T, Problem>>) -> (Option<&'a T>, Option<ErrorCode<'a>>) {
-    match found {
-        Some(Ok(found)) => (Some(found), None),
-        Some(Err(problem)) => (None, Some(problem.into())),
-        None => (None, None),
+fn problem_of<T>(asked: &mut Asked<T>) -> Option<&mut Problem> {
+    match asked {
+        Asked::Failed(problem) => Some(problem),
+        Asked::NotAsked | Asked::Is(_) => None,
     }
 }
 
@@ -207,20 +175,6 @@ fn halves<'a, T>(found: Option<&'a Result<T, Problem>>) -> (Option<&'a T>, Optio
 fn version(kernel: &str) -> &str {
     let end = kernel.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(kernel.len());
     &kernel[..end]
-}
-
-fn driver(name: &str) -> &'static str {
-    DRIVERS.into_iter().find(|known| *known == name).unwrap_or("another")
-}
-
-/// What is behind the bridge, without any text from a drive.
-fn behind(behind: &Behind) -> &'static str {
-    match behind {
-        Behind::NoMedium => "no SSD",
-        Behind::Ssd(_) => "SSD",
-        _ if behind.is_initialised() => "can't tell: a GPU runtime has initialised the unit",
-        Behind::CannotTell(_) => "can't tell",
-    }
 }
 
 /// Replaces the UUID in a Container ID descriptor, which identifies a unit, by zeros.

@@ -9,12 +9,16 @@ use asm2464_chip::chip::ProofBudget;
 use asm2464_chip::chip::boot::{self, BootReport};
 use asm2464_chip::practice;
 use derive_more::Display;
+use serde::{Deserialize, Serialize};
 
+use super::identity::differing;
 use super::open_image::OpenImage;
 use crate::patch::{Effect, Expectations, Library, verify};
 
 /// Base of an image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
 enum Base {
     /// A vendor image with a known digest.
     Vendor,
@@ -27,7 +31,8 @@ enum Base {
 }
 
 /// An identified image.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Firmware {
     base: Base,
     version: FirmwareVersion,
@@ -60,6 +65,14 @@ impl Firmware {
     /// The open firmware; `None` for any other image.
     pub fn open(&self) -> Option<&OpenImage> {
         match &self.base {
+            Base::Open(open) => Some(open),
+            _ => None,
+        }
+    }
+
+    /// The open firmware, to change how it is described.
+    pub(crate) fn open_mut(&mut self) -> Option<&mut OpenImage> {
+        match &mut self.base {
             Base::Open(open) => Some(open),
             _ => None,
         }
@@ -142,6 +155,43 @@ impl Rewritable {
             (Some((check, fault)), _) => Self::No(format!("{} over {}: {fault}", check.what, check.wire)),
             (None, Some(BridgeState::Vendor | BridgeState::OpenFirmware)) => Self::Yes,
             (None, _) => Self::Unknown,
+        }
+    }
+}
+
+/// What runs on a unit and what its flash holds, as it answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+pub struct Contents {
+    /// The unit's state.
+    pub state: BridgeState,
+    /// The version, read by E4.
+    pub version: Option<FirmwareVersion>,
+    /// Whether E4 takes more than 255 bytes.
+    pub e4_extension: Option<bool>,
+    /// SHA-256 of the image in the flash.
+    pub sha256: Option<Sha256Digest>,
+    /// The image in the flash; `None` if none was read, or if the chip would not start it.
+    pub flashed: Option<Firmware>,
+}
+
+impl Contents {
+    /// Whether the unit behaves differently from this firmware.
+    pub fn contradicts(&self, firmware: &Firmware) -> bool {
+        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
+            || differing(self.version, firmware.version()).is_some()
+            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
+    }
+
+    /// The firmware that runs on the unit, if it can be determined.
+    pub fn runs(&self) -> RunningFirmware {
+        if self.state != BridgeState::Vendor {
+            return RunningFirmware::Other(self.state);
+        }
+        match &self.flashed {
+            None => RunningFirmware::Vendor(self.version),
+            Some(firmware) if self.contradicts(firmware) => RunningFirmware::OtherThanFlashed(firmware.clone()),
+            Some(firmware) => RunningFirmware::Flashed(firmware.clone()),
         }
     }
 }

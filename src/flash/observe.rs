@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, FirmwareVersion, Image, Part};
 use asm2464::interrupt::Interrupt;
-use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, UnitInfo, survey};
+use asm2464_host::bridge::{AnyTransport, Behind, Bridge, CommandError, Port, Storage, UnitInfo, survey};
 
 use super::access::{Access, FlashReader as _, is_readable};
 use super::backup::{container_len, firmware_file};
 use super::error::FlashError;
-use super::firmware_kind::{Firmware, RunningFirmware};
-use super::identity::differing;
+use super::firmware_kind::{Contents, Firmware, RunningFirmware};
 use super::slot::UnitBlocks;
 use crate::failure::AnyFailure;
 use crate::patch::Library;
@@ -29,8 +29,8 @@ pub struct Running {
     pub parts: Option<[Vec<u8>; 2]>,
     /// Whether E4 takes more than 255 bytes.
     pub e4_extension: Option<bool>,
-    /// What is behind the bridge.
-    pub behind: Behind,
+    /// What the firmware answers about an SSD; `None` if it takes no SCSI commands.
+    pub storage: Option<Storage>,
 }
 
 impl Running {
@@ -55,12 +55,11 @@ impl Running {
                 Some([one.to_vec(), two.to_vec()])
             }
         };
-        let behind = Behind::CannotTell(format!("the {state} does not say"));
-        Ok(Self { state, version: None, parts, e4_extension: None, behind })
+        Ok(Self { state, version: None, parts, e4_extension: None, storage: None })
     }
 
     fn by_commands(bridge: &mut Bridge<AnyTransport>, state: BridgeState) -> Result<Self, CommandError> {
-        let behind = survey::behind(bridge)?;
+        let storage = Some(Storage::ask(bridge)?);
         let version = known(bridge, Bridge::firmware_version)?;
         let e4_extension = known(bridge, |bridge| Ok(survey::has_e4_extension(bridge, E4_DEADLINE)?))?.flatten();
         let mut part = |part: Part| {
@@ -72,7 +71,15 @@ impl Running {
             Some(one) => part(Part::Two)?.map(|two| [one, two]),
             None => None,
         };
-        Ok(Self { state, version, parts, e4_extension, behind })
+        Ok(Self { state, version, parts, e4_extension, storage })
+    }
+
+    /// What is behind the bridge.
+    pub fn behind(&self) -> Behind {
+        match &self.storage {
+            Some(storage) => storage.behind(),
+            None => Behind::CannotTell(format!("the {} does not say", self.state)),
+        }
     }
 
     /// The image in the flash; `None` if none was read, or if the chip would not start it.
@@ -82,22 +89,26 @@ impl Running {
 
     /// Whether the unit behaves differently from this firmware.
     pub fn contradicts(&self, firmware: &Firmware) -> bool {
-        firmware.open().is_some() != (self.state == BridgeState::OpenFirmware)
-            || differing(self.version, firmware.version()).is_some()
-            || differing(self.e4_extension, firmware.has_e4_extension()).is_some()
+        self.without_image().contradicts(firmware)
     }
 
     /// The firmware that runs on the unit, if it can be determined.
     pub fn runs(&self, library: &Library) -> RunningFirmware {
-        if self.state != BridgeState::Vendor {
-            return RunningFirmware::Other(self.state);
-        }
-        let Some(image) = self.image() else { return RunningFirmware::Vendor(self.version) };
-        let firmware = Firmware::of(&image, library);
-        match self.contradicts(&firmware) {
-            true => RunningFirmware::OtherThanFlashed(firmware),
-            false => RunningFirmware::Flashed(firmware),
-        }
+        self.contents(library).runs()
+    }
+
+    /// What runs, and the image in the flash as what it is.
+    pub fn contents(&self, library: &Library) -> Contents {
+        let image = self.image();
+        let sha256 = image.as_ref().map(|image| Sha256Digest(image.sha256()));
+        // Open firmware is known by its descriptors, and its image is not asked for.
+        let flashed = image.filter(|_| self.state == BridgeState::Vendor).map(|image| Firmware::of(&image, library));
+        Contents { sha256, flashed, ..self.without_image() }
+    }
+
+    fn without_image(&self) -> Contents {
+        let Self { state, version, e4_extension, .. } = self;
+        Contents { state: *state, version: *version, e4_extension: *e4_extension, sha256: None, flashed: None }
     }
 }
 

@@ -11,7 +11,7 @@ const BUILD_DIGITS: usize = 8;
 
 /// Firmware driven by control requests instead of SCSI. Its image enumerates with a vendor-specific interface.
 // `--json` prints it as it is.
-#[derive(Debug, Clone, PartialEq, Eq, Display, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, serde::Serialize, serde::Deserialize)]
 #[display("open firmware {} (build {build})", product.shown())]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "OpenJson", description = "What identifies open firmware."))]

@@ -1,14 +1,12 @@
 //! Errors of finding and opening a unit.
 
-use asm2464_dock::record::ReplayError;
 use asm2464_dock::virtual_unit;
-use asm2464_host::bridge::{Location, UnitInfo};
+use asm2464_host::bridge::{PortError, UnitInfo};
+use asm2464_host::usb::UsbError;
 use asm2464_host::usb::sysfs::{Sysfs, Tunnels};
-use asm2464_host::usb::{DescriptorFault, DiskError, UsbError};
 use thiserror::Error;
 
-use super::selector::Selector;
-use crate::failure::Failure;
+use super::Selector;
 use crate::suggest;
 
 /// Reasons no unit was opened. Nothing was sent to any unit.
@@ -57,41 +55,12 @@ pub enum ConnectError {
         /// The unit that is there.
         found: Box<UnitInfo>,
     },
-    /// The unit's disk is in use, or may be.
-    #[error(transparent)]
-    Disk(#[from] DiskError),
-    /// UAS was requested, but the unit does not offer it.
-    #[error("the unit at {location} offers no UAS: {fault}")]
-    NoUas {
-        /// The unit.
-        location: Location,
-        /// What is wrong with its descriptors.
-        fault: DescriptorFault,
-    },
-    /// UAS was requested, but the system provides no streams.
-    #[error("UAS needs bulk streams, and the system provides none for the unit at {location}")]
-    NoStreams {
-        /// The unit.
-        location: Location,
-    },
-    /// A record was named for work that changes a unit.
-    #[error("{location} is a record, which only answers what it was asked when it was made")]
-    Record {
-        /// The record.
-        location: Location,
-    },
-    /// The record's file can't be used.
-    #[error(transparent)]
-    RecordFile(#[from] Failure),
-    /// The record's unit could not be opened.
-    #[error(transparent)]
-    Replay(#[from] ReplayError),
     /// The virtual unit's folder can't be used.
     #[error(transparent)]
     Virtual(#[from] virtual_unit::VirtualOpenError),
-    /// The virtual unit is not on the bus, or does not run open firmware.
+    /// The unit is not at its port, or the system can't tell.
     #[error(transparent)]
-    Unopened(#[from] virtual_unit::Unopened),
+    Port(#[from] PortError),
     /// The system names no data folder for the virtual unit.
     #[error("no data folder for the virtual unit: {0}")]
     NoDataFolder(String),
@@ -107,14 +76,8 @@ asm2464::coded!(ConnectError {
     NoMatch => Device "asmpatch::device::no_match",
     Ambiguous => Refused "asmpatch::device::ambiguous",
     Other => Device "asmpatch::device::other",
-    Disk(cause) => cause,
-    NoUas => Device "asmpatch::device::no_uas",
-    NoStreams => Device "asmpatch::device::no_streams",
-    Record => Usage "asmpatch::device::record",
-    RecordFile(cause) => cause,
-    Replay(cause) => cause,
     Virtual(cause) => cause,
-    Unopened(cause) => cause,
+    Port(cause) => cause,
     NoDataFolder => Usage "asmpatch::device::no_data_folder",
     Usb(cause) => cause,
 });
@@ -131,7 +94,7 @@ impl ConnectError {
     pub(super) fn unsearched(error: UsbError, selector: Option<&Selector>) -> Self {
         let mistyped = selector.filter(|selector| {
             let selector = selector.to_string();
-            suggest::nearest(&selector, in_software(&selector).iter().map(String::as_str)).is_some()
+            suggest::nearest(&selector, [&*in_software(&selector)]).is_some()
         });
         match mistyped {
             Some(selector) => Self::NoMatch { selector: selector.clone(), found: Vec::new() },
@@ -140,19 +103,19 @@ impl ConnectError {
     }
 }
 
-/// The question whether a connected unit's port or serial number, a virtual unit or a record was meant.
+/// The question whether a connected unit's port or serial number, or a virtual unit was meant.
 fn meant(selector: &Selector, found: &[UnitInfo]) -> String {
     let selector = selector.to_string();
     let connected = found.iter().flat_map(|unit| [Some(unit.location.to_string()), unit.serial.clone()]).flatten();
-    let names: Vec<String> = connected.chain(in_software(&selector)).collect();
+    let names: Vec<String> = connected.chain([in_software(&selector)]).collect();
     suggest::question(suggest::nearest(&selector, names.iter().map(String::as_str)))
 }
 
-/// The names of a virtual unit and of a record that this selector may have meant.
-fn in_software(selector: &str) -> Vec<String> {
+/// The name of a virtual unit that this selector may have meant.
+fn in_software(selector: &str) -> String {
     match selector.split_once(':') {
-        Some((_, place)) => vec![format!("virtual:{place}"), format!("replay:{place}")],
-        None => vec!["virtual".to_owned()],
+        Some((_, place)) => format!("virtual:{place}"),
+        None => "virtual".to_owned(),
     }
 }
 
@@ -169,7 +132,6 @@ mod tests {
         let message =
             |text: &str| ConnectError::NoMatch { selector: text.parse().unwrap(), found: Vec::new() }.to_string();
         assert!(message("vritual:dock").contains("did you mean `virtual:dock`?"), "{}", message("vritual:dock"));
-        assert!(message("reply:unit.json").contains("did you mean `replay:unit.json`?"));
         assert!(message("virtul").contains("did you mean `virtual`?"));
         assert!(!message("00:1B:21").contains("did you mean"), "{}", message("00:1B:21"));
     }

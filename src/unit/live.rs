@@ -1,7 +1,7 @@
 //! A unit that is open, by the firmware that it runs, and the only guard for an SSD behind it.
 
-use asm2464::Kind;
 use asm2464::firmware::BridgeState;
+use asm2464::{Kind, TransportKind};
 use asm2464_host::bridge::{AnyTransport, Behind, Bridge, OpenBridge, Port, PortError, survey};
 use asm2464_host::pcie::{TlpEngine, VendorTlp};
 
@@ -16,14 +16,23 @@ pub enum Live {
 }
 
 impl Live {
-    /// Opens the unit at a port, which is in this state.
+    /// Opens the unit at a port, which is in this state, over Bulk-Only or for control requests.
     ///
     /// # Errors
     /// [`PortError`].
     pub fn at(port: &mut dyn Port, state: BridgeState) -> Result<Self, PortError> {
+        Self::over(port, state, Some(TransportKind::BulkOnly))
+    }
+
+    /// Opens the unit at a port, which is in this state: for SCSI commands over `wanted` or else over the best that it
+    /// offers, or for control requests.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn over(port: &mut dyn Port, state: BridgeState, wanted: Option<TransportKind>) -> Result<Self, PortError> {
         Ok(match state {
             BridgeState::OpenFirmware => Self::Open(port.open_control()?),
-            BridgeState::Vendor | BridgeState::BootLoader => Self::Vendor(port.open()?),
+            BridgeState::Vendor | BridgeState::BootLoader => Self::Vendor(port.open_over(wanted)?),
         })
     }
 

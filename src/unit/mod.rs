@@ -1,31 +1,124 @@
-//! A unit, real, virtual or recorded: lists, selects and opens it.
+//! A unit, real or virtual: lists, selects and opens it. Callers treat both alike.
 //!
-//! Callers treat all three alike.
+//! A [`Selector`] names a unit, [`choose`] finds it, and [`Unit::open`] opens it by the firmware that it runs, as a
+//! [`Live`]. A unit is known by its port: while it restarts or changes its identity, its port stays.
 
+pub mod ask;
 mod error;
+pub mod facts;
+pub mod host;
 mod live;
-mod selector;
-mod virtual_unit;
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
 
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464_dock::pcap::Capture;
-use asm2464_dock::record::ReplayPort;
 use asm2464_dock::virtual_unit::VirtualPort;
-use asm2464_host::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, Transport as _, UnitInfo, Watch};
-use asm2464_host::usb::{self, Found, Layout, UsbError, UsbPort};
+use asm2464_host::bridge::{Location, Port, PortPath, UnitInfo, Watch};
+use asm2464_host::usb::{self, Found, UsbError, UsbPort};
+use derive_more::Display;
+use etcetera::BaseStrategy as _;
+
 pub use error::ConnectError;
 pub use live::{Live, Purpose, spare_ssd};
-pub use selector::Selector;
-
-use std::path::Path;
-use std::sync::Arc;
-
-use tracing::info;
 
 use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::record;
+
+/// The name of a unit: a port path, a serial number, or `virtual[:DIR]`.
+#[derive(Debug, Clone, PartialEq, Eq, Display)]
+pub enum Selector {
+    /// `3-1.2`.
+    Port(PortPath),
+    /// Anything else: a serial number.
+    Serial(String),
+    /// `virtual:DIR`, or `virtual` for the one in the user's data folder.
+    #[display("virtual{}", _0.as_ref().map(|dir| format!(":{}", dir.display())).unwrap_or_default())]
+    Virtual(Option<PathBuf>),
+}
+
+impl Selector {
+    /// Whether it selects this unit. A virtual unit is opened by its folder, not searched for.
+    pub fn matches(&self, unit: &UnitInfo) -> bool {
+        match self {
+            Self::Port(port) => unit.location == Location::Port(port.clone()),
+            Self::Serial(serial) => unit.serial.as_deref() == Some(serial),
+            Self::Virtual(_) => false,
+        }
+    }
+}
+
+impl From<&Location> for Selector {
+    fn from(place: &Location) -> Self {
+        match place {
+            Location::Port(port) => Self::Port(port.clone()),
+            Location::Virtual(dir) => Self::Virtual(Some(dir.clone())),
+        }
+    }
+}
+
+impl FromStr for Selector {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text.strip_prefix("virtual") {
+            Some("" | ":") => Self::Virtual(None),
+            Some(dir) if dir.starts_with(':') => Self::Virtual(Some(PathBuf::from(&dir[1..]))),
+            _ => match text.parse() {
+                Ok(port) => Self::Port(port),
+                Err(_) => Self::Serial(text.to_owned()),
+            },
+        })
+    }
+}
+
+/// A unit that was selected, and its port.
+pub struct Unit {
+    /// What the unit reports about itself.
+    pub info: UnitInfo,
+    port: Box<dyn Port>,
+}
+
+impl Unit {
+    fn at(mut port: Box<dyn Port>) -> Result<Self, ConnectError> {
+        Ok(Self { info: port.attached()?, port })
+    }
+
+    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it
+    /// offers, or for control requests. The result is its own: the port can be used meanwhile.
+    ///
+    /// # Errors
+    /// If it is in its boot loader; [`PortError`](asm2464_host::bridge::PortError). Leaves the unit to its kernel driver
+    /// if its disk is in use.
+    pub fn open(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
+        if self.info.state == BridgeState::BootLoader {
+            return Err(purpose.no_firmware(&self.info.location.to_string()).into());
+        }
+        Ok(Live::over(&mut *self.port, self.info.state, wanted)?)
+    }
+
+    /// Finds this unit at its port again, after it has left the bus. Then it can be opened again.
+    ///
+    /// # Errors
+    /// While it is away; [`ConnectError::Other`] if another unit is at its port.
+    pub fn find_again(&mut self) -> Result<(), ConnectError> {
+        let now = self.port.attached()?;
+        if (now.id, &now.serial) != (self.info.id, &self.info.serial) {
+            return Err(ConnectError::Other { found: now.into() });
+        }
+        self.info = now;
+        Ok(())
+    }
+
+    /// Its port, for work during which it leaves the bus.
+    pub fn port(&mut self) -> &mut dyn Port {
+        &mut *self.port
+    }
+}
 
 /// Lists every unit on this machine's buses: the devices whose ID is in `known`.
 ///
@@ -38,7 +131,7 @@ pub fn list(known: &Arc<Devices>) -> Result<Vec<UnitInfo>, UsbError> {
 /// Describes the named units, each once, in the order in which they are named.
 ///
 /// # Errors
-/// [`ConnectError`], as when opening one. Leaves each unit to its kernel driver.
+/// [`ConnectError`]. Leaves each unit to its kernel driver.
 pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInfo>, ConnectError> {
     let mut units: Vec<UnitInfo> = Vec::with_capacity(selectors.len());
     for selector in selectors {
@@ -50,94 +143,6 @@ pub fn named(known: &Arc<Devices>, selectors: &[Selector]) -> Result<Vec<UnitInf
     Ok(units)
 }
 
-/// A unit that is selected but not opened yet, because what it runs decides how to open it.
-pub struct Chosen {
-    /// What the unit reports about itself.
-    pub info: UnitInfo,
-    /// Whether another unit had the same identity when this one was selected.
-    has_twin: bool,
-    port: ChosenPort,
-}
-
-enum ChosenPort {
-    Virtual(VirtualPort),
-    Replay(ReplayPort),
-    Usb(Box<Found>),
-}
-
-impl Chosen {
-    /// Opens the unit by the firmware that it runs: for SCSI commands, over `wanted` or else over the best that it
-    /// offers, or for control requests.
-    ///
-    /// # Errors
-    /// If it is in its boot loader; [`ConnectError`].
-    pub fn open_for(&mut self, purpose: Purpose, wanted: Option<TransportKind>) -> Result<Live, AnyFailure> {
-        Ok(match self.info.state {
-            BridgeState::Vendor => Live::Vendor(self.open(wanted)?),
-            BridgeState::OpenFirmware => Live::Open(self.open_control()?),
-            BridgeState::BootLoader => return Err(purpose.no_firmware(&self.info.location.to_string()).into()),
-        })
-    }
-
-    /// Opens the unit for SCSI commands, over `wanted` or else over the best that it offers. [`TransportKind::Uas`] is
-    /// UAS with streams where the unit has them. A record is opened as it was made, whatever is wanted.
-    ///
-    /// # Errors
-    /// [`ConnectError`]. Leaves the unit to its kernel driver if its disk is in use.
-    pub fn open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, ConnectError> {
-        let info = &self.info;
-        let transport = match &mut self.port {
-            ChosenPort::Virtual(port) => virtual_unit::open(port, info, wanted),
-            ChosenPort::Replay(port) => Ok(port.transport()?),
-            ChosenPort::Usb(found) => open_found(found, wanted),
-        }?;
-        let (kind, depth) = (transport.kind(), transport.max_depth());
-        info!("{}: opened over {kind}, {depth} commands at once ({})", info.location, info.state);
-        Ok(Bridge::new(transport))
-    }
-
-    /// Finds the unit again after it has left the bus, by its USB ID and serial number: at its port, or at another one.
-    /// Then it can be opened again.
-    ///
-    /// # Errors
-    /// [`ConnectError::None`] while it is away, also if another unit is at its port.
-    pub fn find_again(&mut self, known: &Arc<Devices>) -> Result<(), ConnectError> {
-        let ChosenPort::Usb(lost) = &mut self.port else { return Ok(()) };
-        let mut found = usb::discover(&known.known_units())?;
-        let index = position_of(&self.info, self.has_twin, found.iter().map(|other| &other.info));
-        **lost = watched(found.swap_remove(index.ok_or(ConnectError::None)?), lost.watch.clone());
-        self.info = lost.info.clone();
-        Ok(())
-    }
-
-    /// Returns the port of this very unit, for work such as a restart, during which it leaves the bus.
-    ///
-    /// # Errors
-    /// [`ConnectError`], as for [`find_again`](Self::find_again).
-    pub fn into_port(mut self, known: &Arc<Devices>) -> Result<Box<dyn Port>, ConnectError> {
-        self.find_again(known)?;
-        Ok(match self.port {
-            ChosenPort::Virtual(port) => Box::new(port),
-            ChosenPort::Replay(port) => return Err(ConnectError::Record { location: port.location() }),
-            ChosenPort::Usb(found) => Box::new(UsbPort::of(&found)),
-        })
-    }
-
-    /// Opens the unit for the open firmware's control requests.
-    ///
-    /// # Errors
-    /// [`ConnectError`]. Sends nothing to a unit that runs anything else.
-    pub fn open_control(&mut self) -> Result<OpenBridge, ConnectError> {
-        let bridge = match &mut self.port {
-            ChosenPort::Virtual(port) => port.control()?,
-            ChosenPort::Replay(port) => port.control()?,
-            ChosenPort::Usb(found) => usb::control(found)?,
-        };
-        info!("{}: opened for control requests ({})", self.info.location, self.info.state);
-        Ok(bridge)
-    }
-}
-
 /// Selects a unit; without a selector, the only one connected. `capture` records its traffic.
 ///
 /// # Errors
@@ -146,106 +151,38 @@ pub fn choose(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
-) -> Result<Chosen, ConnectError> {
-    Ok(match selector {
-        Some(Selector::Virtual(dir)) => {
-            let (info, port) = virtual_unit::choose(dir.clone(), watch(capture))?;
-            Chosen { info, has_twin: false, port: ChosenPort::Virtual(port) }
-        }
-        Some(Selector::Replay(file)) => {
-            let port = replay_port(file, watch(capture))?;
-            Chosen { info: port.info().clone(), has_twin: false, port: ChosenPort::Replay(port) }
-        }
-        _ => {
-            let all = discovered(known, selector)?;
-            let infos: Vec<UnitInfo> = all.iter().map(|found| found.info.clone()).collect();
-            let found = watched(chosen(all, selector)?, watch(capture));
-            let has_twin = infos.iter().filter(|other| is_same(other, &found.info)).count() > 1;
-            Chosen { info: found.info.clone(), has_twin, port: ChosenPort::Usb(found.into()) }
-        }
-    })
-}
-
-/// Selects the unit at this place, whatever else is connected. `capture` is as for [`choose`].
-///
-/// # Errors
-/// [`ConnectError`].
-pub fn at(known: &Arc<Devices>, place: &Location, capture: Option<&Capture>) -> Result<Chosen, ConnectError> {
-    let selector = match place {
-        Location::Port(port) => Selector::Port(port.clone()),
-        Location::Virtual(folder) => Selector::Virtual(Some(folder.clone())),
-        Location::Replay(file) => Selector::Replay(file.clone()),
-    };
-    choose(known, Some(&selector), capture)
+) -> Result<Unit, ConnectError> {
+    Unit::at(port(known, selector, capture)?)
 }
 
 /// Selects this very unit again, at its place. `capture` is as for [`choose`].
 ///
 /// # Errors
 /// [`ConnectError::Other`] if another unit is there now; any other [`ConnectError`].
-pub fn again(known: &Arc<Devices>, unit: &UnitInfo, capture: Option<&Capture>) -> Result<Chosen, ConnectError> {
-    let chosen = at(known, &unit.location, capture)?;
-    same(unit, &chosen.info)?;
-    Ok(chosen)
-}
-
-fn same(expected: &UnitInfo, found: &UnitInfo) -> Result<(), ConnectError> {
-    if is_same(expected, found) { Ok(()) } else { Err(ConnectError::Other { found: found.clone().into() }) }
+pub fn again(known: &Arc<Devices>, info: &UnitInfo, capture: Option<&Capture>) -> Result<Unit, ConnectError> {
+    let port = port(known, Some(&Selector::from(&info.location)), capture)?;
+    let mut unit = Unit { info: info.clone(), port };
+    unit.find_again()?;
+    Ok(unit)
 }
 
 /// Returns the port of the selected unit, for work such as flashing, during which the unit leaves the bus. `capture` is
 /// as for [`choose`].
 ///
 /// # Errors
-/// [`ConnectError`]; [`ConnectError::Record`] for a record, which can't be changed.
+/// [`ConnectError`].
 pub fn port(
     known: &Arc<Devices>,
     selector: Option<&Selector>,
     capture: Option<&Capture>,
 ) -> Result<Box<dyn Port>, ConnectError> {
-    if let Some(Selector::Replay(file)) = selector {
-        return Err(ConnectError::Record { location: Location::Replay(file.clone()) });
+    if let Some(Selector::Virtual(dir)) = selector {
+        let mut port = VirtualPort::open_dir(&virtual_folder(dir.clone())?)?;
+        port.watch(watch(capture));
+        return Ok(Box::new(port));
     }
-    examined_port(known, selector, watch(capture))
-}
-
-/// Returns the port of the selected unit, or of a record, for an examination. `watch` sees its transfers.
-///
-/// # Errors
-/// [`ConnectError`].
-pub fn examined_port(
-    known: &Arc<Devices>,
-    selector: Option<&Selector>,
-    watch: Watch,
-) -> Result<Box<dyn Port>, ConnectError> {
-    Ok(match selector {
-        Some(Selector::Virtual(dir)) => Box::new(virtual_unit::port(dir.clone(), watch)?),
-        Some(Selector::Replay(file)) => Box::new(replay_port(file, watch)?),
-        _ => {
-            let found = chosen(discovered(known, selector)?, selector)?;
-            Box::new(UsbPort::of(&watched(found, watch)))
-        }
-    })
-}
-
-/// Returns a watch that records one unit into a capture, on a bus of its own.
-pub fn watch(capture: Option<&Capture>) -> Watch {
-    let mut watch = Watch::default();
-    if let Some(capture) = capture {
-        watch.add(capture.bus());
-    }
-    watch
-}
-
-fn watched(mut found: Found, watch: Watch) -> Found {
-    found.watch = watch;
-    found
-}
-
-fn replay_port(file: &Path, watch: Watch) -> Result<ReplayPort, ConnectError> {
-    let mut port = ReplayPort::new(record::load(file)?);
-    port.watch(watch);
-    Ok(port)
+    let all = usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))?;
+    Ok(Box::new(usb_port(chosen(all, selector)?, capture)))
 }
 
 /// Returns the ports of every unit on this machine's buses. `capture` records each on a bus of its own.
@@ -257,28 +194,30 @@ pub fn ports(known: &Arc<Devices>, capture: Option<&Capture>) -> Result<Vec<Box<
     if found.is_empty() {
         return Err(ConnectError::none());
     }
-    let port = |found| Box::new(UsbPort::of(&watched(found, watch(capture)))) as Box<dyn Port>;
-    Ok(found.into_iter().map(port).collect())
+    Ok(found.into_iter().map(|found| Box::new(usb_port(found, capture)) as Box<dyn Port>).collect())
 }
 
-fn is_same(one: &UnitInfo, other: &UnitInfo) -> bool {
-    (one.id, &one.serial) == (other.id, &other.serial)
+fn usb_port(mut found: Found, capture: Option<&Capture>) -> UsbPort {
+    found.watch = watch(capture);
+    UsbPort::of(&found)
 }
 
-/// Finds a unit that left the bus among those on it now. At another port it counts only if its serial number is unique.
-fn position_of<'a>(lost: &UnitInfo, has_twin: bool, now: impl Iterator<Item = &'a UnitInfo>) -> Option<usize> {
-    let same: Vec<_> = now.enumerate().filter(|(_, other)| is_same(other, lost)).collect();
-    let at_its_port = same.iter().find(|(_, other)| other.location == lost.location);
-    let moved = match &*same {
-        [only] if !has_twin && lost.serial.is_some() => Some(only),
-        _ => None,
-    };
-    at_its_port.or(moved).map(|(index, _)| *index)
+/// Returns a watch that records one unit into a capture, on a bus of its own.
+fn watch(capture: Option<&Capture>) -> Watch {
+    let mut watch = Watch::default();
+    if let Some(capture) = capture {
+        watch.add(capture.bus());
+    }
+    watch
 }
 
-/// The units on the buses, from which the selected one is to be chosen.
-fn discovered(known: &Arc<Devices>, selector: Option<&Selector>) -> Result<Vec<Found>, ConnectError> {
-    usb::discover(&known.known_units()).map_err(|error| ConnectError::unsearched(error, selector))
+/// The folder of a virtual unit; without a name, the one in the user's data folder.
+fn virtual_folder(dir: Option<PathBuf>) -> Result<PathBuf, ConnectError> {
+    if let Some(dir) = dir {
+        return Ok(dir);
+    }
+    let strategy = etcetera::choose_base_strategy().map_err(|error| ConnectError::NoDataFolder(error.to_string()))?;
+    Ok(strategy.data_dir().join("asmpatch").join("virtual-bridge"))
 }
 
 fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, ConnectError> {
@@ -295,71 +234,38 @@ fn chosen(found: Vec<Found>, selector: Option<&Selector>) -> Result<Found, Conne
     }
 }
 
-fn open_found(found: &Found, wanted: Option<TransportKind>) -> Result<AnyTransport, ConnectError> {
-    // Held until the unit is taken, so that nobody mounts the disk in between.
-    let _disk = usb::refuse_mounted(&found.port, &|disk| found.known.unchecked_disks.contains(disk))?;
-    let location = || found.info.location.clone();
-    let wants_uas = wanted.is_some_and(TransportKind::is_uas);
-    if let Ok(Layout { uas: Err(fault), .. }) = &found.layout
-        && wants_uas
-    {
-        return Err(ConnectError::NoUas { location: location(), fault: *fault });
-    }
-    let transport = usb::transport(found, wanted != Some(TransportKind::BulkOnly))?;
-    if wants_uas && transport.kind() == TransportKind::BulkOnly {
-        return Err(ConnectError::NoStreams { location: location() });
-    }
-    Ok(transport)
-}
-
 #[cfg(test)]
 mod tests {
-    use asm2464::Coded as _;
-    use asm2464::firmware::UsbId;
+    use asm2464_chip::practice;
+    use asm2464_dock::virtual_unit::{Scenario, VirtualUnit};
 
     use super::*;
 
-    fn unit(port: &str, serial: Option<&str>) -> UnitInfo {
-        UnitInfo { id: UsbId::PATCHED, ..crate::tests::unit(port, serial.unwrap_or_default()) }
+    #[test]
+    fn a_device_is_named_by_port_serial_or_folder() {
+        let of = |text: &str| text.parse::<Selector>().unwrap();
+        assert_eq!(of("3-1.2"), Selector::Port("3-1.2".parse().unwrap()));
+        assert_eq!(of("AAAABBBB0060"), Selector::Serial("AAAABBBB0060".to_owned()));
+        assert_eq!(of("virtual"), Selector::Virtual(None));
+        assert_eq!(of("virtual:"), Selector::Virtual(None));
+        assert_eq!(of("virtual:/tmp/unit"), Selector::Virtual(Some("/tmp/unit".into())));
+        assert_eq!(of("virtuality"), Selector::Serial("virtuality".to_owned()));
     }
 
-    fn found(lost: &UnitInfo, has_twin: bool, now: &[UnitInfo]) -> Option<String> {
-        position_of(lost, has_twin, now.iter()).map(|index| now[index].location.to_string())
+    fn unit(serial: &str) -> Unit {
+        let scenario = Scenario::parse(&format!("serial = '{serial}'\n")).unwrap();
+        let image = practice::image().to_file();
+        let unit = VirtualUnit::in_memory(scenario, serial.as_bytes(), Some(&image)).unwrap();
+        Unit::at(Box::new(VirtualPort::new("u", unit))).unwrap()
     }
 
     #[test]
-    fn a_unit_that_comes_back_is_found_at_its_port_or_by_a_serial_number_that_it_alone_has() {
-        let lost = unit("2-1", Some("A"));
-        let here = || unit("2-1", Some("A"));
-        let moved = || unit("1-1", Some("A"));
-        assert_eq!(found(&lost, false, &[unit("2-2", Some("B")), here()]).as_deref(), Some("2-1"));
-        assert_eq!(found(&lost, false, &[unit("2-2", Some("B")), moved()]).as_deref(), Some("1-1"));
-        // Both of a pair are back: its own port decides.
-        assert_eq!(found(&lost, true, &[moved(), here()]).as_deref(), Some("2-1"));
-    }
-
-    #[test]
-    fn no_other_unit_is_taken_for_one_that_has_left_the_bus() {
-        let lost = unit("2-1", Some("A"));
-        assert_eq!(found(&lost, false, &[]), None);
-        // Another dock at its port, or another ID.
-        assert_eq!(found(&lost, false, &[unit("2-1", Some("B"))]), None);
-        let other_id = UnitInfo { id: UsbId { vendor: 0x174C, product: 0x2464 }, ..unit("2-1", Some("A")) };
-        assert_eq!(found(&lost, false, &[other_id]), None);
-        // Its twin, or one of two twins, at other ports: whether the unit has moved is not known.
-        assert_eq!(found(&lost, true, &[unit("1-1", Some("A"))]), None);
-        assert_eq!(found(&lost, false, &[unit("1-1", Some("A")), unit("1-2", Some("A"))]), None);
-        // Without a serial number only the port tells.
-        assert_eq!(found(&unit("2-1", None), false, &[unit("1-1", None)]), None);
-        assert_eq!(found(&unit("2-1", None), false, &[unit("2-1", None)]).as_deref(), Some("2-1"));
-    }
-
-    #[test]
-    fn another_unit_at_the_same_port_is_not_the_one_that_was_examined() {
-        let examined = unit("2-1", Some("A"));
-        assert!(same(&examined, &unit("2-1", Some("A"))).is_ok());
-        let refused = same(&examined, &unit("2-1", Some("B"))).unwrap_err();
-        assert_eq!(refused.code(), "asmpatch::device::other");
-        assert_eq!(refused.to_string(), "another unit is at 2-1 now: ADD1:0001 with serial number B");
+    fn a_unit_is_found_again_at_its_port_and_another_one_there_is_not_taken_for_it() {
+        let mut first = unit("A");
+        first.find_again().unwrap();
+        let mut moved = Unit { info: first.info.clone(), port: unit("B").port };
+        let error = moved.find_again().unwrap_err();
+        assert_eq!(asm2464::Coded::code(&error), "asmpatch::device::other");
+        assert!(error.to_string().contains("with serial number B"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ macro_rules! corpora {
     };
 }
 
-corpora! { csw information_unit sense inquiry config_block image file_kind chip symbols record #[cfg(unix)] usbredir }
+corpora! { csw information_unit sense inquiry config_block image file_kind chip symbols #[cfg(unix)] usbredir }
 
 /// A piece of a program.
 #[derive(Debug, Clone)]

@@ -8,7 +8,8 @@ use asm2464::scsi::Cdb;
 use asm2464::scsi::uas::{CommandIu, Tag};
 use asm2464_dock::virtual_unit::{Behind, ControlAnswer, Reply, Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::{Endpoint, Port as _};
-use asmpatch::doctor::{DoctorOptions, PipeState, examine};
+use asmpatch::doctor::{DoctorOptions, examine};
+use asmpatch::unit::facts::{Asked, PipeState};
 
 use crate::program::process::{good, json, run};
 use crate::{chip_images, schemas};
@@ -26,7 +27,7 @@ fn doctor(home: &Path) -> (Option<i32>, serde_json::Value, serde_json::Value) {
 
 /// Checks that unit and model were asked every question and gave the same answers.
 fn assert_model_agrees(report: &serde_json::Value) {
-    let answers = report["answers"].as_array().unwrap();
+    let answers = report["facts"]["exchanges"].as_array().unwrap();
     assert!(answers.len() >= 4, "{report:#}");
     for answer in answers {
         assert_eq!(answer["unit"], answer["model"], "{answer:#}");
@@ -63,10 +64,11 @@ fn new_open_firmware_suits_the_current_runtime_on_a_board_that_does_not_measure_
     assert_eq!((status, &page["runtime"]), (Some(0), &"tinygrad from v0.14.0 on".into()), "{page:#}");
     let line = |topic| page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == topic).unwrap();
     assert_eq!((&line("12 V")["verdict"], &line("PCIe link")["verdict"]), (&"note".into(), &"good".into()), "{page:#}");
-    assert_eq!(report["supply"], serde_json::Value::Null, "{report:#}");
+    let supply = &report["facts"]["supply"]["is"];
+    assert_eq!(supply["measured"], serde_json::Value::Null, "{report:#}");
     let shown = json(home.path(), &["pcie", "--device", "virtual:unit", "--json"]);
     assert_eq!(shown["supply"], serde_json::Value::Null, "{shown:#}");
-    assert_eq!((&shown["supply_fault"], &report["supply_fault"]), (&false.into(), &false.into()), "{shown:#}");
+    assert_eq!((&shown["supply_fault"], &supply["has_fault"]), (&false.into(), &false.into()), "{shown:#}");
 }
 
 #[test]
@@ -89,11 +91,11 @@ fn new_open_firmware_reports_the_supply_of_a_board_that_measures_it() {
         let line = page["lines"].as_array().unwrap().iter().find(|line| line["topic"] == "12 V").unwrap();
         assert!(line["found"].as_str().unwrap().contains(found), "{line:#}");
         assert_eq!((&line["verdict"], status), (&verdict.into(), Some(i32::from(verdict == "bad"))), "{line:#}");
-        let measured = |what: &str| report["supply"][what].as_u64();
+        let measured = |what: &str| report["facts"]["supply"]["is"]["measured"][what].as_u64();
         assert!(measured("voltage_mv").is_some_and(|voltage| supply.contains(&voltage.to_string())), "{report:#}");
         // The sensor's unit is 1.04 mA.
         assert!(measured("current_ma").is_some_and(|current| current.abs_diff(2200) <= 1), "{report:#}");
-        assert_eq!(report["supply_fault"], fault, "{report:#}");
+        assert_eq!(report["facts"]["supply"]["is"]["has_fault"], fault, "{report:#}");
     }
 }
 
@@ -125,7 +127,7 @@ fn a_host_that_stops_reading_e2_hangs_vendor_firmware_until_a_power_cycle() {
     unit.bulk_out(Endpoint::DataOut, 0, &cbw);
     let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
     assert!(!matches!(took, Reply::Silent | Reply::Gone), "{took:?}");
-    assert_eq!(pipes_of(unit), PipeState::Dead);
+    assert_eq!(pipes_of(unit), Asked::Is(PipeState::Dead));
 }
 
 /// Found by random life (docs/reliability.md): a READ over UAS while 0x054B, the sectors per slot, is 0.
@@ -147,7 +149,7 @@ fn a_read_after_half_an_initialisation_hangs_vendor_firmware_until_a_power_cycle
         assert!(matches!(send(tag, &cdb), Reply::Done(_)), "{cdb:02x?}");
     }
     assert_eq!(send(4, &[0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]), Reply::Silent);
-    assert_eq!(pipes_of(unit), PipeState::Dead);
+    assert_eq!(pipes_of(unit), Asked::Is(PipeState::Dead));
 }
 
 /// Found by random life (docs/reliability.md): a runtime that was killed in a long read and restarted.
@@ -168,10 +170,10 @@ fn a_second_stream_during_a_stream_of_reads_hangs_open_firmware_until_a_power_cy
     stream(0x60, 1);
     let took = unit.bulk_in(Endpoint::DataIn, 0, &mut [0; 1024]);
     assert_eq!(took, Reply::Done(1024));
-    assert_eq!(pipes_of(unit), PipeState::Dead);
+    assert_eq!(pipes_of(unit), Asked::Is(PipeState::Dead));
 }
 
-fn pipes_of(unit: VirtualUnit) -> PipeState {
+fn pipes_of(unit: VirtualUnit) -> Asked<PipeState> {
     let mut port = VirtualPort::new("u", unit);
     let info = port.attached().unwrap();
     let library = asmpatch::embedded::patches().unwrap();

@@ -468,15 +468,16 @@ fn sees_ssd(asker: &str, port: &mut VirtualPort) -> Option<bool> {
     match asker {
         "list" => {
             let mut access = Access::open(port).unwrap();
-            Some(of(&Running::of(&mut access, BridgeState::Vendor).unwrap().behind))
+            Some(of(&Running::of(&mut access, BridgeState::Vendor).unwrap().behind()))
         }
         "doctor" => {
             let (info, library) = (port.attached().unwrap(), asmpatch::embedded::patches().unwrap());
             let seen = examine(port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
-            assert!(seen.link.is_none() == seen.behind.as_ref().is_some_and(of), "{seen:#?}");
-            seen.behind.as_ref().map(of)
+            let sees_ssd = seen.storage.as_ref().map(|storage| of(&storage.behind()));
+            assert_eq!(seen.link.is_not_asked(), sees_ssd == Some(true), "{seen:#?}");
+            sees_ssd
         }
-        "flash" => Some(of(&Observation::of(port, Interrupt::never()).unwrap().running.behind)),
+        "flash" => Some(of(&Observation::of(port, Interrupt::never()).unwrap().running.behind())),
         "bench" => Some(refuses(port, Purpose::Bench)),
         "pcie" => Some(refuses(port, Purpose::Pcie)),
         "xdata" => Some(refuses(port, Purpose::Xdata)),
@@ -583,7 +584,7 @@ fn rails_that_are_off_are_switched_on_by_doctor_and_by_reset_and_no_cpu_is_reset
         assert!(page.runtime.is_none() && !page.is_bad() && page.because.contains(&"PCIe link"), "{page:#?}");
         let seen = examined(&mut port, false);
         assert!(seen.link_before.is_some_and(|link| !link.is_up), "{seen:#?}");
-        assert!(seen.link.as_ref().is_some_and(|link| link.as_ref().is_ok_and(|link| link.is_up)), "{seen:#?}");
+        assert!(seen.link.answer().is_some_and(|link| link.is_up), "{seen:#?}");
         let page = diagnose(&seen, wanted);
         assert!(page.runtime.is_some(), "{page:#?}");
         // The link is up now.

@@ -68,10 +68,9 @@ the_same_gpu_is_found_through_either_firmware_and_doctor_says_who_could_use_it()
     cat page
     if [ "$image" = open ]; then [ "$status" = 0 ]; else [ "$status" = 1 ] && grep -q 'looks for ADD1:0001' page; fi
     unplug 5
-    # The report can be replayed as a unit, with the image beside it: a report has no image.
-    cp "$images/${image/patched/stock}.bin" "$(sha256sum "$images/${image/patched/stock}.bin" | cut -d' ' -f1).bin"
+    # The report is diagnosed again without the unit.
     again=0
-    "$asmpatch" doctor --device "replay:doctor-$image.json" >again || again=$?
+    "$asmpatch" doctor --from "doctor-$image.json" >again || again=$?
     cat again
     [ "$again" = "$status" ]
     grep -q '1002:744c' again

@@ -3,15 +3,13 @@
 //! Each function checks one parser and has the name of its fuzz target in `fuzz/`. `tests/firmware/fuzz_corpus.rs` runs
 //! the corpus through the same functions.
 
-use asm2464::firmware::{BlockIndex, BridgeState, ConfigBlock, ConfigField, Image, UsbId};
+use asm2464::firmware::{BlockIndex, ConfigBlock, ConfigField, Image};
 use asm2464::scsi::bot::{CommandBlockWrapper, CommandStatusWrapper};
 use asm2464::scsi::uas::{HostIu, StatusIu};
 use asm2464::scsi::{Capacity, Inquiry, Sense};
 use asm2464_chip::symbols::Symbols;
-use asm2464_dock::record::{Record, ReplayPort};
 #[cfg(unix)]
 use asm2464_dock::virtual_unit::usbredir::Parser;
-use asm2464_host::bridge::{BusSpeed, Location, Port as _, UnitInfo};
 use asmpatch::file_kind::FileKind;
 
 /// Checks Bulk-Only's wrappers, in both directions.
@@ -128,47 +126,6 @@ pub fn usbredir(data: &[u8]) {
             }
         }
     }
-}
-
-/// Reads lines as the events of a record, and sends requests to the unit that they make.
-///
-/// # Panics
-/// If an event differs after it is written and parsed again.
-pub fn record(data: &[u8]) {
-    use asm2464_dock::record::{Event, Opening};
-
-    let text = String::from_utf8_lossy(data);
-    let events: Vec<Event> = text.lines().filter_map(|line| line.parse().ok()).collect();
-    for event in &events {
-        assert_eq!(event.to_string().parse::<Event>().as_ref(), Ok(event));
-    }
-    let unit = UnitInfo {
-        location: Location::Replay("record".into()),
-        id: UsbId::STOCK,
-        state: if data.len().is_multiple_of(2) { BridgeState::Vendor } else { BridgeState::OpenFirmware },
-        manufacturer: String::new(),
-        product: String::new(),
-        serial: None,
-        speed: BusSpeed::Super,
-        driver: None,
-    };
-    if let Ok(record) = Record::checked(unit, Vec::new(), vec![Opening { alternate: 0, streams: 0, events }]) {
-        ask(record);
-    }
-}
-
-/// Sends requests to the unit of a record, whatever its events are.
-fn ask(record: Record) {
-    let mut port = ReplayPort::new(record);
-    if let Ok(mut bridge) = port.open() {
-        (0..3).for_each(|_| drop(bridge.inquiry()));
-        let _ = bridge.read_capacity();
-    }
-    if let Ok(mut bridge) = port.open_control() {
-        (0..3).for_each(|_| drop(bridge.link_state()));
-        let _ = bridge.supply();
-    }
-    let _ = port.check();
 }
 
 /// Runs arbitrary code on the whole chip model under an arbitrary host. The first half of `data` is code from the reset

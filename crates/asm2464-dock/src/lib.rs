@@ -3,5 +3,4 @@
 pub mod files;
 pub mod gpu_card;
 pub mod pcap;
-pub mod record;
 pub mod virtual_unit;

@@ -68,7 +68,7 @@ impl UsbLink {
     pub fn count(location: &Location) -> Option<u16> {
         match location {
             Location::Port(port) => Sysfs::system().link_errors(port),
-            Location::Virtual(_) | Location::Replay(_) => None,
+            Location::Virtual(_) => None,
         }
     }
 

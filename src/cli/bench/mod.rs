@@ -6,20 +6,17 @@ mod svg;
 mod table;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::bench::baseline::{self, Asked, Change, ComparedRow};
 use crate::bench::{self, BenchEvent, BenchPlan, BenchReport, BenchUnit, Effort, Integrity, Outcome, Path, Point, Row};
-use crate::devices::Devices;
 use crate::failure::AnyFailure;
-use crate::unit::{self, Chosen, ConnectError, Purpose, Selector};
+use crate::unit::{self, Purpose, Selector, Unit};
 use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
 use asm2464_dock::pcap::Capture;
-use asm2464_host::bridge::Location;
 use indicatif::{HumanDuration, ProgressBar};
 use serde::Serialize;
 use thiserror::Error;
@@ -262,28 +259,23 @@ fn spinner(context: &Context) -> ProgressBar {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails if no unit is found, the unit is a record or runs no firmware, an SSD is behind it, a transfer fails, or the
+/// Fails if no unit is found, the unit runs no firmware, an SSD is behind it, a transfer fails, or the
 /// figures don't meet what an option requires.
 pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
-    // A record has no speed, and only the answers to the requests that it recorded.
-    if let Some(Selector::Replay(file)) = &args.device.port.device {
-        return Err(ConnectError::Record { location: Location::Replay(file.clone()) }.into());
-    }
     // Read the baseline first: a bad file must not cost a whole run.
     let before = args.baseline.as_deref().map(read_baseline).transpose()?;
     args.svg.as_deref().map_or(Ok(()), output::refuse_irregular)?;
     let recording = args.device.port.pcap.start()?;
-    let chosen = match args.restart {
+    let unit = match args.restart {
         true => restarted(args, recording.capture(), interrupt::install())?,
         false => args.device.port.choose(recording.capture())?,
     };
     let bar = spinner(context);
     if let Some(duration) = args.soak {
-        return soak::run(args, duration, chosen, &bar);
+        return soak::run(args, duration, unit, &bar);
     }
-    let plan = args.plan(chosen.info.state);
-    let devices = args.device.port.ids.load()?;
-    let report = measured(chosen, &plan, args.device.transport.into(), &devices, &bar);
+    let plan = args.plan(unit.info.state);
+    let report = measured(unit, &plan, args.device.transport.into(), &bar);
     bar.finish_and_clear();
     let report = report?;
 
@@ -305,10 +297,9 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
 
 /// Measures the unit, and restarts it if it was initialised.
 fn measured(
-    mut chosen: Chosen,
+    mut unit: Unit,
     plan: &BenchPlan,
     transport: Option<TransportKind>,
-    devices: &Arc<Devices>,
     bar: &ProgressBar,
 ) -> Result<BenchReport, AnyFailure> {
     let mut is_initialised = false;
@@ -316,23 +307,23 @@ fn measured(
         is_initialised |= event == BenchEvent::Initialising;
         show(bar, plan.effort, event);
     };
-    let who = BenchUnit::from(&chosen.info);
-    let mut open = chosen.open_for(Purpose::Bench, transport)?;
+    let who = BenchUnit::from(&unit.info);
+    let mut open = unit.open(Purpose::Bench, transport)?;
     let report = bench::run(open.benched(), who, plan, interrupt::install(), &mut progress);
     // Only one handle can claim a unit, and the restart needs one.
     drop(open);
     // A virtual unit loses its power when this process ends.
-    if is_initialised && !chosen.info.is_virtual() {
-        leave(devices, chosen);
+    if is_initialised && !unit.info.is_virtual() {
+        leave(unit);
     }
     report
 }
 
 /// Restarts a unit that was initialised: this one, not another that has taken its place.
-fn leave(devices: &Arc<Devices>, unit: Chosen) {
-    let restart = || {
-        let mut port = unit.into_port(devices)?;
-        super::reset::restart(&mut *port, Interrupt::never())
+fn leave(mut unit: Unit) {
+    let mut restart = || {
+        unit.find_again()?;
+        super::reset::restart(unit.port(), Interrupt::never())
     };
     if restart().is_err() {
         errln!("the unit is still initialised as by a GPU runtime: unplug it before anything else uses it");
@@ -341,12 +332,12 @@ fn leave(devices: &Arc<Devices>, unit: Chosen) {
 
 /// Restarts the unit, waits until it is back, and selects it where it is now. It may have another identity, so only its
 /// connector identifies it.
-fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Chosen, AnyFailure> {
+fn restarted(args: &Args, capture: Option<&Capture>, interrupt: Interrupt<'_>) -> Result<Unit, AnyFailure> {
     let mut port = args.device.port.port(capture)?;
     super::reset::restart(&mut *port, interrupt)?;
     let place = port.location();
     drop(port);
-    Ok(unit::at(&args.device.port.ids.load()?, &place, capture)?)
+    Ok(unit::choose(&args.device.port.ids.load()?, Some(&Selector::from(&place)), capture)?)
 }
 
 fn read_baseline(path: &std::path::Path) -> Result<Vec<ComparedRow>, AnyFailure> {

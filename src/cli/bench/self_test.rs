@@ -29,7 +29,7 @@ pub fn run(
     let bar = spinner(context);
     let measure = |paths: &[Path]| {
         let plan = BenchPlan::new(paths.iter().copied(), Effort::SELF_TEST, seed());
-        measured(unit::again(devices, unit, capture)?, &plan, None, devices, &bar)
+        measured(unit::again(devices, unit, capture)?, &plan, None, &bar)
     };
     let reads: Vec<Path> = Path::scsi().into_iter().filter(|path| !path.writes()).collect();
     let report = match unit.state {

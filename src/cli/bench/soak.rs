@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::bench::soak::{self, Ended, ErrorKind, ErrorRegisters, LeftOut, PcieErrors, SoakPlan, SoakReport, UsbLink};
 use crate::bench::{BenchEvent, BenchUnit, Outcome};
 use crate::failure::AnyFailure;
-use crate::unit::{Chosen, Purpose};
+use crate::unit::{Purpose, Unit};
 use asm2464::escape::Escape as _;
 use asm2464::interrupt::Interrupt;
 use asm2464_dock::files::atomic;
@@ -58,10 +58,9 @@ pub(super) fn parse_length(text: &str) -> Result<Duration, String> {
 ///
 /// # Errors
 /// Fails as a bench does, before the soak has begun; then if there are too many errors, or the unit is gone for good.
-pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &ProgressBar) -> Result<Exit, AnyFailure> {
+pub(super) fn run(args: &Args, duration: Duration, mut unit: Unit, bar: &ProgressBar) -> Result<Exit, AnyFailure> {
     let interrupt = interrupt::install();
-    let known = args.device.port.ids.load()?;
-    let is_virtual = chosen.info.is_virtual();
+    let is_virtual = unit.info.is_virtual();
     let plan = SoakPlan { duration, timeout: args.timeout, seed: seed() };
     let mut is_initialised = false;
     let mut progress = |event: BenchEvent| {
@@ -74,21 +73,21 @@ pub(super) fn run(args: &Args, duration: Duration, mut chosen: Chosen, bar: &Pro
         }
     };
     // A unit that comes back at another speed is on another bus, and still behind this controller.
-    let place = chosen.info.location.clone();
+    let place = unit.info.location.clone();
     let link_before = UsbLink::count(&place);
-    let who = BenchUnit::from(&chosen.info);
+    let who = BenchUnit::from(&unit.info);
     let transport = args.device.transport.into();
-    let open = chosen.open_for(Purpose::Bench, transport)?;
+    let open = unit.open(Purpose::Bench, transport)?;
     let mut reopen = || {
         wait_for(interrupt, || {
-            chosen.find_again(&known)?;
-            chosen.open_for(Purpose::Bench, transport)
+            unit.find_again()?;
+            unit.open(Purpose::Bench, transport)
         })
     };
     let report = soak::soak(open, who, plan, &mut reopen, interrupt, &mut progress);
     bar.finish_and_clear();
     if is_initialised && !is_virtual {
-        leave(&known, chosen);
+        leave(unit);
     }
     let mut report = report?;
     let link_after = UsbLink::count(&place);

@@ -7,15 +7,13 @@ mod tests;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::doctor::{Diagnosis, DoctorOptions, DoctorReport, FlashPart, Verdict, Wanted, diagnose, examine};
+use crate::doctor::{Diagnosis, DoctorOptions, Report, Verdict, Wanted, diagnose, examine};
 use crate::failure::AnyFailure;
 use crate::gpus::PciId;
-use crate::record::{self, ReportedRecord};
 use crate::shell;
-use crate::unit::Selector;
+use crate::unit::facts::FlashPart;
 use asm2464::escape::Escape as _;
 use asm2464_dock::files::{atomic, file};
-use asm2464_dock::record::{Opening, Recorder};
 use asm2464_host::bridge::UnitInfo;
 use asm2464_host::usb::sysfs::{Sysfs, TunnelledDevice, TunnelledDock, Tunnels};
 use owo_colors::OwoColorize as _;
@@ -27,7 +25,7 @@ use super::device::PortArgs;
 use super::flash::commands::WordedStep;
 use super::known::PatchDirs;
 use super::list::tunnelled_note;
-use super::{advice, output, print};
+use super::{advice, input, output, print};
 use crate::cli::errors::Exit;
 use crate::cli::interrupt;
 
@@ -40,7 +38,7 @@ use crate::cli::interrupt;
 /// start.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --device replay:unit.json"
+    after_help = "Examples:\n  asmpatch doctor\n  asmpatch doctor --report unit.json\n  asmpatch doctor --from unit.json"
 )]
 pub struct Args {
     /// Write nothing to the unit. Then doctor doesn't know whether the bulk pipes of open firmware move data, and doesn't
@@ -48,11 +46,16 @@ pub struct Args {
     #[arg(long)]
     no_write: bool,
 
-    /// Write what a maintainer needs to FILE, as JSON: states, descriptors, answers and times, beside what the same
-    /// firmware answers on the chip model, and a record of the requests and answers that `--device replay:FILE`
-    /// examines again. Serial numbers are hashed, firmware and memory are left out; nothing else in it is private.
+    /// Write what a maintainer needs to FILE, as JSON: everything that was found, and some answers beside those of the
+    /// same firmware on the chip model. Serial numbers are hashed; firmware, memory and names of files, programs and
+    /// drives are left out.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+
+    /// Diagnose what this report has found, whatever version of asmpatch wrote it. Looks at no unit and at nothing on
+    /// this host.
+    #[arg(long, value_name = "REPORT", conflicts_with_all = ["report", "no_write", "device", "usb_ids", "device_dirs", "pcap"])]
+    from: Option<PathBuf>,
 
     /// Replace FILE if it exists.
     #[arg(long, requires = "report")]
@@ -108,7 +111,7 @@ const MAX_REPORT: usize = 64 << 20;
 fn is_report(path: &Path) -> bool {
     let Ok(bytes) = file::read_regular(path, MAX_REPORT) else { return false };
     let Ok(report) = serde_json::from_slice::<serde_json::Value>(&bytes) else { return false };
-    report["schema"].is_u64() && report["tool"].is_string() && report["unit"].is_object()
+    report["schema"].is_u64() && report["tool"].is_string()
 }
 
 /// Runs the subcommand.
@@ -122,35 +125,34 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         output::refuse_existing(path, args.force || is_report(path))?;
     }
     let library = PatchDirs::default().load()?;
-    let recording = args.port.pcap.start()?;
-    let recorder = Recorder::default();
-    let mut port = args.port.examined(recording.capture(), args.report.is_some().then(|| recorder.clone()))?;
-    let info = port.attached()?;
-    // A report's record has only the answers to the examination that made it.
-    let options = match &args.port.device {
-        Some(Selector::Replay(file)) => DoctorOptions { no_write: !record::wrote(file)?, compare: true },
-        _ => DoctorOptions { no_write: args.no_write, compare: args.report.is_some() },
+    let is_local = args.from.is_none();
+    let facts = match &args.from {
+        Some(path) => Report::parse(&path.display().to_string(), &input::read(path, MAX_REPORT)?)?.facts,
+        None => {
+            let (_recording, mut port) = args.port.open()?;
+            let info = port.attached()?;
+            let options = DoctorOptions { no_write: args.no_write, compare: args.report.is_some() };
+            examine(&mut *port, info, options, &library, interrupt)?
+        }
     };
-    let seen = examine(&mut *port, info, options, &library, interrupt)?;
-    drop(port);
     let gpus = crate::embedded::gpus()?;
     let runtime = crate::embedded::runtime()?;
-    let diagnosis = diagnose(&seen, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
-    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &seen.unit.location, &context.command_line));
-    let recovery = Recovery::of(&seen.unit, &library, &args.port.ids.suffix());
+    let diagnosis = diagnose(&facts, Wanted { gpus: &gpus, runtime: &runtime, expected: args.expect });
+    let mut diagnosis = diagnosis.worded(|advice| advice::words(advice, &facts.unit.location, &context.command_line));
+    let recovery = is_local.then(|| Recovery::of(&facts.unit, &library, &args.port.ids.suffix())).flatten();
     if let Some(recovery) = &recovery {
         recovery.advise(&mut diagnosis);
     }
-    let tunnels = if seen.unit.is_virtual() { Tunnels::default() } else { Sysfs::system().tunnels() };
+    let tunnels = if is_local && !facts.unit.is_virtual() { Sysfs::system().tunnels() } else { Tunnels::default() };
     if !args.json {
-        let is_whole = context.is_verbose() || options.compare;
-        shown(&seen.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
+        let is_whole = context.is_verbose() || args.report.is_some() || !is_local;
+        shown(&facts.unit, &diagnosis, is_whole).iter().for_each(|line| outln!("{line}"));
         tunnelled_note(tunnels.clone()).iter().for_each(|note| outln!("{note}"));
     }
     if args.json {
         let recovery = recovery.map(|recovery| recovery.steps).unwrap_or_default();
-        let (unit, diagnosis) = (&seen.unit, &diagnosis);
-        let (part_revision, flash_part) = (seen.part_revision(), seen.flash_part());
+        let (unit, diagnosis) = (&facts.unit, &diagnosis);
+        let (part_revision, flash_part) = (facts.part_revision.answer().copied(), facts.flash_part.answer().copied());
         let recovery = &*recovery;
         let (tunnelled, tunnelled_docks) = (&*tunnels.devices, &*tunnels.docks);
         print::json(&DoctorJson { unit, diagnosis, part_revision, flash_part, recovery, tunnelled, tunnelled_docks });
@@ -158,10 +160,7 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
     let exit = if diagnosis.runtime.is_some() { Exit::Done } else { Exit::CheckFailed };
     if let Some(path) = &args.report {
         let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok();
-        let serial = seen.unit.serial.as_deref();
-        let of = |openings: Vec<Opening>| ReportedRecord::of(&openings, serial, !options.no_write, &library);
-        let record = recorder.openings().map(of);
-        let report = DoctorReport::new(&seen, &diagnosis, kernel.as_deref(), record);
+        let report = Report::new(&facts, kernel.as_deref());
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
             outln!(

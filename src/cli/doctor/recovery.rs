@@ -28,8 +28,7 @@ impl Recovery {
     /// Looks for the unit's backups where `flash` and `backup` put them; `None` unless the unit is in its boot loader.
     /// `suffix` is what each command needs to find the unit.
     pub(super) fn of(unit: &UnitInfo, library: &Library, suffix: &str) -> Option<Self> {
-        // A recorded unit can't be written.
-        if unit.state != BridgeState::BootLoader || unit.location.is_replay() {
+        if unit.state != BridgeState::BootLoader {
             return None;
         }
         let device = unit.location.to_string();

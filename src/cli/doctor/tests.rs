@@ -1,11 +1,9 @@
 //! Diagnoses of units in memory.
 
-use crate::doctor::{
-    self, DoctorOptions, DoctorReport, Examination, FlashPart, HostState, PipeState, Problem, TopicLine, Verdict,
-    Wanted, examine, hashed,
-};
-use crate::flash::firmware_kind::RunningFirmware;
+use crate::doctor::{self, DoctorOptions, Report, TopicLine, Verdict, Wanted, examine, hashed};
 use crate::patch::{PatchSet, Selection};
+use crate::unit::facts::{Asked, Facts, FlashPart, PipeState, Problem};
+use crate::unit::host::HostState;
 use asm2464::Bdf;
 use asm2464::digest::Sha256Digest;
 use asm2464::firmware::{BridgeState, Image};
@@ -14,7 +12,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464_chip::practice;
 use asm2464_dock::virtual_unit::{Scenario, VirtualPort, VirtualUnit};
 use asm2464_host::bridge::open::{Supply, SupplyMeasurement};
-use asm2464_host::bridge::{Behind, BusSpeed, Location, Port as _};
+use asm2464_host::bridge::{BusSpeed, Location, Port as _, Storage};
 use asm2464_host::usb::sysfs::Process;
 
 use crate::cli::advice::{self, is_for_docks};
@@ -30,7 +28,7 @@ fn patched() -> Image {
     PatchSet::resolve(&library, &Selection::default(), &image, digest).unwrap().apply().unwrap().image
 }
 
-fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examination {
+fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Facts {
     let scenario = Scenario::parse(scenario).unwrap();
     let unit = VirtualUnit::in_memory(scenario, b"doctor", Some(&image.to_file())).unwrap();
     let mut port = VirtualPort::new("u", unit);
@@ -39,11 +37,11 @@ fn examined(scenario: &str, image: &Image, options: DoctorOptions) -> Examinatio
     examine(&mut port, info, options, &crate::embedded::patches().unwrap(), Interrupt::never()).unwrap()
 }
 
-fn diagnose(seen: &Examination) -> Diagnosis {
+fn diagnose(seen: &Facts) -> Diagnosis {
     diagnose_for(seen, None)
 }
 
-fn diagnose_for(seen: &Examination, expected: Option<&str>) -> Diagnosis {
+fn diagnose_for(seen: &Facts, expected: Option<&str>) -> Diagnosis {
     let expected = expected.map(|id| id.parse().unwrap());
     let (gpus, runtime) = (crate::embedded::gpus().unwrap(), crate::embedded::runtime().unwrap());
     let diagnosis = doctor::diagnose(seen, Wanted { gpus: &gpus, runtime: &runtime, expected });
@@ -75,7 +73,7 @@ fn the_part_and_its_flash_are_named_as_far_as_the_firmware_gives_access_to_them(
     assert!(found(&vendor, "flash").contains("gives no access"), "{vendor:#?}");
 
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
-    seen.flash_part = Some(Ok(FlashPart { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C }));
+    seen.flash_part = Asked::Is(FlashPart { jedec_id: JedecId([0x12, 0x34, 0x56]), status: 0x9C, protection: 0x1C });
     let unknown = diagnose(&seen);
     let expected = "JEDEC ID 12 34 56 (maker not known), status 0x9c: blocks are protected (0x1c)";
     assert_eq!(found(&unknown, "flash"), expected);
@@ -111,7 +109,11 @@ fn open_firmware_whose_pipes_hang_is_named_by_the_page_and_answers_the_next_comm
             let library = crate::embedded::patches().unwrap();
             let seen = examine(&mut port, info, DoctorOptions::default(), &library, Interrupt::never()).unwrap();
             let page = diagnose(&seen);
-            assert_eq!((line(&page, "bulk pipes").verdict, &seen.pipes), (Verdict::Bad, &PipeState::Hang), "{cure}");
+            assert_eq!(
+                (line(&page, "bulk pipes").verdict, &seen.pipes),
+                (Verdict::Bad, &Asked::Is(PipeState::Hang)),
+                "{cure}"
+            );
             assert!(page.runtime.is_none() && page.because.contains(&"bulk pipes"), "{page:#?}");
         }
     }
@@ -158,7 +160,7 @@ fn a_supply_keeps_a_runtime_from_starting_below_5_v_or_with_a_fault_and_sags_abo
         (measured(12_000), true, Verdict::Bad, "fault"),
     ] {
         let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
-        seen.supply = Some(Ok(Some(Supply { measured, has_fault })));
+        seen.supply = Asked::Is(Some(Supply { measured, has_fault }));
         let page = diagnose(&seen);
         let supply = line(&page, "12 V");
         assert!(supply.verdict == verdict && supply.found.contains(found), "{page:#?}");
@@ -199,9 +201,9 @@ fn on_a_slow_link_the_supply_comes_first_then_the_order_of_cables_another_port_a
 }
 
 /// A GPU on bus 4, behind two switches, as owners found it.
-fn with_gpu(vendor: u16, device: u16, class: u32) -> Examination {
+fn with_gpu(vendor: u16, device: u16, class: u32) -> Facts {
     let mut seen = examined("", &practice::open_image(), DoctorOptions::default());
-    let Some(Ok(tree)) = &mut seen.tree else { panic!("{seen:#?}") };
+    let Asked::Is(tree) = &mut seen.tree else { panic!("{seen:#?}") };
     let gpu = tree.functions.iter_mut().find(|function| function.class >> 16 == 3).unwrap();
     (gpu.at, gpu.vendor, gpu.device, gpu.class) = (Bdf::new(4, 0, 0), vendor, device, class);
     seen
@@ -332,7 +334,7 @@ fn bulk_pipes_that_hang_while_control_requests_are_answered_are_named_with_the_r
 fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
     for (image, known) in [(practice::image(), ["E2", "a READ after half"]), (practice::open_image(), ["F0", "(F0)"])] {
         let mut seen = examined("", &image, DoctorOptions::default());
-        seen.pipes = PipeState::Dead;
+        seen.pipes = Asked::Is(PipeState::Dead);
         let page = diagnose(&seen);
         let pipes = line(&page, "bulk pipes");
         assert!(
@@ -344,26 +346,34 @@ fn a_dead_unit_needs_power_and_the_page_says_how_its_firmware_dies() {
     }
 }
 
+/// A unit whose flash was written since it started.
+fn other_than_flashed() -> Facts {
+    let mut seen = examined("", &practice::image(), DoctorOptions::default());
+    let Asked::Is(contents) = &mut seen.contents else { panic!("{seen:#?}") };
+    contents.version = Some("231204.85.00.00".parse().unwrap());
+    seen
+}
+
 /// Units whose page says what to do by hand.
-fn faulty() -> Vec<Examination> {
+fn faulty() -> Vec<Facts> {
     let examined = |scenario: &str, image: &Image| examined(scenario, image, DoctorOptions::default());
     let slow = |state: &str| examined(&format!("speed = 'high'\nstate = '{state}'\n"), &practice::image());
     let healthy = || examined("", &practice::open_image());
-    let with = |change: &dyn Fn(&mut Examination)| {
+    let with = |change: &dyn Fn(&mut Facts)| {
         let mut seen = healthy();
         change(&mut seen);
         seen
     };
     let supply = |measured: Option<u16>, has_fault| {
         let measured = measured.map(|voltage_mv| SupplyMeasurement { voltage_mv, current_ma: 100 });
-        with(&|seen| seen.supply = Some(Ok(Some(Supply { measured, has_fault }))))
+        with(&|seen| seen.supply = Asked::Is(Some(Supply { measured, has_fault })))
     };
-    let pipes = |pipes: PipeState| with(&|seen| seen.pipes = pipes.clone());
+    let pipes = |pipes: PipeState| with(&|seen| seen.pipes = Asked::Is(pipes));
     vec![
         slow("auto"),
         slow("boot-loader"),
         examined("behind = 'nothing'\n", &practice::open_image()),
-        with(&|seen| seen.runs = Some(Ok(RunningFirmware::Other(BridgeState::Vendor)))),
+        other_than_flashed(),
         with(&|seen| seen.is_corrupt = true),
         pipes(PipeState::Hang),
         pipes(PipeState::Dead),
@@ -386,21 +396,6 @@ fn a_virtual_unit_has_neither_cable_nor_supply() {
         for advice in advice(&page) {
             assert!(!is_for_docks(advice), "{advice}");
         }
-    }
-}
-
-#[test]
-fn the_owner_of_a_recorded_dock_is_told_what_helps_the_dock() {
-    for mut seen in faulty() {
-        let page_of = |seen: &Examination| {
-            let page = diagnose(seen);
-            advice(&page).join("\n")
-        };
-        seen.unit.location = Location::Port("3-1".parse().unwrap());
-        let dock = page_of(&seen);
-        seen.unit.location = Location::Replay("report.json".into());
-        // A record can't be flashed or reset.
-        assert_eq!(page_of(&seen), dock.replace("--device 3-1", "--device PORT"));
     }
 }
 
@@ -431,13 +426,12 @@ fn a_report_has_the_models_answers_beside_the_units_and_no_serial_number() {
         let text = report(&seen);
         assert!(!text.contains("SECRET77"), "{text}");
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert!(value["descriptors"].as_str().unwrap().starts_with("12 01"), "{text}");
-        assert_eq!(value["diagnosis"]["lines"][0]["topic"], "USB");
+        assert!(value["facts"]["descriptors"].as_str().unwrap().starts_with("12 01"), "{text}");
     }
 }
 
-fn report(seen: &Examination) -> String {
-    DoctorReport::new(seen, &diagnose(seen), Some("6.1-jane-obrien"), None).to_json()
+fn report(seen: &Facts) -> String {
+    Report::new(seen, Some("6.1-jane-obrien")).to_json()
 }
 
 #[test]
@@ -459,20 +453,58 @@ fn a_report_names_no_folder_program_mount_kernel_or_owner_however_hostile_the_na
         let page = serde_json::to_string(&diagnose(&seen)).unwrap();
         assert!(page.contains("O'\\\\''Brien") || seen.unit.state == BridgeState::OpenFirmware, "{page}");
         let before = report(&seen);
-        seen.opened = Err(hostile());
-        (seen.runs, seen.link, seen.tree) = (Some(Err(hostile())), Some(Err(hostile())), Some(Err(hostile())));
-        seen.supply = Some(Err(hostile()));
+        seen.opened = Asked::Failed(hostile());
+        (seen.contents, seen.pipes, seen.part_revision) =
+            (Asked::Failed(hostile()), Asked::Failed(hostile()), Asked::Failed(hostile()));
+        (seen.flash_part, seen.supply) = (Asked::Failed(hostile()), Asked::Failed(hostile()));
+        (seen.link, seen.tree) = (Asked::Failed(hostile()), Asked::Failed(hostile()));
         seen.bench_failure = Some(hostile());
-        for behind in [Behind::Ssd(OWNER.to_owned()), Behind::CannotTell(OWNER.to_owned())] {
-            seen.behind = Some(behind);
-            for text in [&before, &report(&seen)] {
-                let folded = text.to_lowercase();
-                for private in ["jane", "brien", "/home", "/media", "\u{1b}"] {
-                    assert!(!folded.contains(private), "{private}: {text}");
-                }
+        seen.storage = Some(Storage { model: Some(OWNER.to_owned()), ..Storage::default() });
+        let holder = Process { pid: 41, command: OWNER.to_owned() };
+        seen.host.locks = vec![(format!("/home/{OWNER}/am_usb:3-7.lock").into(), holder)];
+        for text in [&before, &report(&seen)] {
+            let folded = text.to_lowercase();
+            for private in ["jane", "brien", "/home", "/media", "\\u001b"] {
+                assert!(!folded.contains(private), "{private}: {text}");
             }
         }
-        assert!(report(&seen).contains("\"opened\": \"asmpatch::usb::busy\""));
+        assert!(report(&seen).contains("\"code\": \"asmpatch::usb::busy\""), "{}", report(&seen));
+    }
+}
+
+#[test]
+fn a_report_is_diagnosed_again_with_the_same_page_and_a_later_versions_or_a_missing_fact_is_no_error() {
+    let options = DoctorOptions { no_write: false, compare: true };
+    let ssd = "behind = { ssd = { bytes = 1048576 } }\n";
+    let units = [
+        examined("", &patched(), options),
+        examined(ssd, &practice::image(), options),
+        examined("", &practice::open_image(), options),
+        examined("bulk-hangs = 'power'\n", &practice::open_image(), options),
+        examined("[[fault]]\nkind = 'timeout'\nopcode = 0xE4\nnth = 5\n", &practice::image(), options),
+    ];
+    for seen in units.into_iter().chain(faulty()) {
+        let text = report(&seen);
+        let again = Report::parse("report.json", text.as_bytes()).unwrap().facts;
+        let page = |facts: &Facts| {
+            let Diagnosis { lines, runtime, because } = diagnose(facts);
+            let verdicts: Vec<_> = lines.into_iter().map(|line| (line.topic, line.verdict)).collect();
+            (verdicts, runtime, because)
+        };
+        assert_eq!(page(&again), page(&seen));
+    }
+    let text = report(&other_than_flashed());
+    let later = text.replace("\"schema\": 7", "\"schema\": 8, \"weather\": {}").replace("\"tree\"", "\"forest\"");
+    let facts = Report::parse("report.json", later.as_bytes()).unwrap().facts;
+    assert!(facts.tree.is_not_asked());
+    for (text, code) in [
+        ("{\"schema\": 6, \"unit\": {}, \"diagnosis\": {}}", "asmpatch::doctor::old_report"),
+        ("{\"schema\": 7}", "asmpatch::doctor::not_a_report"),
+        ("{}", "asmpatch::doctor::not_a_report"),
+        ("\0", "asmpatch::doctor::not_a_report"),
+    ] {
+        let error = Report::parse("report.json", text.as_bytes()).unwrap_err();
+        assert_eq!(asm2464::Coded::code(&error), code, "{text}");
     }
 }
 
@@ -484,7 +516,7 @@ fn serial_numbers_that_tell_units_apart_are_hashed_and_the_boot_loaders_zeros_ar
 }
 
 /// A stock dock at 3-1.2 with a GPU, which the kernel's driver has, on a machine that may suspend it.
-fn stock_dock() -> Examination {
+fn stock_dock() -> Facts {
     let mut seen = examined("", &practice::image(), DoctorOptions::default());
     seen.unit.location = Location::Port("3-1.2".parse().unwrap());
     seen.unit.driver = Some("uas".into());
@@ -494,7 +526,7 @@ fn stock_dock() -> Examination {
 
 #[test]
 fn the_page_of_a_usual_dock_fits_a_terminal_of_24_lines_and_80_columns() {
-    let screen = |seen: &Examination, is_whole: bool| {
+    let screen = |seen: &Facts, is_whole: bool| {
         let page = super::shown(&seen.unit, &diagnose(seen), is_whole);
         page.iter().map(|line| crate::cli::fold::fold(line, 80)).collect::<Vec<_>>().join("\n")
     };

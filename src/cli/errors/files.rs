@@ -40,6 +40,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "the demo needs a folder to write to; `--keep DIR` names another one";
     "asmpatch::devices::duplicate", "each ID has one entry: remove this one";
     "asmpatch::devices::length", "correct the entry; `asmpatch help formats` describes every key";
+    "asmpatch::doctor::not_a_report", "name a file that `asmpatch doctor --report FILE` wrote";
+    "asmpatch::doctor::old_report", "ask for a new report: any version from now on reads it";
     "asmpatch::elf::empty", "check that the code is in an area that the linker keeps";
     "asmpatch::elf::machine",
         "code for another processor would crash the chip; build it with SDCC for mcs51";

@@ -112,18 +112,12 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::device::no_match",
         "`asmpatch list` shows port paths and serial numbers. Name the ID of a dock that asmpatch does not know: \
          `--usb-id VID:PID`";
-    "asmpatch::device::no_streams",
-        "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
-    "asmpatch::device::no_uas",
-        "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::device::none",
         "connect a dock over USB. `asmpatch list --known` shows the USB IDs \
          that asmpatch looks for: if `lsusb` lists yours under another one, name it with `--usb-id VID:PID`. `--device \
          virtual:DIR` works without one";
     "asmpatch::device::other",
         "nothing was sent to it. `asmpatch list` shows which unit is where; run the command again, with `--device`";
-    "asmpatch::device::record",
-        "`doctor`, `list`, `pcie` and `xdata` read a record; name a unit to change or to measure one";
     "asmpatch::device::several", "choose one with --device PORT or --device SERIAL";
     "asmpatch::device::tunnelled",
         "if one of them is your dock, its stock firmware tunnels PCIe and shows no USB device: the GPU is a plain PCIe \
@@ -226,18 +220,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
          such a flash";
     "asmpatch::registers::unprotected",
         "the new firmware works without the protection; only an accidental write could damage it";
-    "asmpatch::replay::event", "the file was changed after it was written; use another copy of it";
-    "asmpatch::replay::file" | "asmpatch::replay::not_a_record",
-        "name a file that `asmpatch doctor --report FILE` wrote";
-    "asmpatch::replay::no_image",
-        "put the image with that SHA-256 there. `asmpatch download --list` shows which of the vendor's it is, and \
-         `asmpatch download ID -o FILE` writes it; ask the sender of the report for any other";
-    "asmpatch::replay::no_record", "ask for a report that this version of asmpatch wrote";
-    "asmpatch::replay::not_recorded",
-        "a record answers only the command and the options that made it, asked by the same version of asmpatch: \
-         a report's `tool` names it. `asmpatch help records` says what a difference can mean";
-    "asmpatch::replay::too_large", "no examination is that long; ask for another report";
-    "asmpatch::replay::unopened", "the report's `opened` has the code; `asmpatch help errors` says what helps";
     "asmpatch::reset::boot_loader",
         "the reset writes nothing, so the flash was in this state before; `asmpatch help recovery` describes how the unit gets \
          firmware";
@@ -321,6 +303,10 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
         "on Windows the unit needs the driver WinUSB: `asmpatch help platforms` describes how to install it, and how to remove \
          it";
     "asmpatch::usb::gone", PlugIn ", and see what `asmpatch list` shows";
+    "asmpatch::usb::no_streams",
+        "leave --transport out to use Bulk-Only; the host controller has no streams, or its driver switches them off";
+    "asmpatch::usb::no_uas" | "asmpatch::virtual_unit::no_uas",
+        "leave --transport out to use Bulk-Only; the boot loader and units at a slow port have no UAS";
     "asmpatch::usb::other_protocol", "nothing was sent to it; `asmpatch list` shows what runs on each unit";
     "asmpatch::usb::permission",
         "on Linux a udev rule gives it: `asmpatch udev | sudo tee /etc/udev/rules.d/70-asmpatch.rules`, then `sudo \

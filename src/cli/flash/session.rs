@@ -15,7 +15,7 @@ use crate::flash::run::{FlashOptions, FlashReport};
 use crate::flash::session::{
     Decided, FrontEnd, NamedPort, PreparedUnit, Question, UnitOutcome, WritingJob, WritingSession,
 };
-use crate::unit;
+use crate::unit::{self, Selector};
 use asm2464::escape::Escape as _;
 use asm2464::flash::BUDGET;
 use asm2464::interrupt::Interrupt;
@@ -256,7 +256,8 @@ impl<'a> WritingRun<'a> {
             let capture = self.recording.capture();
             if location.is_virtual() {
                 // It starts with the new firmware when its port is opened again.
-                info = unit::at(devices, &location, capture).map(|chosen| chosen.info).map_err(AnyFailure::from);
+                let found = unit::choose(devices, Some(&Selector::from(&location)), capture);
+                info = found.map(|unit| unit.info).map_err(AnyFailure::from);
             }
             unit.self_test = Some(
                 info.and_then(|info| self_test::run(&info, firmware.answers_writes(), devices, capture, self.context)),

@@ -65,7 +65,7 @@ pub fn plan(
         line("disk", UNCHECKED_DISK);
     }
     line("becomes", &format!("{firmware} under {}", identity_words(plan.usb_id)));
-    line("behind", &behind_words(&seen.running.behind, firmware).shown().to_string());
+    line("behind", &behind_words(&seen.running.behind(), firmware).shown().to_string());
     match backup_into {
         Some(folder) => line("backup", &format!("first, into {}", folder.shown())),
         None => line("backup", "none"),
@@ -444,7 +444,7 @@ fn unit_json<'a>(
             unit: &seen.attached,
             firmware: seen.running.runs(&job.library).to_string(),
         }),
-        behind: seen.map(|seen| seen.running.behind.to_string()),
+        behind: seen.map(|seen| seen.running.behind().to_string()),
         plan: plan.map(|plan| plan_json(plan, job, unit)),
         after: report.map_or(same, |report| report.after.as_ref()).map(|unit| UnitAndFirmware {
             unit,

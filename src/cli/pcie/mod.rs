@@ -6,7 +6,8 @@ mod tree;
 use std::time::{Duration, Instant};
 
 use crate::failure::AnyFailure;
-use crate::restart::{LINK_STEP_MS, LINK_STEPS, cycle_pcie};
+use crate::restart::cycle_pcie;
+use crate::unit::ask::{LINK_STEP_MS, LINK_STEPS};
 use crate::unit::{Live, Purpose};
 use asm2464::Bdf;
 use asm2464::digest::{parse_hex, to_hex};
@@ -203,11 +204,11 @@ fn with_engine(
     work: impl FnOnce(&mut Reached<'_>) -> Result<(), AnyFailure>,
 ) -> Result<Exit, AnyFailure> {
     let recording = args.port.pcap.start()?;
-    let mut chosen = args.port.choose(recording.capture())?;
-    let (firmware, device) = (chosen.info.state, chosen.info.location.to_string());
+    let mut unit = args.port.choose(recording.capture())?;
+    let (firmware, device) = (unit.info.state, unit.info.location.to_string());
     let mut patience = Waits { interrupt: interrupt::install(), until: Instant::now() + SURVEY_TIMEOUT };
     let interrupt = patience.interrupt;
-    let mut live = chosen.open_for(Purpose::Pcie, args.transport.into())?;
+    let mut live = unit.open(Purpose::Pcie, args.transport.into())?;
     // On vendor firmware this also sends the first SCSI commands, at which the firmware brings the link up.
     live.spare_ssd(&device, Purpose::Pcie)?;
     let (supply, is_power_cycled) = match &mut live {

@@ -189,9 +189,9 @@ fn with_unit<T>(
     work: impl FnOnce(&mut dyn TlpEngine, &str) -> Result<T, AnyFailure>,
 ) -> Result<T, AnyFailure> {
     let recording = args.device.port.pcap.start()?;
-    let mut chosen = args.device.port.choose(recording.capture())?;
-    let device = chosen.info.location.to_string();
-    let mut live = chosen.open_for(Purpose::Xdata, args.device.transport.into())?;
+    let mut unit = args.device.port.choose(recording.capture())?;
+    let device = unit.info.location.to_string();
+    let mut live = unit.open(Purpose::Xdata, args.device.transport.into())?;
     if writes {
         live.spare_ssd(&device, Purpose::Xdata)?;
     }

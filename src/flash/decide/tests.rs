@@ -1,7 +1,7 @@
 //! Tests of decisions about units that are made up here.
 
 use asm2464::firmware::{BodyOffset, BridgeState, Image, Part, UsbId, known_blocks};
-use asm2464_host::bridge::{Behind, UnitInfo};
+use asm2464_host::bridge::UnitInfo;
 use proptest::prelude::*;
 
 use super::super::backup::tests::sample_image;
@@ -41,7 +41,7 @@ fn observed(device: &str, blocks: UnitBlocks, image: Option<&Image>) -> Observat
     });
     let version = image.map(Image::version);
     let e4_extension = image.map(|_| false);
-    let running = Running { state, version, parts, e4_extension, behind: Behind::NoMedium };
+    let running = Running { state, version, parts, e4_extension, storage: None };
     Observation { attached, blocks, running, is_disk_checked: true }
 }
 

@@ -143,7 +143,7 @@ impl PreparedUnit {
     pub fn is_measurable(&self, job: &WritingJob) -> bool {
         let firmware = &job.subject.firmware;
         // The bench needs writes that are answered without a device behind the bridge, and must never write to an SSD.
-        let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind, Behind::Ssd(_)));
+        let ssd = self.seen.as_ref().is_some_and(|(seen, _)| matches!(seen.running.behind(), Behind::Ssd(_)));
         let is_initialised = |version| Variables::of(version).is_some();
         let answers = firmware.answers_writes() && firmware.version().is_some_and(is_initialised);
         (answers || firmware.open().is_some()) && !ssd && self.written().is_some_and(FlashReport::can_start)

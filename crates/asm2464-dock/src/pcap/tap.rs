@@ -1,7 +1,7 @@
 //! Records the transfers of an opened unit, real or virtual, after an enumeration like that of a host.
 //!
 //! A unit is opened after the system has enumerated it, so the enumeration is written from the descriptors that the
-//! system keeps. Readers of a capture learn the endpoints' classes from it, and a replay learns the unit's identity.
+//! system keeps. Readers of a capture learn the endpoints' classes from it.
 
 use asm2464_host::bridge::{Monitor, Opened, PipeAction, PipeError, Submitted, Tap, TransferEnd, TransferId};
 
@@ -137,7 +137,7 @@ impl End {
             TransferEnd::Cancelled | TransferEnd::Failed(PipeError::Timeout) => Self::Cancelled,
             TransferEnd::Failed(PipeError::Stall) => Self::Stall,
             TransferEnd::Failed(PipeError::Overflow) => Self::Babble,
-            TransferEnd::Failed(PipeError::Disconnected | PipeError::NotRecorded(_)) => Self::Disconnected,
+            TransferEnd::Failed(PipeError::Disconnected) => Self::Disconnected,
             TransferEnd::Failed(PipeError::Other(_)) => Self::Failed,
         }
     }

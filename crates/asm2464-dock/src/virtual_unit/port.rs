@@ -3,10 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use asm2464_host::bridge::{
-    AnyTransport, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Timeouts, Uas, UnitInfo, Watch, Watched,
+    AnyTransport, Bridge, BulkOnly, Location, OpenBridge, Port, PortError, Timeouts, Transport as _, Uas, UnitInfo,
+    Watch, Watched,
 };
 use thiserror::Error;
 use tracing::info;
@@ -34,6 +36,12 @@ pub enum Unopened {
         /// The unit.
         location: Location,
     },
+    /// UAS was requested of a unit in its boot loader, which has only Bulk-Only.
+    #[error("the virtual unit {location} offers no UAS")]
+    NoUas {
+        /// The unit.
+        location: Location,
+    },
     /// The unit's firmware speaks another protocol.
     #[error("the virtual unit {location} runs its {state}, which takes none of the open firmware's requests")]
     OtherProtocol {
@@ -47,6 +55,7 @@ pub enum Unopened {
 asm2464::coded!(Unopened {
     Absent => Gone "asm2464::virtual_unit::absent",
     Mute => Device "asm2464::virtual_unit::mute",
+    NoUas => Device "asm2464::virtual_unit::no_uas",
     OtherProtocol => Device "asm2464::virtual_unit::other_protocol",
 });
 
@@ -203,10 +212,18 @@ impl Port for VirtualPort {
         self.raw_descriptors()
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-        let transport = self.transport()?;
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+        let bulk_only = self.transport()?;
+        let uas = if wanted == Some(TransportKind::BulkOnly) { None } else { self.uas()? };
+        let transport = match uas {
+            Some(uas) => uas,
+            None if wanted.is_some_and(TransportKind::is_uas) => {
+                return Err(Unopened::NoUas { location: self.location.clone() }.into());
+            }
+            None => bulk_only,
+        };
         let state = self.unit.lock().descriptors().state;
-        info!("{}: opened over Bulk-Only ({state})", self.location);
+        info!("{}: opened over {} ({state})", self.location, transport.kind());
         Ok(Bridge::with_timeouts(transport, Timeouts::of(state)))
     }
 

@@ -89,9 +89,6 @@ impl TransportErrorKind {
                 (Kind::Wire.code("asm2464::usb::phase"), format!("the unit reports a phase error for {during}"))
             }
             Self::Protocol(what) => (Kind::Wire.code("asm2464::usb::protocol"), format!("{during}: {what}")),
-            Self::Io(PipeError::NotRecorded(what)) => {
-                (Kind::BadInput.code("asm2464::replay::not_recorded"), format!("{during}: {what}"))
-            }
             Self::Io(error) => (Kind::Wire.code("asm2464::usb::io"), format!("{during}: {error}")),
         }
     }

@@ -31,7 +31,7 @@ pub use pipes::{
     ControlPipes, Endpoint, PipeError, Pipes, Reaped, SETUP_LEN, TransferEnd, TransferId, control_data_len, deadline,
 };
 pub use port::{Port, PortError};
-pub use survey::Behind;
+pub use survey::{Behind, Storage};
 pub use transport::{AnyTransport, Transport};
 pub use uas::Uas;
 pub use unit_info::{BusSpeed, Location, ParsePortPathError, PortPath, UnitInfo};

@@ -53,9 +53,6 @@ pub enum PipeError {
     /// The device is gone.
     #[error("the device is gone")]
     Disconnected,
-    /// A record of a unit was asked for something that it does not hold. Says what.
-    #[error("{0}")]
-    NotRecorded(String),
     /// Any other error that the system reports.
     #[error("{0}")]
     Other(String),

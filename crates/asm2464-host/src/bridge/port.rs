@@ -5,7 +5,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use asm2464::interrupt::Interrupt;
-use asm2464::{Coded, Label};
+use asm2464::{Coded, Label, TransportKind};
 use derive_more::Display;
 
 use super::client::Bridge;
@@ -66,12 +66,21 @@ pub trait Port: Send {
         None
     }
 
-    /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader speak. Dropping the bridge gives
-    /// the unit back to its former driver.
+    /// Opens the unit for SCSI commands, which the vendor's firmware and the boot loader speak: over `wanted`, or else
+    /// over UAS if unit and system have it, or else over Bulk-Only. Dropping the bridge gives the unit back to its former
+    /// driver.
     ///
     /// # Errors
-    /// No unit, no permission, busy, or a unit that runs open firmware.
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError>;
+    /// No unit, no permission, busy, a unit that runs open firmware, or no UAS where it is wanted.
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError>;
+
+    /// Opens the unit over Bulk-Only, which the vendor's firmware and the boot loader always speak.
+    ///
+    /// # Errors
+    /// As for [`open_over`](Self::open_over).
+    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
+        self.open_over(Some(TransportKind::BulkOnly))
+    }
 
     /// Opens a unit that runs open firmware, for its control requests. Dropping the bridge gives the unit back to its
     /// former driver.
@@ -84,15 +93,6 @@ pub trait Port: Send {
     /// root; then only mounts, swap and holders that this process sees were checked.
     fn is_disk_checked(&self) -> bool {
         true
-    }
-
-    /// Checks that the unit's answers so far can be trusted. Those of a record can't, once it was asked for something
-    /// that it does not hold.
-    ///
-    /// # Errors
-    /// What was asked.
-    fn check(&self) -> Result<(), PortError> {
-        Ok(())
     }
 
     /// Power-cycles the unit's port through its hub, and waits until the power is on again. Returns `false` if no hub

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use asm2464::firmware::FirmwareVersion;
 use asm2464::scsi::runtime::{SetUp, Variables};
 use asm2464::scsi::{
@@ -39,96 +41,148 @@ impl Behind {
     }
 }
 
-/// Finds out what is behind the bridge with READ CAPACITY, and with E6 Identify only if it is safe.
+/// What vendor firmware answers about an SSD behind it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(default)]
+pub struct Storage {
+    /// The version that runs.
+    pub version: Option<FirmwareVersion>,
+    /// The firmware's variables before any question that could change them: addresses in XDATA and their bytes. In a
+    /// version whose variables are not known, the bytes at the places of every other version.
+    pub variables: Vec<(u16, u8)>,
+    /// READ CAPACITY's answer, unless there is no medium.
+    pub capacity: Option<Capacity>,
+    /// The model in E6's answer.
+    pub model: Option<String>,
+    /// The variable that says whether an SSD was found, after these questions.
+    pub found_after: Option<u8>,
+    /// The error of the question that failed.
+    pub failed: Option<String>,
+}
+
+/// Finds out what is behind the bridge: see [`Storage::ask`].
 ///
 /// # Errors
-/// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
+/// As for [`Storage::ask`].
 pub fn behind<T: Transport>(bridge: &mut Bridge<T>) -> Result<Behind, CommandError> {
-    match before_questions(bridge) {
-        Ok(None) => {}
-        Ok(Some(behind)) => return Ok(behind),
-        Err(error) => return cannot_tell(bridge, error),
-    }
-    let capacity = match bridge.read_capacity() {
-        Ok(capacity) => capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0),
-        Err(error) => return cannot_tell(bridge, error),
-    };
-    let model = match bridge.identify() {
-        // A bridge that answers with zeros has no SSD.
-        Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => Some(model(&data[MODEL])),
-        // Refused or short: no device behind the bridge speaks NVMe, or it is not ready.
-        Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => None,
-        // READ CAPACITY found no medium. A hanging SSD looks the same.
-        Err(error) => match (cannot_tell(bridge, error)?, capacity) {
-            (_, Some(_)) => None,
-            (unknown, None) => return Ok(unknown),
-        },
-    };
-    let capacity = capacity.map(|capacity| decimal_bytes(Capacity::bytes(capacity)));
-    let known: Vec<String> = model.into_iter().chain(capacity).collect();
-    if !known.is_empty() {
-        return Ok(Behind::Ssd(known.join(", ")));
-    }
-    // The questions made the firmware search, if nothing has before.
-    match has_found_ssd(bridge) {
-        Ok(true) => Ok(Behind::Ssd("that is not ready".to_owned())),
-        Ok(false) => Ok(Behind::NoMedium),
-        Err(error) => cannot_tell(bridge, error),
-    }
+    Ok(Storage::ask(bridge)?.behind())
 }
 
-/// What the firmware's variables say before any question that could hang the unit, as E6 does once a GPU runtime has
-/// initialised it; `None` if the questions are safe.
-fn before_questions<T: Transport>(bridge: &mut Bridge<T>) -> Result<Option<Behind>, CommandError> {
-    let version = bridge.running_version()?;
-    let Some(variables) = Variables::of(version) else {
-        // On another version the byte can mean anything, so don't report that there is no SSD.
-        let found = bridge.initialised_variable(version)?;
-        let words =
-            |(at, byte)| format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}");
-        return Ok(found.map(words).map(Behind::CannotTell));
-    };
-    let mut initialised = [0; 3];
-    for (byte, (at, _)) in initialised.iter_mut().zip(variables.initialised()) {
-        *byte = bridge.xdata_byte(XdataAddress::main(at))?;
-    }
-    let found = bridge.xdata_byte(XdataAddress::main(variables.ssd_found()))?;
-    let started = bridge.xdata_byte(XdataAddress::main(variables.ssd_started()))?;
-    Ok(match SetUp::of(initialised, found, started) {
-        SetUp::Nothing | SetUp::ForSsd => None,
-        SetUp::OverSsd => Some(Behind::Ssd(format!("over which {BY_A_RUNTIME}"))),
-        SetUp::ByRuntime => {
-            let bytes = initialised.into_iter().zip(variables.initialised());
-            let set: Vec<String> = bytes.map(|(byte, (at, _))| format!("{at:#06x} reads {byte:#04x}")).collect();
-            Some(Behind::CannotTell(format!("{BY_A_RUNTIME}: {}", set.join(", "))))
+impl Storage {
+    /// Asks with READ CAPACITY and E6 Identify, but only if the firmware's variables show that both are safe: E6 hangs a
+    /// unit that a GPU runtime has initialised.
+    ///
+    /// # Errors
+    /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
+    pub fn ask<T: Transport>(bridge: &mut Bridge<T>) -> Result<Self, CommandError> {
+        let mut storage = Self::default();
+        if let Err(error) = storage.ask_variables(bridge) {
+            storage.failed = Some(failed(bridge, error)?);
         }
-    })
+        if storage.failed.is_some() || storage.by_variables().is_some() {
+            return Ok(storage);
+        }
+        match bridge.read_capacity() {
+            Ok(capacity) => {
+                storage.capacity = capacity.filter(|capacity| capacity.blocks > 0 && capacity.block_len > 0);
+            }
+            Err(error) => {
+                storage.failed = Some(failed(bridge, error)?);
+                return Ok(storage);
+            }
+        }
+        match bridge.identify() {
+            // A bridge that answers with zeros has no SSD.
+            Ok(data) if data[MODEL].iter().any(u8::is_ascii_graphic) => storage.model = Some(model(&data[MODEL])),
+            // Refused or short: no device behind the bridge speaks NVMe, or it is not ready.
+            Ok(_) | Err(CommandError::CheckCondition { .. } | CommandError::Short { .. }) => {}
+            Err(error) => {
+                let error = failed(bridge, error)?;
+                // Without a medium, a hanging SSD looks the same.
+                storage.failed = storage.capacity.is_none().then_some(error);
+                return Ok(storage);
+            }
+        }
+        // The questions made the firmware search, if nothing has before.
+        if storage.capacity.is_none()
+            && storage.model.is_none()
+            && let Some(variables) = storage.version.and_then(Variables::of)
+        {
+            match bridge.xdata_byte(XdataAddress::main(variables.ssd_found())) {
+                Ok(found) => storage.found_after = Some(found),
+                Err(error) => storage.failed = Some(failed(bridge, error)?),
+            }
+        }
+        Ok(storage)
+    }
+
+    fn ask_variables<T: Transport>(&mut self, bridge: &mut Bridge<T>) -> Result<(), CommandError> {
+        let version = bridge.running_version()?;
+        self.version = Some(version);
+        let read: Vec<u16> = match Variables::of(version) {
+            Some(variables) => {
+                let initialised = variables.initialised().into_iter().map(|(at, _)| at);
+                initialised.chain([variables.ssd_found(), variables.ssd_started()]).collect()
+            }
+            None => every_initialised().collect(),
+        };
+        for at in read {
+            let byte = bridge.xdata_byte(XdataAddress::main(at))?;
+            self.variables.push((at, byte));
+        }
+        Ok(())
+    }
+
+    /// What is behind the bridge.
+    pub fn behind(&self) -> Behind {
+        if let Some(failed) = &self.failed {
+            return Behind::CannotTell(failed.clone());
+        }
+        if let Some(behind) = self.by_variables() {
+            return behind;
+        }
+        let capacity = self.capacity.map(|capacity| decimal_bytes(capacity.bytes()));
+        let known: Vec<String> = self.model.iter().cloned().chain(capacity).collect();
+        if !known.is_empty() {
+            return Behind::Ssd(known.join(", "));
+        }
+        match self.found_after {
+            Some(found) if found != 0 => Behind::Ssd("that is not ready".to_owned()),
+            _ => Behind::NoMedium,
+        }
+    }
+
+    /// What the variables alone say; `None` if the questions are safe.
+    fn by_variables(&self) -> Option<Behind> {
+        let version = self.version?;
+        let Some(variables) = Variables::of(version) else {
+            // On another version the byte can mean anything, so don't report that there is no SSD.
+            let (at, byte) = self.variables.iter().find(|(_, byte)| *byte != 0)?;
+            let why = format!("{at:#06x} reads {byte:#04x}, and nobody knows what it means in version {version}");
+            return Some(Behind::CannotTell(why));
+        };
+        let byte = |at: u16| self.variables.iter().find(|(address, _)| *address == at).map_or(0, |(_, byte)| *byte);
+        let initialised = variables.initialised().map(|(at, _)| (at, byte(at)));
+        let bytes = initialised.map(|(_, byte)| byte);
+        match SetUp::of(bytes, byte(variables.ssd_found()), byte(variables.ssd_started())) {
+            SetUp::Nothing | SetUp::ForSsd => None,
+            SetUp::OverSsd => Some(Behind::Ssd(format!("over which {BY_A_RUNTIME}"))),
+            SetUp::ByRuntime => {
+                let set: Vec<String> = initialised.map(|(at, byte)| format!("{at:#06x} reads {byte:#04x}")).into();
+                Some(Behind::CannotTell(format!("{BY_A_RUNTIME}: {}", set.join(", "))))
+            }
+        }
+    }
 }
 
-/// Whether the firmware says that it has found an SSD, be it ready or not.
-fn has_found_ssd<T: Transport>(bridge: &mut Bridge<T>) -> Result<bool, CommandError> {
-    let version = bridge.running_version()?;
-    let Some(variables) = Variables::of(version) else { return Ok(false) };
-    Ok(bridge.xdata_byte(XdataAddress::main(variables.ssd_found()))? != 0)
+/// The places where any version keeps the variables of the initialisation. A GPU runtime writes to one of them,
+/// whatever the version. If all are 0, no runtime has initialised the unit, so E6 is safe in an unknown version, too.
+fn every_initialised() -> impl Iterator<Item = u16> {
+    Variables::ALL.into_iter().flat_map(|variables| variables.initialised().map(|(at, _)| at))
 }
 
 impl<T: Transport> Bridge<T> {
-    /// The first variable of the initialisation that is not 0, and its value. In a version whose variables are not
-    /// known, looks wherever any version keeps them: a GPU runtime writes there, whatever the version. If all are 0, no
-    /// runtime has initialised the unit, so E6 is safe in an unknown version, too.
-    fn initialised_variable(&mut self, version: FirmwareVersion) -> Result<Option<(u16, u8)>, CommandError> {
-        let known = Variables::of(version);
-        for variables in Variables::ALL.into_iter().filter(|variables| known.is_none_or(|known| known == *variables)) {
-            for (at, _) in variables.initialised() {
-                match self.xdata_byte(XdataAddress::main(at))? {
-                    0 => {}
-                    byte => return Ok(Some((at, byte))),
-                }
-            }
-        }
-        Ok(None)
-    }
-
     /// Whether READ CAPACITY and E6 both answer 2/3A (medium not present) on a unit that is not initialised. WRITE(16)
     /// can't reach an SSD then.
     ///
@@ -136,8 +190,14 @@ impl<T: Transport> Bridge<T> {
     /// [`CommandError`] if the unit left the bus, or does not recover after a command that it did not answer.
     pub fn has_no_medium(&mut self) -> Result<bool, CommandError> {
         let version = self.running_version()?;
-        if self.initialised_variable(version)?.is_some() {
-            return Ok(false);
+        let initialised: Vec<u16> = match Variables::of(version) {
+            Some(variables) => variables.initialised().map(|(at, _)| at).into(),
+            None => every_initialised().collect(),
+        };
+        for at in initialised {
+            if self.xdata_byte(XdataAddress::main(at))? != 0 {
+                return Ok(false);
+            }
         }
         let capacity = self.answers_no_medium(Command::ReadCapacity10, &mut [0; 8])?;
         Ok(capacity && self.answers_no_medium(Command::NvmeIdentifyController, &mut [0; 4096])?)
@@ -156,14 +216,14 @@ impl<T: Transport> Bridge<T> {
     }
 }
 
-/// Recovers the unit after a failed command, so that the next command works.
-fn cannot_tell<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<Behind, CommandError> {
+/// Recovers the unit after a failed command, so that the next command works. Returns the error's text.
+fn failed<T: Transport>(bridge: &mut Bridge<T>, error: CommandError) -> Result<String, CommandError> {
     match &error {
         CommandError::Transport(transport) if transport.is_gone() => return Err(error),
         CommandError::Transport(_) => bridge.recover()?,
         _ => {}
     }
-    Ok(Behind::CannotTell(error.to_string()))
+    Ok(error.to_string())
 }
 
 fn model(bytes: &[u8]) -> String {

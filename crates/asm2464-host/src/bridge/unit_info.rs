@@ -79,20 +79,12 @@ pub enum Location {
     /// The folder of a virtual unit.
     #[display("virtual:{}", _0.display())]
     Virtual(PathBuf),
-    /// The record that a unit's answers come from.
-    #[display("replay:{}", _0.display())]
-    Replay(PathBuf),
 }
 
 impl Location {
-    /// Whether the unit there is software: a virtual unit, or a record. Measurements on it say nothing about hardware.
+    /// Whether the unit there is software. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
-        matches!(self, Self::Virtual(_) | Self::Replay(_))
-    }
-
-    /// Whether the unit's answers come from a record.
-    pub const fn is_replay(&self) -> bool {
-        matches!(self, Self::Replay(_))
+        matches!(self, Self::Virtual(_))
     }
 }
 
@@ -100,10 +92,9 @@ impl FromStr for Location {
     type Err = ParsePortPathError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        match (text.strip_prefix("virtual:"), text.strip_prefix("replay:")) {
-            (Some(dir), _) => Ok(Self::Virtual(dir.into())),
-            (_, Some(file)) => Ok(Self::Replay(file.into())),
-            (None, None) => text.parse().map(Self::Port),
+        match text.strip_prefix("virtual:") {
+            Some(dir) => Ok(Self::Virtual(dir.into())),
+            None => text.parse().map(Self::Port),
         }
     }
 }
@@ -144,7 +135,7 @@ impl BusSpeed {
 }
 
 /// A unit as its descriptors describe it.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, serde::Serialize, serde::Deserialize)]
 #[display(
     "{location} {id} ({state}{})",
     serial.as_ref().map(|it| format!(", serial {}", it.shown())).unwrap_or_default()
@@ -152,7 +143,7 @@ impl BusSpeed {
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct UnitInfo {
     /// The unit's place. In JSON, as `--device` takes it.
-    #[serde(rename = "device", serialize_with = "as_text")]
+    #[serde(rename = "device", serialize_with = "as_text", deserialize_with = "of_text")]
     #[cfg_attr(feature = "schemas", schemars(with = "String"))]
     pub location: Location,
     /// idVendor and idProduct.
@@ -176,8 +167,13 @@ fn as_text<S: serde::Serializer>(location: &Location, serializer: S) -> Result<S
     serializer.collect_str(location)
 }
 
+fn of_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Location, D::Error> {
+    let text: String = serde::Deserialize::deserialize(deserializer)?;
+    text.parse().map_err(serde::de::Error::custom)
+}
+
 impl UnitInfo {
-    /// Whether this is a virtual unit or a record. Measurements on it say nothing about hardware.
+    /// Whether this is a virtual unit. Measurements on it say nothing about hardware.
     pub const fn is_virtual(&self) -> bool {
         self.location.is_virtual()
     }

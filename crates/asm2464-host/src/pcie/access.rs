@@ -9,7 +9,7 @@ use asm2464::interrupt::Interrupt;
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::SRAM_WINDOW_LEN;
 use asm2464::tlp::{Completion, CompletionStatus, LINK_UP, LTSSM, Tlp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::engine::PcieError;
 use super::engine::TlpEngine;
@@ -63,7 +63,7 @@ impl Patience for NoTime {
 }
 
 /// The link between the bridge and the devices behind it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Link {
     /// XDATA 0xB450: the LTSSM's state.

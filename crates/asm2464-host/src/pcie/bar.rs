@@ -1,11 +1,11 @@
 //! Base address registers: their contents, and the size of the memory behind them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::engine::PcieError;
 
 /// Kind of address that a BAR asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum BarKind {
@@ -18,7 +18,7 @@ pub enum BarKind {
 }
 
 /// A base address register.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Bar {
     /// The BAR's number: 0 is the register at 0x10. A 64-bit BAR also takes the next register.

@@ -1,8 +1,9 @@
 //! Capabilities: the two lists in configuration space, walked with a bound, and the contents of the common ones.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::engine::PcieError;
@@ -12,7 +13,7 @@ const EXTENDED: u16 = 0x100;
 const END: u16 = 0x1000;
 
 /// A link's speed and width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct LinkRate {
     /// The generation: 1 is 2.5 GT/s.
@@ -48,7 +49,7 @@ impl fmt::Display for LinkRate {
 }
 
 /// The PCI Express capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct ExpressCapability {
     /// Device/port type: 0 endpoint, 4 root port, 5 and 6 a switch's upstream and downstream port.
@@ -85,7 +86,7 @@ impl ExpressCapability {
 }
 
 /// Contents of a capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum CapabilityKind {
@@ -115,7 +116,7 @@ pub enum CapabilityKind {
 }
 
 /// A capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Capability {
     /// Offset in configuration space.
@@ -123,14 +124,14 @@ pub struct Capability {
     /// The capability's ID. IDs in the extended space, from 0x100 on, have their own numbering.
     pub id: u16,
     /// Name of the capability.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// Contents of the capability.
     #[serde(flatten)]
     pub kind: CapabilityKind,
 }
 
 /// Reasons a list is malformed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum CapabilityFault {
@@ -146,7 +147,7 @@ pub enum CapabilityFault {
 type ReadDwords<'a> = dyn FnMut(u16, u16) -> Result<Vec<u32>, PcieError> + 'a;
 
 /// Both lists of a function.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Capabilities {
     /// The capabilities, in the order of the lists.
@@ -173,7 +174,7 @@ impl Capabilities {
             }
             let (id, next) = (head as u16 & 0xFF, (head >> 8) as u16 & 0xFC);
             let kind = kind(id, at, &dwords, read)?;
-            found.list.push(Capability { offset: at, id, name: name(id), kind });
+            found.list.push(Capability { offset: at, id, name: name(id).into(), kind });
             at = next;
         }
         let has_extended = extended && found.express().is_some();
@@ -185,7 +186,12 @@ impl Capabilities {
                 break;
             }
             if id != 0 {
-                found.list.push(Capability { offset: at, id, name: extended_name(id), kind: CapabilityKind::Other });
+                found.list.push(Capability {
+                    offset: at,
+                    id,
+                    name: extended_name(id).into(),
+                    kind: CapabilityKind::Other,
+                });
             }
             at = (head >> 20) as u16 & 0xFFC;
         }
@@ -326,7 +332,7 @@ mod tests {
         space[0x100 / 4] = 0x1500_0000 | 0x0002_0001;
         space[0x150 / 4] = 0x0001_0003;
         let (found, _) = walk(&space);
-        let listed: Vec<_> = found.list.iter().map(|capability| (capability.offset, capability.name)).collect();
+        let listed: Vec<_> = found.list.iter().map(|capability| (capability.offset, &*capability.name)).collect();
         assert_eq!(
             listed,
             [

@@ -1,6 +1,6 @@
 //! The header of a function: its identity and, for a bridge, its bus numbers and windows.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::bar::Bar;
 use super::capability::Capabilities;
@@ -27,7 +27,7 @@ pub(super) const HEADER_OFFSETS: [u16; 12] =
 pub(super) const CAPABILITIES: usize = 0x34;
 
 /// A bridge's bus numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Buses {
     /// The bus above it.
@@ -39,7 +39,7 @@ pub struct Buses {
 }
 
 /// A bridge's window: the addresses that it forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Window {
     /// First address.
@@ -49,7 +49,7 @@ pub struct Window {
 }
 
 /// Contents of a header that depend on its type.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum Header {
@@ -77,7 +77,7 @@ pub enum Header {
 }
 
 /// A function, by its configuration space.
-#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::Display, Serialize, Deserialize)]
 #[display("{at} {vendor:04x}:{device:04x} {}", class_name(*class).unwrap_or("device"))]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Function {

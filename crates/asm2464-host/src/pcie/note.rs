@@ -1,7 +1,7 @@
 //! Results of a survey besides the tree: what was written, and what is wrong.
 
 use derive_more::Display;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::capability::{CapabilityFault, LinkRate};
 use super::function::{Buses, Window};
@@ -11,7 +11,7 @@ use asm2464::Bdf;
 pub(super) const FUNCTIONS_MAX: usize = 256;
 
 /// A lasting change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Change {
@@ -43,7 +43,7 @@ pub enum Change {
 }
 
 /// A problem that the survey found.
-#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Display, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[serde(tag = "what", rename_all = "kebab-case")]
 pub enum Note {

@@ -3,7 +3,7 @@
 
 use asm2464::Bdf;
 use asm2464::tlp::{Completion, CompletionStatus, Tlp};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::access::{ConfigTlps as _, Link, Pcie, answer};
 use super::bar::{Bar, BarKind};
@@ -44,7 +44,7 @@ impl Scope {
 }
 
 /// Result of a survey.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Survey {
     /// The link below the bridge.

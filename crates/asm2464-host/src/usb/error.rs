@@ -71,6 +71,20 @@ pub enum UsbError {
         /// The device's state.
         state: BridgeState,
     },
+    /// UAS was requested, but the unit does not offer it.
+    #[error("the unit at {port} offers no UAS: {fault}")]
+    NoUas {
+        /// The device's port.
+        port: PortPath,
+        /// What is wrong with its descriptors.
+        fault: DescriptorFault,
+    },
+    /// UAS was requested, but the system provides no streams.
+    #[error("UAS needs bulk streams, and the system provides none for the unit at {port}")]
+    NoStreams {
+        /// The device's port.
+        port: PortPath,
+    },
     /// A hub's port was switched off, and can't be switched on again.
     #[error("the power of the hub's port {port} was switched off, and can't be switched on again: {source}")]
     PortLeftOff {
@@ -99,6 +113,8 @@ asm2464::coded!(UsbError {
     Gone => Gone "asm2464::usb::gone",
     Descriptors => Device "asm2464::usb::descriptors",
     OtherProtocol => Device "asm2464::usb::other_protocol",
+    NoUas => Device "asm2464::usb::no_uas",
+    NoStreams => Device "asm2464::usb::no_streams",
     PortLeftOff => Device "asm2464::usb::port_left_off",
     Failed => Unopened "asm2464::usb::open",
 });

@@ -19,7 +19,6 @@ mod port_power;
 pub mod sysfs;
 mod transfers;
 
-use asm2464::firmware::BridgeState;
 pub use descriptors::{Alternate, DescriptorFault, EndpointInfo, Layout, UasPipes};
 pub use device::Device;
 pub use discovery::{DOCKS, Found, HotplugWatch, KnownUnits, discover};
@@ -36,15 +35,11 @@ use crate::bridge::{AnyTransport, BulkOnly, OpenBridge, Uas, Watched};
 use sysfs::Sysfs;
 use transfers::Transfers;
 
-/// Opens a device and puts an engine on it: UAS if `with_uas` is set, the device offers UAS and the system provides the
-/// streams; Bulk-Only otherwise.
-///
-/// # Errors
-/// [`UsbError`].
-pub fn transport(found: &Found, with_uas: bool) -> Result<AnyTransport, UsbError> {
+/// Opens a device and puts an engine on it: UAS if the device offers it and the system provides the streams; Bulk-Only
+/// otherwise.
+fn best_transport(found: &Found) -> Result<AnyTransport, UsbError> {
     let layout = found.layout.as_ref().map_err(Clone::clone)?;
-    let uas = layout.uas.ok().filter(|_| with_uas && found.info.state != BridgeState::BootLoader);
-    if let Some(UasPipes { alternate, streams }) = uas {
+    if let Ok(UasPipes { alternate, streams }) = layout.uas {
         match Transfers::with_streams(Device::open(found, alternate)?, streams) {
             Ok(pipes) => {
                 if let Ok(engine) = Uas::new(watched(found, pipes)) {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use asm2464::TransportKind;
 use asm2464::firmware::BridgeState;
 use asm2464::interrupt::Interrupt;
 use tracing::info;
 
-use super::KnownUnits;
 use super::device::open_bulk_only;
 use super::discovery::{Found, HotplugWatch, find_at, find_in};
 use super::disk_guard::{DiskError, refuse_mounted};
@@ -16,7 +16,10 @@ use super::gate::GATE;
 use super::lock::UnitLock;
 use super::port_power;
 use super::sysfs::Sysfs;
-use crate::bridge::{AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, UnitInfo, Watch};
+use super::{KnownUnits, Layout};
+use crate::bridge::{
+    AnyTransport, Bridge, Location, OpenBridge, Port, PortError, PortPath, Timeouts, Transport as _, UnitInfo, Watch,
+};
 
 /// Time for which a unit that has just restarted may be busy: udev sets its permissions, and the kernel's driver
 /// identifies it.
@@ -79,13 +82,26 @@ impl UsbPort {
         info
     }
 
-    fn try_open(&mut self) -> Result<Bridge<AnyTransport>, UsbError> {
+    fn try_open(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, UsbError> {
         let found = self.found()?;
         self.lock = Some(UnitLock::take(&self.port)?);
+        let (state, wants_uas) = (found.info.state, wanted.is_some_and(TransportKind::is_uas));
+        if let Ok(Layout { uas: Err(fault), .. }) = found.layout
+            && wants_uas
+        {
+            return Err(UsbError::NoUas { port: self.port.clone(), fault });
+        }
+        if wanted != Some(TransportKind::BulkOnly) && state != BridgeState::BootLoader {
+            let transport = super::best_transport(&found)?;
+            if wants_uas && transport.kind() == TransportKind::BulkOnly {
+                return Err(UsbError::NoStreams { port: self.port.clone() });
+            }
+            self.seen = Some(found.address());
+            return Ok(Bridge::with_timeouts(transport, Timeouts::of(state)));
+        }
         let device = open_bulk_only(&found, self.woken == Some(found.address()))?;
         // The reset of a boot loader's port may have changed its address.
         self.seen = Some(device.address());
-        let state = found.info.state;
         self.woken = self.seen.filter(|_| state == BridgeState::BootLoader);
         Ok(Bridge::with_timeouts(super::bulk_only(&found, device)?, Timeouts::of(state)))
     }
@@ -151,9 +167,9 @@ impl Port for UsbPort {
         Sysfs::system().descriptors(&self.port)
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-        let bridge = self.open_when_settled(Self::try_open)?;
-        info!("{}: opened over Bulk-Only", self.port);
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+        let mut bridge = self.open_when_settled(|port| port.try_open(wanted))?;
+        info!("{}: opened over {}", self.port, bridge.transport_mut().kind());
         Ok(bridge)
     }
 

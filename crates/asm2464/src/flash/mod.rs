@@ -8,12 +8,15 @@
 mod spi;
 
 use std::error::Error;
+use std::str::FromStr;
 use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::digest::parse_hex;
 use crate::firmware::FlashAddress;
 use crate::scsi::XdataAddress;
+use crate::serde_text::{serde_as_text, text_schema};
 
 pub use spi::{BUDGET, PROTECTION, RegisterFlash, Session};
 
@@ -107,6 +110,23 @@ impl<R: RegisterAccess> RegisterAccess for &mut R {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
 #[display("{:02X} {:02X} {:02X}", _0[0], _0[1], _0[2])]
 pub struct JedecId(pub [u8; 3]);
+
+/// The text is not a JEDEC ID.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is not a JEDEC ID of three bytes, as in EF 30 13")]
+pub struct ParseJedecIdError(String);
+
+impl FromStr for JedecId {
+    type Err = ParseJedecIdError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let bytes = parse_hex(&text.replace(' ', "")).ok().and_then(|bytes| bytes.try_into().ok());
+        bytes.map(Self).ok_or_else(|| ParseJedecIdError(text.to_owned()))
+    }
+}
+
+serde_as_text!(JedecId);
+text_schema!(JedecId, "^[0-9A-F]{2}( [0-9A-F]{2}){2}$", "Maker, type and capacity of a flash, in hexadecimal.");
 
 impl JedecId {
     /// Returns the maker's name; `None` for a maker whose parts are not common on such boards. Source: JEP106, the

@@ -47,7 +47,8 @@ fn text(field: &[u8]) -> String {
 }
 
 /// The size of a medium.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Capacity {
     /// Logical blocks.
     pub blocks: u64,

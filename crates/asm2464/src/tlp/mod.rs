@@ -4,11 +4,12 @@
 pub mod engine;
 
 use std::fmt;
+use std::str::FromStr;
 
 use thiserror::Error;
 
 use crate::scsi::XdataAddress;
-use crate::serde_text::text_schema;
+use crate::serde_text::{serde_as_text, text_schema};
 
 /// Bytes of F0's completion.
 pub const COMPLETION_LEN: usize = 8;
@@ -49,12 +50,27 @@ impl Bdf {
     }
 }
 
-impl serde::Serialize for Bdf {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+/// The text is not a bus, device and function number.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error("{0:?} is not a bus, device and function number, as in 04:00.0")]
+pub struct ParseBdfError(String);
+
+impl FromStr for Bdf {
+    type Err = ParseBdfError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let (bus, rest) = text.split_once(':')?;
+            let (device, function) = rest.split_once('.')?;
+            let hex = |text: &str| u8::from_str_radix(text, 16).ok();
+            Some(Self::new(hex(bus)?, hex(device)?, hex(function)?))
+        };
+        // Only what it prints: no signs, no invalid bits.
+        parse().filter(|bdf| bdf.to_string() == text).ok_or_else(|| ParseBdfError(text.to_owned()))
     }
 }
 
+serde_as_text!(Bdf);
 text_schema!(Bdf, r"^[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$", "Bus, device and function in hexadecimal.");
 
 /// All four bytes of a dword.

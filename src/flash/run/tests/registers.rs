@@ -41,8 +41,8 @@ impl Port for Exchanged {
         self.there()
     }
 
-    fn open(&mut self) -> Result<Bridge<AnyTransport>, PortError> {
-        self.now().open()
+    fn open_over(&mut self, wanted: Option<TransportKind>) -> Result<Bridge<AnyTransport>, PortError> {
+        self.now().open_over(wanted)
     }
 
     fn open_control(&mut self) -> Result<OpenBridge, PortError> {

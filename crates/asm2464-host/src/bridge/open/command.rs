@@ -144,7 +144,8 @@ impl OpenCommand {
 }
 
 /// What C0 says about the board's supply. Source: open firmware ed4e39b.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 pub struct Supply {
     /// Voltage and current; `None` on boards without a sensor, where the firmware answers zeros.
     pub measured: Option<SupplyMeasurement>,
@@ -166,7 +167,7 @@ impl Supply {
 }
 
 /// The board's measurement of its supply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schemas", schemars(rename = "SupplyJson"))]
 pub struct SupplyMeasurement {

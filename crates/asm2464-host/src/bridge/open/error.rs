@@ -112,14 +112,6 @@ pub enum ControlError {
     /// The caller stopped the wait.
     #[error(transparent)]
     Interrupted(#[from] Interrupted),
-    /// The unit is a record, which does not hold the request.
-    #[error("{request}: {what}")]
-    NotRecorded {
-        /// The request.
-        request: OpenRequest,
-        /// What was asked, and what the record holds.
-        what: String,
-    },
     /// Any other error that the system reports.
     #[error("{request}: {source}")]
     Io {
@@ -143,7 +135,6 @@ asm2464::coded!(ControlError {
     Completion { status, .. } => status,
     LinkDown => Device "asm2464::pcie::link_down",
     Interrupted(cause) => cause,
-    NotRecorded => BadInput "asm2464::replay::not_recorded",
     Io => Wire "asm2464::control::io",
 });
 
@@ -167,7 +158,6 @@ impl ControlError {
             PipeError::Stall => Self::Stalled { request },
             PipeError::Timeout => Self::Timeout { request, deadline },
             PipeError::Disconnected => Self::Disconnected { request },
-            PipeError::NotRecorded(what) => Self::NotRecorded { request, what },
             source @ (PipeError::Overflow | PipeError::Other(_)) => Self::Io { request, source },
         }
     }

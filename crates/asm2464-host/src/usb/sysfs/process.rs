@@ -8,7 +8,8 @@ use asm2464::escape::Escape as _;
 use super::{Sysfs, names, read};
 
 /// A process that has a device open or holds its lock.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, derive_more::Display, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
 #[display("process {pid} ({})", command.shown())]
 pub struct Process {
     /// The process ID.

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 
 use asm2464_host::bridge::{Location, PortPath};
 use asm2464_host::usb::sysfs::{Process, Sysfs};
+use serde::{Deserialize, Serialize};
 
 /// Prefixes of the runtimes' lock files: for AMD's GPUs, and in a branch of tinygrad for NVIDIA's. Source:
 /// docs/clients.md, "Locks".
 const RUNTIMES: [&str; 2] = ["am_usb", "nv_usb"];
 
 /// The host's settings and locks that concern a unit. Empty if the system reports none, and for a unit in software.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schemas", derive(schemars::JsonSchema))]
+#[serde(default)]
 pub struct HostState {
     /// The devices that the kernel may suspend, among the unit and the hubs above it: their names, from the unit up.
     /// `None` if the system doesn't report it.
@@ -27,7 +30,7 @@ impl HostState {
     pub fn of(location: &Location) -> Self {
         match location {
             Location::Port(port) => Self::at(&Sysfs::system(), port, &[PathBuf::from("/tmp"), env::temp_dir()]),
-            Location::Virtual(_) | Location::Replay(_) => Self::default(),
+            Location::Virtual(_) => Self::default(),
         }
     }
 
@@ -109,9 +112,7 @@ mod tests {
 
     #[test]
     fn nothing_is_read_for_a_unit_in_software_and_nothing_found_where_the_system_tells_nothing() {
-        for location in [Location::Virtual("u".into()), Location::Replay("report.json".into())] {
-            assert_eq!(HostState::of(&location), HostState::default());
-        }
+        assert_eq!(HostState::of(&Location::Virtual("u".into())), HostState::default());
         let nowhere = Sysfs::at("/nowhere", "/nowhere", "/nowhere");
         assert_eq!(HostState::at(&nowhere, &"3-1".parse().unwrap(), &["/nowhere".into()]), HostState::default());
     }

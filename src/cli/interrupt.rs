@@ -1,6 +1,8 @@
 //! Ctrl-C and every other signal: the process's flag, and what ends the process.
 
 use std::io;
+#[cfg(unix)]
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Once, OnceLock};
@@ -30,6 +32,10 @@ const GRACE: Duration = Duration::from_secs(3);
 /// The part of it that may pass until the devices are released: the message afterwards needs time, too.
 const RELEASE: Duration = Duration::from_millis(2500);
 
+/// Interval between looks for signals if the pipe that announces them fails.
+#[cfg(unix)]
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Sets what the handler calls. Later calls have no effect.
 pub fn serve(front_end: FrontEnd) {
     let _ = FRONT_END.set(front_end);
@@ -51,7 +57,8 @@ pub fn install() -> Interrupt<'static> {
 #[cfg(unix)]
 fn watch() -> io::Result<()> {
     use signal_hook::consts::signal::*;
-    use signal_hook::iterator::Signals;
+    use signal_hook::iterator::backend::SignalDelivery;
+    use signal_hook::iterator::exfiltrator::SignalOnly;
     use signal_hook::{flag, low_level};
 
     const STOPPING: [i32; 4] = [SIGINT, SIGTERM, SIGHUP, SIGQUIT];
@@ -65,23 +72,40 @@ fn watch() -> io::Result<()> {
     for signal in STOPPING {
         flag::register(signal, asm2464::interrupt::process_flag())?;
     }
-    let mut signals = Signals::new(STOPPING)?;
+    let (read, write) = UnixStream::pair()?;
+    let mut signals = SignalDelivery::with_pipe(read, write, SignalOnly::default(), STOPPING)?;
+    let handle = signals.handle();
     for signal in (1..=HIGHEST).filter(|signal| !NOT_CAUGHT.contains(signal)) {
         // Some numbers are not signals, or are the C library's own.
-        let _ = signals.add_signal(signal);
+        let _ = handle.add_signal(signal);
     }
+    // `Signals`, which does the same, panics if its pipe fails.
     let watch = move || {
-        for signal in signals.forever() {
-            match signal {
-                SIGTSTP if FRONT_END.get().is_none_or(|around| (around.may_pause)()) => {
-                    let _ = low_level::emulate_default_handler(SIGTSTP);
+        loop {
+            await_wake(signals.get_read_mut());
+            for signal in signals.pending() {
+                match signal {
+                    SIGTSTP if FRONT_END.get().is_none_or(|around| (around.may_pause)()) => {
+                        let _ = low_level::emulate_default_handler(SIGTSTP);
+                    }
+                    stopping if STOPPING.contains(&stopping) => on_stop(),
+                    _ => {}
                 }
-                stopping if STOPPING.contains(&stopping) => on_stop(),
-                _ => {}
             }
         }
     };
     thread::Builder::new().name("signals".into()).spawn(watch).map(drop)
+}
+
+/// Waits until a signal's handler has written to the pipe. If the pipe fails, it returns after a moment, so that signals
+/// are looked for all the same.
+#[cfg(unix)]
+fn await_wake(pipe: &mut impl io::Read) {
+    match pipe.read(&mut [0]) {
+        Ok(1..) => {}
+        Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+        Ok(0) | Err(_) => thread::sleep(LOOK_AGAIN),
+    }
 }
 
 #[cfg(windows)]
@@ -137,6 +161,29 @@ fn aside(work: fn()) -> Receiver<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(unix)]
+    #[test]
+    fn a_pipe_that_fails_only_delays_the_look_for_signals() {
+        struct Fails(io::ErrorKind);
+
+        impl io::Read for Fails {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                Err(self.0.into())
+            }
+        }
+
+        for (kind, waits) in [(io::ErrorKind::OutOfMemory, true), (io::ErrorKind::Interrupted, false)] {
+            let began = Instant::now();
+            await_wake(&mut Fails(kind));
+            assert!(!waits || began.elapsed() >= LOOK_AGAIN, "{kind}: the thread must not spin");
+        }
+        let (mut pipe, other) = UnixStream::pair().unwrap();
+        drop(other);
+        let began = Instant::now();
+        await_wake(&mut pipe);
+        assert!(began.elapsed() >= LOOK_AGAIN, "the pipe is closed");
+    }
 
     #[test]
     fn works_that_hang_share_one_deadline_and_the_last_one_is_waited_for_too() {

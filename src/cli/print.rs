@@ -1,7 +1,8 @@
 //! The only writer of everything that the command prints.
 //!
 //! A line that can't be written is lost: no command panics or stops because its output goes to a closed pipe, a full disk
-//! or a terminal that is gone. If the output is all that was asked for, its loss is a failure, unless the reader closed
+//! or a terminal that is gone. A stream that takes nothing for the moment, where a write doesn't wait (O_NONBLOCK), is
+//! tried again for [`PATIENCE`], so that it gets the commands that bring a unit back. If the output is all that was asked for, its loss is a failure, unless the reader closed
 //! the pipe. `clippy::print_stdout` and `print_stderr` forbid the standard library's macros, which panic.
 //!
 //! Whatever it prints is escaped: the whole text with its styles, or the JSON document.
@@ -10,9 +11,14 @@
 
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+use std::time::Duration;
 
+use anstream::adapter::strip_str;
+use anstream::stream::{AsLockedWrite, RawStream};
+use anstream::{AutoStream, ColorChoice};
 use asm2464::escape::{is_harmful, lines, replaced};
 use asm2464_dock::files::queue::Queue;
 use serde::Serialize;
@@ -44,6 +50,14 @@ static LOST: OnceLock<io::Error> = OnceLock::new();
 
 /// Whether stdout already has a JSON document: a second one would break its reader.
 static HAS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// The most pauses in which a run waits in all for streams that take nothing for the moment, and one pause: 30 s.
+const PATIENCE: u32 = 3000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The pauses so far for what is printed, and for the log, which must leave the others some.
+static WAITED: AtomicU32 = AtomicU32::new(0);
+static LOG_WAITED: AtomicU32 = AtomicU32::new(0);
 
 /// What a command, run by another one, has printed to stdout: see [`collect`].
 static COLLECTED: Mutex<Option<String>> = Mutex::new(None);
@@ -129,7 +143,7 @@ fn to_stdout(text: &str, width: Option<usize>) {
         return collected.push_str(text);
     }
     settle_log();
-    if let Err(error) = write(anstream::stdout, text, width) {
+    if let Err(error) = write(anstream::stdout, text, width, &WAITED) {
         let _ = LOST.set(error);
     }
 }
@@ -137,7 +151,7 @@ fn to_stdout(text: &str, width: Option<usize>) {
 /// Writes to stderr. Ignores errors, because there is nobody to tell.
 pub fn err(text: fmt::Arguments<'_>) {
     settle_log();
-    let _ = write(anstream::stderr, &text.to_string(), terminal::stderr_width());
+    let _ = write(anstream::stderr, &text.to_string(), terminal::stderr_width(), &WAITED);
 }
 
 /// Writes a line of the log to stderr.
@@ -145,22 +159,47 @@ pub fn err(text: fmt::Arguments<'_>) {
 /// # Errors
 /// The system's error.
 pub fn log(line: &str) -> io::Result<()> {
-    write(anstream::stderr, line, None)
+    write(anstream::stderr, line, None, &LOG_WAITED)
 }
 
 /// Writes the whole text in one call, so that lines of several threads do not mix. Folds it at `width`, if there is one.
-fn write<S: Write>(stream: impl FnOnce() -> S, text: &str, width: Option<usize>) -> io::Result<()> {
+fn write<S: RawStream + AsLockedWrite>(
+    stream: impl FnOnce() -> AutoStream<S>,
+    text: &str,
+    width: Option<usize>,
+    waited: &AtomicU32,
+) -> io::Result<()> {
     // Values from outside are escaped when they are put into the text. This makes sure of it.
-    let text = printed(text);
-    let text = match width {
-        Some(width) => fold::fold(&text, width),
-        None => text,
-    };
+    let mut text = printed(text);
+    if let Some(width) = width {
+        text = fold::fold(&text, width);
+    }
     terminal::among_bars(|| {
         let mut stream = stream();
-        stream.write_all(text.as_bytes())?;
-        stream.flush()
+        // Done by the stream, it would not know after an error how much it has written.
+        if stream.current_choice() == ColorChoice::Never {
+            text = strip_str(&text).to_string();
+        }
+        write_all(&mut stream, text.as_bytes(), waited)
     })
+}
+
+/// Writes all bytes, and waits while the stream takes none, until [`PATIENCE`] is at its end.
+fn write_all(stream: &mut impl Write, mut bytes: &[u8], waited: &AtomicU32) -> io::Result<()> {
+    loop {
+        let outcome = if bytes.is_empty() { stream.flush().map(|()| 0) } else { stream.write(bytes) };
+        match outcome {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && waited.load(Ordering::Relaxed) < PATIENCE => {
+                waited.fetch_add(1, Ordering::Relaxed);
+                thread::sleep(PAUSE);
+            }
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Escapes text that is printed as a whole. Keeps what [`lines`] keeps, and the sequences that set colours and weights
@@ -215,6 +254,35 @@ mod tests {
         let ours = "\x1b[1mdone\x1b[0m\n\t\x1b[38;5;1mred\x1b[m\n";
         assert_eq!(printed(ours), ours);
         assert_eq!(printed("\x1b]0;title\x07\x1b[2J\x1b["), "\\u{1b}]0;title\\u{7}\\u{1b}[2J\\u{1b}[");
+    }
+
+    /// A stream that takes three bytes at each second call.
+    struct Slow(Vec<u8>, u32);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 += 1;
+            if !self.1.is_multiple_of(2) {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let len = bytes.len().min(3);
+            self.0.extend(&bytes[..len]);
+            Ok(len)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            self.write(&[]).map(drop)
+        }
+    }
+
+    #[test]
+    fn a_stream_that_takes_nothing_for_the_moment_is_tried_again_until_patience_ends() {
+        let mut slow = Slow(Vec::new(), 0);
+        write_all(&mut slow, b"asmpatch restore", &AtomicU32::new(0)).unwrap();
+        assert_eq!(slow.0, b"asmpatch restore");
+        let waited = AtomicU32::new(PATIENCE - 2);
+        let error = write_all(&mut slow, b"asmpatch restore", &waited).unwrap_err();
+        assert_eq!((error.kind(), waited.into_inner()), (io::ErrorKind::WouldBlock, PATIENCE));
     }
 
     proptest! {

@@ -1,14 +1,16 @@
 //! `-v`, `-vv` and `--log-file` while a unit is written: a log that fails loses its own lines and nothing else.
 
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use asm2464::firmware::UsbId;
 use asm2464_host::bridge::Port as _;
 
 use super::cases::{Rig, patched, write_image};
-use crate::program::process::PROGRAM;
+use crate::program::process::{self, PROGRAM};
 
 /// Runs `flash` with these log options, after some shell commands.
 fn flash(home: &Path, shell: &str, log: &[&str]) -> Output {
@@ -103,4 +105,29 @@ fn units_that_are_written_at_once_have_their_names_on_their_lines() {
         assert!(printed.contains(&format!("\ninfo: {name}: write firmware part 1: ")), "{printed}");
     }
     assert!(!printed.contains("debug: "), "{printed}");
+}
+
+/// Such as a terminal that another program has set so, while the user scrolls.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_stderr_that_takes_nothing_for_seconds_gets_what_brings_the_unit_back_once_it_takes_text_again() {
+    let rig = rig();
+    rig.cells();
+    rig.tell("power-loss-after = 70000\n");
+    let (mut reader, mut stderr) = std::io::pipe().unwrap();
+    rustix::fs::fcntl_setfl(&stderr, rustix::fs::OFlags::NONBLOCK).unwrap();
+    let mut filled = 0;
+    while let Ok(len) = stderr.write(b".") {
+        filled += len;
+    }
+    let words = ["flash", "patched.bin", "--device", "virtual:unit", "--yes"];
+    let mut flash = process::command(rig.home.path(), &words).stderr(stderr).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    let mut printed = String::new();
+    reader.read_to_string(&mut printed).unwrap();
+    assert!(!flash.wait().unwrap().success());
+    let printed = &printed[filled..];
+    let commands: Vec<&str> = printed.lines().map(str::trim).filter(|line| line.starts_with("asmpatch ")).collect();
+    assert_eq!(commands.len(), 2, "one to go on, one to go back: {printed}");
+    assert!(printed.contains("the unit's state: "), "{printed}");
 }

@@ -12,7 +12,7 @@ use asm2464_host::bridge::UnitInfo;
 use derive_more::Display;
 
 use super::backup::BackedUpUnit;
-use super::identity::{UnitIdentity, differing};
+use super::identity::{UnitIdentity, differing, is_template};
 use super::slot::{BlockBytes, UnitBlocks};
 
 /// A backup in a folder of backups, without its firmware.
@@ -34,8 +34,8 @@ pub enum Fit {
     /// The serial number or the USB4 identity agrees, and belongs to this unit alone.
     #[display("it has this unit's identity")]
     Certain,
-    /// The serial number agrees, but backups of several units have it.
-    #[display("it has this unit's serial number, but so have other units' backups")]
+    /// The serial number agrees, but other units have it too: their backups show that, or it is the vendor's template.
+    #[display("it has this unit's serial number, which other units have, too")]
     SharedSerial,
     /// The port agrees, and nothing else does.
     #[display("it was taken at this port; nothing else matches")]
@@ -74,7 +74,8 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
     let identities: Vec<UnitIdentity> = filed.iter().map(FiledBackup::identity).collect();
     let mut usb4 = identities.iter().filter(|theirs| has_serial(theirs)).filter_map(|theirs| theirs.usb4);
     let first = usb4.next();
-    let is_shared = usb4.any(|other| Some(other) != first);
+    let is_contested = usb4.any(|other| Some(other) != first);
+    let is_shared = |theirs: &UnitIdentity| is_contested || theirs.serial.as_deref().is_some_and(is_template);
     // If a unit already shows the number that this run gives it, an earlier run wrote that number and stopped. The
     // unit's backup is older and has another number.
     let unit_of = |theirs: &UnitIdentity| theirs.usb4.ok_or_else(|| theirs.serial.clone());
@@ -87,7 +88,7 @@ pub fn fitting(unit: &UnitInfo, blocks: &UnitBlocks, given: Option<&str>, filed:
         (Some(own), Some(theirs)) if own == theirs => Some(Fit::Certain),
         // Each USB4 identity belongs to one unit, and only another unit's backup changes it.
         (Some(_), Some(_)) => None,
-        _ if has_serial(theirs) => Some(if is_shared { Fit::SharedSerial } else { Fit::Certain }),
+        _ if has_serial(theirs) => Some(if is_shared(theirs) { Fit::SharedSerial } else { Fit::Certain }),
         // Another serial number excludes nothing: an earlier write may have given the unit a new one.
         _ if !is_from_here(backup) => None,
         _ if was_stopped => Some(Fit::Certain),
@@ -196,6 +197,17 @@ mod tests {
         assert_eq!(found.len(), 1);
         let FittingBackup { folder, fit, has_identity, .. } = &found[0];
         assert_eq!((folder.as_path(), *fit, *has_identity), (Path::new("port"), Fit::PortOnly, false));
+    }
+
+    #[test]
+    fn a_serial_number_of_the_vendors_template_is_only_a_question() {
+        let all = [filed("other", "5-4", [block_zero("AAAABBBB0007"), block_one(1)])];
+        let expected = [("other".to_owned(), Fit::SharedSerial)];
+        assert_eq!(fits(&boot_loader("3-1", "AAAABBBB0007"), &all), expected);
+        assert_eq!(fits(&boot_loader("3-1", "AAAABBBB0012"), &all), [], "another number is another unit's");
+        // Block 1 is an identity.
+        let found = fitting(&unit("3-1", "AAAABBBB0007"), &[None, Some(block_one(1))], None, &all);
+        assert_eq!(named(found), [("other".to_owned(), Fit::Certain)]);
     }
 
     #[test]

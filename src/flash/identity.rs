@@ -66,6 +66,16 @@ pub fn is_nobodys(serial: &str) -> bool {
     serial.bytes().all(|byte| byte == b'0')
 }
 
+/// Whether a serial number is of the vendor's template: AAAABBBB and four hexadecimal digits. Makers leave it in, so docks
+/// of several have the same. A different one still shows a different unit.
+///
+/// Source: the ini of the vendor's production tool (MPTool 1.0.4.1), which counts up from AAAABBBB0004; owners' docks have
+/// 0007, 0012, 0105 and 3054, and tinygrad's tool writes 0060.
+pub(super) fn is_template(serial: &str) -> bool {
+    let digits = serial.strip_prefix("AAAABBBB");
+    digits.is_some_and(|digits| digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// Reasons a plan is a clone of another unit.
 #[derive(Debug, Clone, PartialEq, Eq, Display)]
 pub enum Cloned {
@@ -132,6 +142,14 @@ mod tests {
         let own = unit("MINE", Some(1));
         assert!(own.shares_usb4_with(&unit("YOURS", Some(1))) && !own.shares_usb4_with(&unit("MINE", Some(2))));
         assert_eq!(UnitIdentity::of([None, None]).taken_by(&unit("MINE", Some(1))), None);
+    }
+
+    #[test]
+    fn the_vendors_template_of_a_serial_number_is_known() {
+        assert!(["AAAABBBB0004", "AAAABBBB0060", "AAAABBBB00fE"].into_iter().all(is_template));
+        assert!(
+            !["", "AAAABBBB", "AAAABBBB004", "AAAABBBB00044", "AAAABBBB00G4", "LAB-0004"].into_iter().any(is_template)
+        );
     }
 
     #[test]

@@ -117,6 +117,41 @@ fn another_units_backup_in_the_same_folder_changes_nothing() {
     assert_eq!(flash(&rig, &["--no-backup"])["ok"], true);
 }
 
+/// Makes the cells' block 1 another unit's.
+fn set_usb4(cells: &mut [u8], byte: u8) {
+    let block = &mut cells[0x80..0x100];
+    block[0x5A] = byte;
+    block[0x7F] = block[0x04..=0x7E].iter().fold(0, |sum, byte| sum.wrapping_add(*byte));
+}
+
+#[test]
+fn a_serial_number_of_the_vendors_template_finds_a_backup_but_proves_nothing() {
+    // The owner's other dock has the same number, and the only backup.
+    let rig = Rig::new("serial = 'AAAABBBB0007'\n");
+    let mut others = rig.cells();
+    set_usb4(&mut others, 1);
+    fs::write(rig.dir().join("flash.bin"), &others).unwrap();
+    fs::rename(rig.dir(), rig.home.path().join("other")).unwrap();
+    process::good(rig.home.path(), &["backup", "--device", "virtual:other"]);
+    rig.tell("serial = 'AAAABBBB0007'\n");
+    let mut own = rig.cells();
+    set_usb4(&mut own, 2);
+    own[0x100..0x104].fill(0xFF);
+    fs::write(rig.dir().join("flash.bin"), &own).unwrap();
+    write_image(rig.home.path(), &patched());
+
+    let page = doctor(&rig);
+    let offered = [page["recovery"].clone(), flash(&rig, &[])["error"]["recovery"].clone()];
+    for step in offered.iter().flat_map(|steps| steps.as_array().unwrap()) {
+        let is_from_backup = step["command"].as_str().unwrap().contains("backups/");
+        assert_eq!(step["question"].is_string(), is_from_backup, "{step:#}");
+    }
+    assert!(offered[0][0]["question"].as_str().unwrap().contains("(serial AAAABBBB0007)"), "{page:#}");
+    let text = process::text(&process::run(rig.home.path(), &["doctor", "--device", "virtual:unit"]));
+    let restores: Vec<&str> = text.lines().filter(|line| line.contains("asmpatch restore ")).collect();
+    assert!(restores.iter().all(|line| !line.contains("--yes")), "{text}");
+}
+
 #[test]
 fn a_boot_loader_that_shows_its_own_serial_number_gets_no_other_units_backup() {
     let (rig, _) = interrupted(false);

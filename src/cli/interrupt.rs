@@ -73,7 +73,7 @@ fn watch() -> io::Result<()> {
         flag::register(signal, asm2464::interrupt::process_flag())?;
     }
     let (read, write) = UnixStream::pair()?;
-    let mut signals = SignalDelivery::with_pipe(read, write, SignalOnly::default(), STOPPING)?;
+    let mut signals = SignalDelivery::with_pipe(read, write, SignalOnly, STOPPING)?;
     let handle = signals.handle();
     for signal in (1..=HIGHEST).filter(|signal| !NOT_CAUGHT.contains(signal)) {
         // Some numbers are not signals, or are the C library's own.

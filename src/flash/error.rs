@@ -36,6 +36,9 @@ pub enum FlashError {
     /// A block or a part reads back differently from what was written.
     #[error(transparent)]
     Differs(Failure),
+    /// The unit takes the commands that write, and its flash keeps what it had.
+    #[error("the flash stays write-protected: after a write it reads as before")]
+    Protected,
     /// Any other reason.
     #[error(transparent)]
     Other(AnyFailure),
@@ -43,7 +46,10 @@ pub enum FlashError {
 
 impl Coded for FlashError {
     fn label(&self) -> Label {
-        self.passed_on().map_or_else(|| Kind::Refused.code("asmpatch::backup::no_block"), Coded::label)
+        match self {
+            Self::Protected => Kind::Device.code("asmpatch::flash::protected"),
+            _ => self.passed_on().map_or_else(|| Kind::Refused.code("asmpatch::backup::no_block"), Coded::label),
+        }
     }
 
     fn passed_on(&self) -> Option<&dyn Coded> {
@@ -51,7 +57,7 @@ impl Coded for FlashError {
             Self::Command(cause) => Some(cause),
             Self::Registers(cause) => Some(cause),
             Self::Folder(cause) => Some(cause),
-            Self::NoBlock { .. } => None,
+            Self::NoBlock { .. } | Self::Protected => None,
             Self::Differs(cause) => Some(cause),
             Self::Other(cause) => Some(cause.coded()),
         }

@@ -204,6 +204,8 @@ impl WrittenUnit {
             _ => {}
         }
         match self.left {
+            // The same command would meet the same protection.
+            StoppedState::Untouched if stays_protected(error) => {}
             StoppedState::Untouched | StoppedState::Unprotected => steps.push(self.again(Why::GoOn, backup_first)),
             // Only the backup still has the unit's own firmware.
             _ if writes_fields => {
@@ -282,6 +284,11 @@ impl std::error::Error for FlashFailure {
 /// Whether the unit left the bus or no longer answers.
 fn is_gone(error: &FlashError) -> bool {
     matches!(error.kind(), Kind::Gone | Kind::NoAnswer)
+}
+
+/// Whether nothing can be written, because the flash's protection can't be cleared.
+const fn stays_protected(error: &FlashError) -> bool {
+    matches!(error, FlashError::Protected | FlashError::Registers(RegisterError::Protected { .. }))
 }
 
 /// Whether a sector that can't be erased holds its old contents, so that going back to the old firmware is more likely

@@ -33,7 +33,8 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::backup::unread",
         "depending on the system's error, run asmpatch as the user who made that backup, or raise the limit of open \
          files (`ulimit -n`). Or name another folder, with `asmpatch backup -o DIR` or with `--backup-dir DIR`";
-    "asmpatch::backup::unsteady_block", "nothing was written; " OtherCableNoHub ", and run the command again";
+    "asmpatch::backup::unsteady_block" | "asmpatch::backup::unsteady_part",
+        "discard what was read; " OtherCableNoHub ", and run the command again";
     "asmpatch::backup::unusable",
         "the backup keeps the raw parts, but `asmpatch restore` refuses it; " OtherCable;
     "asmpatch::bench::baseline",
@@ -163,6 +164,9 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::flash::own_backup",
         "nothing was written, because the unit's own identity would be lost for good: the commands below \
          keep it. If none of the backups is this unit's, `--clone-identity` writes the known ones";
+    "asmpatch::flash::protected" | "asmpatch::registers::protected",
+        "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
+         such a flash";
     "asmpatch::flash::several",
         "name one with `--device`: a serial number, a backup and a field are for one unit. Nothing was written";
     "asmpatch::flash::unlisted_id",
@@ -215,9 +219,6 @@ pub(super) const ENTRIES: &[ErrorEntry] = entries![
     "asmpatch::registers::no_flash", "the flash doesn't answer; " Replug ", and run the command again";
     "asmpatch::registers::no_progress" | "asmpatch::registers::out_of_time",
         "the unit answers, but too slowly: " OtherCableNoHub ", and run the command again";
-    "asmpatch::registers::protected",
-        "the board may tie the flash's write-protect pin; nothing was written. Only a programmer on the chip can write \
-         such a flash";
     "asmpatch::registers::unprotected",
         "the new firmware works without the protection; only an accidental write could damage it";
     "asmpatch::reset::boot_loader",

@@ -6,10 +6,11 @@
 //! write covers the whole slot from block 0 on, in the order of tinygrad's tools, and starts again from there if the
 //! readback differs.
 
+use asm2464::firmware::{BlockIndex, Part, kept_bytes};
 use asm2464_host::bridge::{AnyTransport, Bridge};
 
 use super::{ATTEMPTS, Run, is_final};
-use crate::flash::access::Access;
+use crate::flash::access::{Access, FlashReader};
 use crate::flash::error::FlashError;
 use crate::flash::progress::{FlashEvent, FlashStep, StoppedState};
 
@@ -24,12 +25,34 @@ impl Run<'_> {
             match outcome {
                 Ok(()) => break,
                 Err(error) if attempt == ATTEMPTS || is_final(&error) => return Err(error),
+                Err(FlashError::Differs(_)) if self.has_backups_contents(&mut bridge).unwrap_or(false) => {
+                    self.stands(StoppedState::Untouched);
+                    return Err(FlashError::Protected);
+                }
                 Err(error) => {
                     self.trouble(&format!("{error}: writing everything again from the erase on"));
                 }
             }
         }
         Ok(Access::Commands(bridge))
+    }
+
+    /// Whether the slot reads as in the backup that was made before the write.
+    fn has_backups_contents(&self, reader: &mut dyn FlashReader) -> Result<bool, FlashError> {
+        let Some(backup) = &self.backup else { return Ok(false) };
+        for (index, bytes) in BlockIndex::ALL.into_iter().zip(&backup.blocks) {
+            if kept_bytes(&reader.block(index)?) != kept_bytes(bytes) {
+                return Ok(false);
+            }
+        }
+        for (part, bytes) in Part::ALL.into_iter().zip(&backup.parts) {
+            let mut found = vec![0; bytes.len()];
+            reader.part(part, &mut found)?;
+            if found != *bytes {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     fn write_once(&mut self, bridge: &mut Bridge<AnyTransport>) -> Result<(), FlashError> {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use asm2464::Kind;
-use asm2464::firmware::{BridgeState, FirmwareVersion, kept_bytes};
+use asm2464::firmware::{BlockIndex, BridgeState, FirmwareVersion, kept_bytes};
 use asm2464::interrupt::Interrupt;
 use asm2464::scsi::SenseKey;
 use asm2464_host::bridge::{CommandError, Location, Port, UnitInfo};
@@ -26,7 +26,7 @@ use super::error::FlashError;
 use super::plan::FlashPlan;
 use super::progress::{FlashEvent, FlashProgress, FlashStep, StepReport, StoppedState};
 use super::proof::Runs;
-use super::slot::{SLOT_LEN, Slot, UnitBlocks};
+use super::slot::{BlockBytes, SLOT_LEN, Slot, UnitBlocks};
 use super::{backup, backup_folder};
 use crate::failure::Failure;
 
@@ -198,13 +198,24 @@ impl Run<'_> {
     }
 
     fn check_blocks(&self, access: &mut Access) -> Result<(), FlashError> {
-        let found = access.blocks(self.plan.attached.state)?;
-        self.check_same(&found)
+        let state = self.plan.attached.state;
+        let found = access.blocks(state)?;
+        let Err(changed) = self.check_same(&found) else { return Ok(()) };
+        // A block that is misread looks like one that has changed.
+        for _ in 1..backup::BLOCK_READINGS {
+            let again = access.blocks(state)?;
+            for (index, (one, other)) in BlockIndex::ALL.into_iter().zip(found.iter().zip(&again)) {
+                if kept(one.as_ref()) != kept(other.as_ref()) {
+                    return Err(backup::unsteady_block(index).into());
+                }
+            }
+        }
+        Err(changed)
     }
 
     fn check_same(&self, found: &UnitBlocks) -> Result<(), FlashError> {
-        let kept = |block: &Option<_>| block.as_ref().map(|block| kept_bytes(block).to_vec());
-        let is_same = found.iter().zip(&self.plan.blocks).all(|(found, block)| kept(found) == kept(&block.current));
+        let mut pairs = found.iter().zip(&self.plan.blocks);
+        let is_same = pairs.all(|(found, block)| kept(found.as_ref()) == kept(block.current.as_ref()));
         if is_same { Ok(()) } else { Err(FlashError::changed("configuration")) }
     }
 
@@ -214,10 +225,12 @@ impl Run<'_> {
         let backup = backup::read(access, location, &self.plan.attached, self.observer, self.interrupt)?;
         // Nothing may rely on a backup that can't be restored, or whose blocks aren't those that the user was shown.
         self.check_same(&backup.blocks.each_ref().map(|block| Some(*block)))?;
-        backup.firmware().map_err(|error| {
+        if let Err(error) = backup.firmware() {
+            backup::check_parts_are_steady(access.reader(), &backup.parts)?;
             let message = format!("the firmware in the unit's flash would not start: {error}");
-            Failure::new(Kind::Refused.code("asmpatch::flash::unusable_backup"), message).because(error)
-        })?;
+            let label = Kind::Refused.code("asmpatch::flash::unusable_backup");
+            return Err(Failure::new(label, message).because(error).into());
+        }
         let saved = backup_folder::save(&backup, &into.join(backup.folder_name()))?;
         self.end(FlashStep::Backup, &saved.to_string());
         if let Access::Registers(_) = access {
@@ -260,6 +273,9 @@ impl Run<'_> {
             self.begin(step);
             let found = reader.block(block.index)?;
             if kept_bytes(&found) != kept_bytes(&block.new) {
+                if kept_bytes(&reader.block(block.index)?) != kept_bytes(&found) {
+                    return Err(FlashError::Differs(backup::unsteady_block(block.index)));
+                }
                 let index = block.index.number();
                 let message = format!("configuration block {index} differs from what was written, attempt {attempt}");
                 return Err(FlashError::differs(Kind::Device.code("asmpatch::flash::block_differs"), message));
@@ -275,6 +291,11 @@ impl Run<'_> {
             let differences = || bytes.iter().zip(&found).enumerate().filter(|(_, (written, read))| written != read);
             if let Some((first, _)) = differences().next() {
                 let count = differences().count();
+                let mut again = vec![0; bytes.len()];
+                reader.part(part, &mut again)?;
+                if again != found {
+                    return Err(FlashError::Differs(backup::unsteady_part(part)));
+                }
                 let message = format!(
                     "firmware part {} differs from what was written, attempt {attempt}: {count} bytes, the first at part \
                      offset {first:#x}",
@@ -288,6 +309,11 @@ impl Run<'_> {
         self.stands(StoppedState::Verified);
         Ok(())
     }
+}
+
+/// The bytes of a block that stay as they are written.
+fn kept(block: Option<&BlockBytes>) -> Option<&[u8]> {
+    block.map(kept_bytes)
 }
 
 /// Whether a retry can't help: the unit is gone, or refuses the command itself.

@@ -7,6 +7,7 @@ mod registers;
 mod restart;
 mod stops;
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -14,6 +15,9 @@ use asm2464::Coded as _;
 use asm2464::firmware::{BlockIndex, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, Image, Part, UsbId, known_blocks};
 use asm2464::flash::BUDGET;
 use asm2464::scsi::{Cdb, ScsiStatus, Sense};
+use asm2464_chip::mcu::SpiFlash as _;
+use asm2464_chip::practice;
+use asm2464_dock::virtual_unit::VirtualPort;
 use asm2464_host::bridge::{
     AnyTransport, Bridge, CommandEnd, DataPhase, OpenBridge, Transport, TransportKind, Workload,
 };
@@ -199,6 +203,7 @@ impl Transport for Wire {
             (0xE2, DataPhase::In(buffer)) => {
                 let len = buffer.len();
                 buffer.copy_from_slice(&unit.flash[part][..len]);
+                buffer[40] ^= u8::from(quirk == Some(Quirk::Misread));
                 len
             }
             (0xE3, DataPhase::Out(bytes)) => {
@@ -504,4 +509,53 @@ fn a_backup_that_could_not_be_restored_stops_before_the_first_write() {
     let stopped = rig.stopped();
     assert_eq!(stopped.error.code(), "asmpatch::flash::unusable_backup", "{stopped:?}");
     assert_eq!((stopped.left, rig.count(0xE1)), (StoppedState::Untouched, 0));
+}
+
+fn run_on_vendor_unit(scenario: &str) -> (VirtualPort, Result<FlashReport, Box<Stopped>>) {
+    let mut port = virtual_port(scenario);
+    let attached = port.attached().unwrap();
+    let blocks = Access::open(&mut port).unwrap().blocks(attached.state).unwrap();
+    let plan = FlashPlan::flash(attached, blocks, None, &practice::image(), |[block, _]| {
+        block.set_text(ConfigField::Product, "Another")
+    })
+    .unwrap();
+    let outcome = run(&mut port, &plan, &rig(Some(sample_image(1))).options, &mut (), Interrupt::never());
+    (port, outcome)
+}
+
+#[test]
+fn a_unit_that_reads_differently_each_time_is_said_to_do_so_and_is_not_written() {
+    let mut codes = BTreeSet::new();
+    for every in [2, 3, 5, 40] {
+        let (port, outcome) = run_on_vendor_unit(&format!("[flash]\nunstable-reads = {every}\n"));
+        let stopped = outcome.unwrap_err();
+        codes.insert(stopped.error.code());
+        assert_eq!(
+            (stopped.error.kind(), stopped.left),
+            (Kind::Device, StoppedState::Untouched),
+            "{every}: {stopped:?}"
+        );
+        assert!(stopped.error.to_string().contains("reads differently each time"), "{every}: {stopped:?}");
+        drop(port);
+    }
+    assert_eq!(codes, ["asmpatch::backup::unsteady_block", "asmpatch::backup::unsteady_part"].into());
+}
+
+#[test]
+fn a_part_that_reads_back_differently_each_time_is_not_called_a_failed_write() {
+    // The first two E2 belong to the backup.
+    let misread: Vec<_> = [3, 5, 7].map(|nth| (0xE2, nth, Quirk::Misread)).into();
+    let mut rig = rig(Some(sample_image(1))).with(&misread);
+    let stopped = rig.stopped();
+    assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::backup::unsteady_part", StoppedState::Complete));
+}
+
+#[test]
+fn a_write_protection_that_stays_is_named_after_one_round_and_the_unit_is_as_it_was() {
+    let (port, outcome) = run_on_vendor_unit("[flash]\nprotection = 'for-good'\n");
+    let stopped = outcome.unwrap_err();
+    assert_eq!((stopped.error.code(), stopped.left), ("asmpatch::flash::protected", StoppedState::Untouched));
+    let writes = FlashStep::WriteBlock(BlockIndex::Zero).to_string();
+    assert_eq!(stopped.report.steps.iter().filter(|step| step.step == writes).count(), 1, "{stopped:?}");
+    assert!(port.unit().lock().flash().status() != 0);
 }

@@ -1,20 +1,24 @@
-//! The chip itself: CPU, memories and blocks, and the run loop.
+//! The chip itself: CPU, memories and blocks; the run loop; the loops of idle firmware, which it skips; and the clock
+//! cycles that the work takes on silicon.
+//!
+//! Firmware that waits runs the same loop again and again. [`Schedule`] says when to look for such a loop, and
+//! [`Snapshot`] recognises it: it ends where it began with the state unchanged, so it runs until something happens outside
+//! the CPU, and the time until then is skipped. Without this, a second of the vendor's main loop costs 50 million
+//! instructions.
 
 use std::fmt;
+use std::ops::{Add, Sub};
 
 use asm2464::firmware::CodeAddress;
 use asm2464::scsi::XdataAddress;
 use i8051::sfr::{IE_EA, IE_EX0, IE_EX1};
-use i8051::{Cpu, Interrupt};
+use i8051::{Cpu, Interrupt, Register};
 
 use super::fabric::Fabric;
 use super::flash::FlashDefects;
-use super::idle::{Schedule, Snapshot};
 use super::map::UnknownAccess;
 use super::peripherals::{Peripherals, Watch};
 use super::reset::Board;
-use super::timing::Work;
-use super::timing::cycles;
 use super::usb::Speed;
 use super::xdata::Xdata;
 use crate::mcu::{Bus, CodeSpace, Observer, SFR_CODE_BANK, Sfrs, SpiFlash, Step, XdataMemory};
@@ -47,7 +51,7 @@ pub struct Chip<F> {
     pub(super) cpu: Cpu,
     pub(super) bus: Bus<Xdata<F>>,
     /// The firmware idles, and nothing has happened since.
-    pub(super) is_parked: bool,
+    is_parked: bool,
     is_halted: bool,
     /// The CPU is in an interrupt, so none can begin.
     is_interrupted: bool,
@@ -459,5 +463,169 @@ impl<F: SpiFlash> Chip<F> {
     /// Watches registers, wire and serial port from now on; `None` ends it. Returns the previous watch.
     pub fn set_watch(&mut self, watch: Option<Box<dyn Watch>>) -> Option<Box<dyn Watch>> {
         self.bus.xdata.set_watch(watch)
+    }
+}
+
+/// Instructions from news (an event that firmware may react to) to the first check, and from one check to the next.
+const PAUSE: u64 = 512;
+/// Maximum pause between two long checks that find nothing.
+const LONGEST_PAUSE: u64 = 1 << 16;
+/// Maximum number of instructions in one pass through a loop: a main loop (image 240417's has some 700), and a wait for
+/// a register anywhere.
+const MAIN_LOOP: u64 = 4_096;
+const WAIT_LOOP: u64 = 64;
+/// Stack depth in bytes up to which code counts as a main loop's subroutine and not as an interrupt handler.
+const SUBROUTINES: u8 = 8;
+
+/// Decides when to check whether the firmware idles, and for how many instructions. A check costs more than plain
+/// execution, so a long one is made only if the stack is about as low as in the main loop.
+struct Schedule {
+    /// Time of the next check.
+    pub(super) at: u64,
+    pause: u64,
+    /// SP when the firmware was last found in its main loop.
+    main_sp: u8,
+}
+
+impl Schedule {
+    pub(super) fn new() -> Self {
+        Self { at: PAUSE, pause: PAUSE, main_sp: u8::MAX }
+    }
+
+    /// Postpones the check: after news, firmware is not idle for a while.
+    pub(super) fn news(&mut self, now: u64) {
+        (self.at, self.pause) = (now + PAUSE, PAUSE);
+    }
+
+    /// Number of instructions to check, with the stack at `sp`.
+    pub(super) fn reach(&self, sp: u8) -> u64 {
+        if sp <= self.main_sp.saturating_add(SUBROUTINES) { MAIN_LOOP } else { WAIT_LOOP }
+    }
+
+    /// Records that the firmware idles in a loop of `len` instructions with the stack at `sp`.
+    pub(super) fn found(&mut self, len: u64, sp: u8) {
+        if len > WAIT_LOOP {
+            self.main_sp = sp;
+        }
+    }
+
+    /// Records that a check of `reach` instructions found no idle loop.
+    fn not_found(&mut self, reach: u64, now: u64) {
+        self.at = now + self.pause;
+        if reach == MAIN_LOOP {
+            self.pause = (2 * self.pause).min(LONGEST_PAUSE);
+        }
+    }
+}
+
+/// The CPU's state at a moment. Memory and blocks are watched separately: by the journal of writes and by the count of
+/// changes.
+struct Snapshot {
+    pc: u16,
+    registers: [u16; 8],
+    internal_ram: [u8; 256],
+    sfrs: Sfrs,
+}
+
+impl Snapshot {
+    pub(super) fn of(cpu: &Cpu, sfrs: &Sfrs) -> Self {
+        Self { pc: cpu.pc, registers: registers(cpu), internal_ram: cpu.internal_ram, sfrs: sfrs.clone() }
+    }
+
+    /// Whether the CPU is in this state again.
+    #[inline(always)]
+    fn is_met_again(&self, cpu: &Cpu, sfrs: &Sfrs) -> bool {
+        self.pc == cpu.pc
+            && self.registers == registers(cpu)
+            && self.internal_ram == cpu.internal_ram
+            && self.sfrs == *sfrs
+    }
+}
+
+fn registers(cpu: &Cpu) -> [u16; 8] {
+    use Register::{A, B, DPTR, IE, IP, PC, PSW, SP};
+    [A, B, DPTR, PSW, SP, IP, IE, PC].map(|register| cpu.register(register))
+}
+
+/// Clock cycles of each opcode, measured on the ASM3242; the ASM2142 takes the same. None are published for the
+/// ASM2464PD. Source: cyrozap's 8051-timing-db (CC0). It lacks A5, which no compiler emits, and RETI. RETI's 4 cycles
+/// are those of the STC-Y5, whose other cycles are the same except for MOVX.
+#[rustfmt::skip]
+static CYCLES: [u8; 256] = [
+    1, 3, 4, 1, 1, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // 00
+    5, 4, 4, 1, 1, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // 10
+    5, 3, 4, 1, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 20
+    5, 4, 4, 1, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 30
+    3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 40
+    3, 4, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 50
+    4, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 60
+    4, 4, 2, 5, 2, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, // 70
+    3, 3, 2, 4, 6, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // 80
+    3, 4, 3, 5, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // 90
+    2, 3, 2, 1, 2, 1, 3, 3, 3, 3, 3, 3, 3, 3, 3, 3, // A0
+    2, 4, 3, 1, 4, 5, 5, 5, 4, 4, 4, 4, 4, 4, 4, 4, // B0
+    3, 3, 3, 1, 1, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2, 2, // C0
+    2, 4, 3, 1, 3, 5, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, // D0
+    4, 3, 5, 5, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // E0
+    4, 4, 5, 5, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, // F0
+];
+
+/// The CPU's clock in MHz. Source: open firmware's README, which says "about".
+pub const CLOCK_MHZ: u32 = 114;
+
+/// Clock cycles of an instruction.
+#[inline(always)]
+pub fn cycles(opcode: u8) -> u64 {
+    u64::from(CYCLES[usize::from(opcode)])
+}
+
+/// A chip's work since power-on, or between two moments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Work {
+    /// Executed instructions, without those of an idle firmware's main loop.
+    pub instructions: u64,
+    /// Clock cycles of those instructions.
+    pub cycles: u64,
+    /// Requests to devices behind the bridge whose completion the firmware waited for.
+    pub round_trips: u64,
+    /// Bytes that the SRAM's DMA moved.
+    pub dma_bytes: u64,
+}
+
+impl Add for Work {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            instructions: self.instructions + other.instructions,
+            cycles: self.cycles + other.cycles,
+            round_trips: self.round_trips + other.round_trips,
+            dma_bytes: self.dma_bytes + other.dma_bytes,
+        }
+    }
+}
+
+impl Sub for Work {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_sub(earlier.instructions),
+            cycles: self.cycles.saturating_sub(earlier.cycles),
+            round_trips: self.round_trips.saturating_sub(earlier.round_trips),
+            dma_bytes: self.dma_bytes.saturating_sub(earlier.dma_bytes),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_are_those_that_were_measured() {
+        // MOVX A,@DPTR; INC DPTR; MUL AB; DIV AB; LCALL; SJMP; CJNE A,#; DJNZ R0; MOVC; JB; ADD A,R7; RETI.
+        let opcodes = [0xE0, 0xA3, 0xA4, 0x84, 0x12, 0x80, 0xB4, 0xD8, 0x93, 0x20, 0x2F, 0x32];
+        assert_eq!(opcodes.map(cycles), [4, 1, 2, 6, 4, 3, 4, 4, 5, 5, 1, 4]);
     }
 }

@@ -3,9 +3,9 @@
 
 use asm2464::sram::SLOT_LEN;
 
-use super::dma::{Dma, DmaTransfer};
+use super::map::Register;
 use super::nvme::{self, Nvme};
-use super::register::Register;
+use super::sram::{Dma, DmaTransfer};
 use super::uas::{self, UasBlock};
 use crate::mcu::XdataMemory;
 

@@ -1,6 +1,6 @@
 //! The control endpoint: SETUP, data stage, status stage. The firmware supplies the answers.
 
-use super::register::Register;
+use super::map::Register;
 use super::usb::Speed;
 use crate::mcu::XdataMemory;
 

@@ -6,7 +6,7 @@
 
 use asm2464::firmware::FlashAddress;
 
-use super::register::Register;
+use super::map::Register;
 use super::sram::load_around;
 use super::usb::Speed;
 use crate::mcu::{FlashGone, SpiFlash, XdataMemory};

@@ -1,6 +1,6 @@
 //! Power and USB link: the speed, bus events, leaving the bus, resets.
 
-use super::register::Register;
+use super::map::Register;
 use super::reset;
 use super::usb::Speed;
 

@@ -3,10 +3,7 @@
 
 use asm2464::scsi::{XDATA_PAGE_LEN, XdataAddress};
 
-use super::register::{Plain, Register};
-use super::{
-    bulk, dma, engine, ep0, flash, i2c, interrupts, link, msc, nvme, pcie_link, sram, timers, tlp, uart, uas, usb,
-};
+use super::{engine, ep0, flash, link, msc, nvme, pcie, serial, sram, timers, uas, usb};
 use crate::mcu::{AccessKind, XdataMemory};
 
 /// The block that an XDATA address belongs to.
@@ -56,23 +53,23 @@ pub enum Block {
 }
 
 const BLOCKS: [(Block, &[Register]); 17] = [
-    (Block::Interrupts, interrupts::REGISTERS),
-    (Block::Timers, timers::REGISTERS),
-    (Block::Uart, uart::REGISTERS),
+    (Block::Interrupts, timers::INTERRUPT_REGISTERS),
+    (Block::Timers, timers::TIMER_REGISTERS),
+    (Block::Uart, serial::UART_REGISTERS),
     (Block::Flash, flash::REGISTERS),
     (Block::Ep0, ep0::REGISTERS),
-    (Block::Bulk, bulk::REGISTERS),
+    (Block::Bulk, usb::BULK_REGISTERS),
     (Block::Halts, usb::HALTS),
     (Block::Msc, msc::REGISTERS),
     (Block::Uas, uas::REGISTERS),
-    (Block::Sram, sram::REGISTERS),
-    (Block::Dma, dma::REGISTERS),
+    (Block::Sram, sram::WINDOW_REGISTERS),
+    (Block::Dma, sram::DMA_REGISTERS),
     (Block::Engine, engine::REGISTERS),
     (Block::Nvme, nvme::REGISTERS),
-    (Block::Tlp, tlp::REGISTERS),
+    (Block::Tlp, pcie::TLP_REGISTERS),
     (Block::Link, link::REGISTERS),
-    (Block::PcieLink, pcie_link::REGISTERS),
-    (Block::I2c, i2c::REGISTERS),
+    (Block::PcieLink, pcie::LINK_REGISTERS),
+    (Block::I2c, serial::I2C_REGISTERS),
 ];
 
 /// The modelled registers, each with the block that owns it.
@@ -181,6 +178,46 @@ impl UnknownRegisters {
 
     pub(super) fn list(&self) -> &[UnknownAccess] {
         &self.list
+    }
+}
+
+/// The CPU's accesses to a register that act on memory alone, although a block owns the register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Plain {
+    Neither,
+    Reads,
+    Both,
+}
+
+/// One register, or several in a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Register {
+    /// First address, in the main page.
+    pub first: u16,
+    /// Last address, inclusive.
+    pub last: u16,
+    /// The project's name for the register. The vendor's names are not known.
+    pub name: &'static str,
+    pub(super) plain: Plain,
+}
+
+impl Register {
+    pub(super) const fn one(at: u16, name: &'static str) -> Self {
+        Self::range(at, at, name)
+    }
+
+    pub(super) const fn range(first: u16, last: u16, name: &'static str) -> Self {
+        Self { first, last, name, plain: Plain::Neither }
+    }
+
+    /// Marks a register whose reads return what its memory holds.
+    pub(super) const fn plain_to_reads(self) -> Self {
+        Self { plain: Plain::Reads, ..self }
+    }
+
+    /// Marks a register whose reads return what its memory holds and whose writes only store.
+    pub(super) const fn plain(self) -> Self {
+        Self { plain: Plain::Both, ..self }
     }
 }
 

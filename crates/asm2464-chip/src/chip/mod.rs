@@ -1,10 +1,18 @@
 //! A model of the whole ASM2464PD: firmware boots on it from the reset vector and runs unmodified.
 //!
-//! [`Chip`] is the 8051 with its memories and the blocks around it. Each block owns its registers, and their comments
-//! cite the source of each meaning: code addresses are those of the vendor's 240417 (`c:` common code, `b0:` and `b1:`
-//! the banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has the whole
-//! list, and the open questions. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that
-//! were touched.
+//! [`boot`] proves with it that an image can be flashed again; a virtual unit runs it behind its wire; firmware authors
+//! observe and measure their code on it.
+//!
+//! # The way of an access
+//! [`Chip`] is the 8051 with its memories and the blocks around it; `core` has its run loop. The CPU's read or write of
+//! XDATA goes to `xdata`, which asks `map` which [`Block`] owns the address: plain memory needs no call, and everything
+//! else is dispatched by `peripherals` to the block. A block owns its registers, lists them in a table of [`Register`]s,
+//! and its comments cite the source of each meaning: code addresses are those of the vendor's 240417 (`c:` common code,
+//! `b0:` and `b1:` the banks), "open firmware" is tinygrad's, and "chosen" means that no source shows it. docs/chip.md has
+//! the whole list. A register that no block owns is memory; [`Chip::unknown_registers`] lists those that were touched.
+//!
+//! A block that reaches what is behind the bridge sends a [`TlpRequest`] into the [`Fabric`], a tree of PCIe devices built
+//! from [`DeviceSpec`]s. They answer with a [`TlpCompletion`], and reach the SRAM and the NVMe queues as bus masters.
 //!
 //! # The host's side
 //! The host exchanges packets with the endpoints, synchronously: [`Chip::control`], or [`Chip::begin_control`] and
@@ -20,41 +28,62 @@
 //! }
 //! ```
 //!
-//! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped.
+//! [`Driver`] is such a host, for whoever has none:
+//!
+//! ```
+//! use asm2464::scsi::{Command, XdataAddress};
+//! use asm2464_chip::chip::{Data, Ending, boot};
+//! use asm2464_chip::practice;
+//!
+//! // Power on, enumerate, select alternate 0, which is Bulk-Only, and send INQUIRY.
+//! let mut unit = boot::booted(&practice::image(), 0)?;
+//! unit.chip.sram_mut()[..4].copy_from_slice(b"SRAM");
+//! let read = Command::XdataRead { from: XdataAddress::main(0xF000), len: 4 }.cdb();
+//! let answer = unit.command(read.as_slice(), Data::In(4)).unwrap();
+//! assert_eq!((answer.ending, &answer.data[..]), (Ending::Good, &b"SRAM"[..]));
+//! # Ok::<(), boot::BootFault>(())
+//! ```
+//!
+//! # Why so
+//! Answers come from the firmware, never from the model: descriptors, sense and stalls of a hand-written model would repeat
+//! what we believe of the firmware, and prove nothing about an image. Where a source is missing the model picks the simplest
+//! behaviour, and says so; recordings of real chips are replayed against it (`tests/silicon`).
+//!
+//! Time is simulated, in units of one instruction. While the firmware only waits for a timer, that time is skipped. Clock
+//! cycles are counted for reports and do not drive the model: they are known of the chip's relatives alone, and no recording
+//! shows a wait that depends on them.
+//!
+//! # What is not known
+//! The boot ROM, so a chip powers on with the image already loaded ([`image_in`] does the ROM's part, by what is seen of
+//! it); how long a block takes, wherever a comment says "chosen"; the other XDATA page, which holds PHY and link settings.
+//! docs/chip.md ends with the open questions.
 
 pub mod boot;
-mod bulk;
 mod core;
-mod dma;
 mod driver;
 mod engine;
 mod ep0;
 mod fabric;
 mod flash;
 mod host;
-mod i2c;
-mod idle;
-mod interrupts;
 mod link;
 mod map;
 mod msc;
 mod nvme;
-mod pcie_link;
+mod pcie;
 mod peripherals;
-mod proof_budget;
-mod register;
 mod reset;
+mod serial;
 mod sram;
 #[cfg(test)]
 mod tests;
 mod timers;
-mod timing;
-mod tlp;
-mod uart;
 mod uas;
 mod usb;
 mod xdata;
 
+pub use boot::ProofBudget;
+pub use core::{CLOCK_MHZ, Work, cycles as instruction_cycles};
 pub use core::{Chip, RunEnd};
 pub use driver::{
     Answer, BOOT_BUDGETS, BOOT_RESETS, BulkOnlyReply, Data, Driver, Ending, Runner, UasReply, Unanswered,
@@ -65,12 +94,10 @@ pub use fabric::{
     HostMemory, LinkSpec, MemoryFunction, StoreFailed, TlpCompletion, TlpRequest, TreeError,
 };
 pub use flash::FlashDefects;
-pub use i2c::SupplySensor;
+pub use map::Register;
 pub use map::{Block, UnknownAccess, register_name, registers, unaliased};
-pub use pcie_link::EarlyLanes;
+pub use pcie::EarlyLanes;
 pub use peripherals::Watch;
-pub use proof_budget::ProofBudget;
-pub use register::Register;
 pub use reset::{Board, PartRevision, image_in};
-pub use timing::{CLOCK_MHZ, Work, cycles as instruction_cycles};
+pub use serial::SupplySensor;
 pub use usb::{COMMAND_OUT, DATA_IN, DATA_OUT, PacketIn, PacketOut, STATUS_IN, Speed, UsbEvent};

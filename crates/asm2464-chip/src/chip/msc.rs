@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::register::Register;
+use super::map::Register;
 use crate::mcu::XdataMemory;
 
 /// 0x9000.0: 1 UAS, 0 Bulk-Only; the firmware sets it with SET_INTERFACE. Source: b0:0xA679, 0xB5AF.

@@ -3,7 +3,7 @@
 
 use asm2464::sram::{COMPLETIONS_PAGE, FENCE_ADDRESS, OPEN_COMPLETIONS_PAGE, SRAM_ADDRESS, SRAM_LEN};
 
-use super::register::Register;
+use super::map::Register;
 use crate::mcu::XdataMemory;
 
 /// 0xA000-0xAFFF: the I/O submission queue. 0xB000-0xB1FF: the admin submission queue. 0xB800-0xBBFF: the I/O

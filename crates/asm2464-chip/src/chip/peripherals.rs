@@ -4,26 +4,21 @@
 use asm2464::scsi::XdataAddress;
 use asm2464::sram::{SRAM_ADDRESS, SRAM_LEN};
 
-use super::bulk::BulkBlock;
-use super::dma::{self, Dma};
 use super::engine;
 use super::ep0::Ep0;
 use super::fabric::{Fabric, HostMemory};
 use super::flash::FlashController;
-use super::i2c::I2c;
-use super::interrupts::InterruptLines;
 use super::link::{self, LinkBlock};
 use super::map::{self, Block, UnknownRegisters};
 use super::msc::{self, Effect, Msc};
 use super::nvme::{Came, Nvme};
-use super::pcie_link::{self, PcieLink};
+use super::pcie::{self, PcieLink, TlpBlock};
 use super::reset::Board;
-use super::sram::{self, Sram};
-use super::timers::Timers;
-use super::tlp::TlpBlock;
-use super::uart::Uart;
+use super::serial::{I2c, Uart};
+use super::sram::{self, Dma, Sram};
+use super::timers::{InterruptLines, Timers};
 use super::uas::{self, UasBlock};
-use super::usb::{Speed, UsbEvent};
+use super::usb::{BulkBlock, Speed, UsbEvent};
 use crate::mcu::{AccessKind, SpiFlash, XdataMemory};
 
 /// Observes the chip. Without a watch the chip spends no time on these calls. To see each instruction, use
@@ -253,7 +248,7 @@ impl<F: SpiFlash> Peripherals<F> {
             }
             Block::Bulk => {
                 let did = self.bulk.write(addr, value, speed, memory);
-                self.attention |= did && addr != super::bulk::EVENTS;
+                self.attention |= did && addr != super::usb::BULK_EVENTS;
                 did
             }
             Block::Halts => {
@@ -282,8 +277,8 @@ impl<F: SpiFlash> Peripherals<F> {
                 did
             }
             Block::PcieLink => {
-                if addr == pcie_link::POWER && (before ^ value) & pcie_link::POWERED != 0 {
-                    self.fabric.switch_power(value & pcie_link::POWERED != 0);
+                if addr == pcie::POWER && (before ^ value) & pcie::POWERED != 0 {
+                    self.fabric.switch_power(value & pcie::POWERED != 0);
                 }
                 self.pcie_link.write(addr, value, self.now)
             }
@@ -381,7 +376,7 @@ impl<F: SpiFlash> Peripherals<F> {
     }
 
     fn dma_write(&mut self, addr: u16, value: u8, memory: &XdataMemory) -> bool {
-        if addr == dma::SEND_GOOD {
+        if addr == sram::SEND_GOOD {
             let slot = usize::from(value & 0x1F);
             let tag = self.uas.tag(slot);
             let [high, low] = tag.to_be_bytes();

@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use asm2464::firmware::{CONTAINER_EXTRA, FlashAddress, Image, Part};
 use serde::Deserialize;
 
-use super::i2c::SupplySensor;
-use super::pcie_link::EarlyLanes;
+use super::pcie::EarlyLanes;
+use super::serial::SupplySensor;
 use crate::mcu::{SpiFlash, XdataMemory};
 
 /// 0xC650: levels of the GPIOs. .1 is the supply's fault line, low while it is active. Source: open firmware.

@@ -1,6 +1,6 @@
 //! The UAS engine: gives each command information unit (IU) a slot and keeps the slots' tags.
 
-use super::register::Register;
+use super::map::Register;
 use crate::mcu::XdataMemory;
 
 /// 0xC471.0, read-only: a command waits. Source: c:0x1117.

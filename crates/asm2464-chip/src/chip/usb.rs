@@ -1,7 +1,9 @@
-//! What the USB blocks share: speeds, packets, replies, and endpoint halts. The firmware sets halts, for an error or for
-//! SET_FEATURE, and clears them for CLEAR_FEATURE.
+//! What the USB blocks share: speeds, packets, replies, and endpoint halts; and the bulk data endpoints 0x81 and 0x02, of
+//! which one arming moves one packet.
+//!
+//! The firmware sets halts, for an error or for SET_FEATURE, and clears them for CLEAR_FEATURE.
 
-use super::register::Register;
+use super::map::Register;
 use crate::mcu::XdataMemory;
 
 /// The speed of the link.
@@ -126,4 +128,186 @@ pub enum UsbEvent<'a> {
     Suspend,
     /// The host resumed the link.
     Resume,
+}
+
+/// 0x9007:0x9008: bytes of the next IN packet, big-endian. Source: c:0x5229.
+const IN_LENGTH: u16 = 0x9007;
+/// 0x900C:0x900D: the stream of IN data. 0x900E:0x900F: the stream of OUT data. Source: c:0x3D3C.
+const IN_STREAM: u16 = 0x900C;
+const OUT_STREAM: u16 = 0x900E;
+/// 0x9093, write 1 clears: .3 the IN packet was sent, .1 an OUT packet arrived; .0 and .2 are aborts, which never
+/// happen here. Source: c:0x0FCD.
+pub(super) const BULK_EVENTS: u16 = 0x9093;
+/// 0x9094: .1 arm IN, .4 arm OUT, .0 drop IN, .3 drop OUT. Source: c:0x5216, 0x3267; open firmware.
+const ARM: u16 = 0x9094;
+/// 0x910D:0x910E: bytes of the OUT packet, big-endian. Source: c:0x3181; open firmware.
+const OUT_LENGTH: u16 = 0x910D;
+
+/// 0x8000: the data buffer, the source of IN packets.
+const DATA_BUFFER: usize = 0x8000;
+const DROP_IN: u8 = 0x01;
+const ARM_IN: u8 = 0x02;
+const DROP_OUT: u8 = 0x08;
+const ARM_OUT: u8 = 0x10;
+const OUT_CAME: u8 = 0x02;
+const IN_GONE: u8 = 0x08;
+
+/// Instructions from the moment the host takes an IN packet until 0x9093.3 is set (chosen). c:0x106E clears that bit
+/// some 12 instructions after its handler has armed the next packet: an earlier event would be lost.
+const IN_DELAY: u64 = 200;
+
+pub(super) const BULK_REGISTERS: &[Register] = &[
+    Register::range(IN_LENGTH, IN_LENGTH + 1, "BULK_IN_LENGTH").plain(),
+    Register::range(IN_STREAM, IN_STREAM + 1, "BULK_IN_STREAM").plain(),
+    Register::range(OUT_STREAM, OUT_STREAM + 1, "BULK_OUT_STREAM").plain(),
+    Register::one(BULK_EVENTS, "BULK_EVENTS"),
+    Register::one(ARM, "BULK_ARM"),
+    Register::range(OUT_LENGTH, OUT_LENGTH + 1, "BULK_OUT_LENGTH").plain(),
+];
+
+#[derive(Debug)]
+struct Packet {
+    stream: u16,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct BulkBlock {
+    events: u8,
+    waiting: Option<Packet>,
+    gone_at: Option<u64>,
+    out_armed: bool,
+}
+
+impl BulkBlock {
+    pub(super) fn events(&self) -> u8 {
+        self.events
+    }
+
+    pub(super) fn read(&self, addr: u16, stored: u8) -> u8 {
+        match addr {
+            BULK_EVENTS => self.events,
+            ARM => 0,
+            _ => stored,
+        }
+    }
+
+    /// Handles a write by the CPU. Returns `true` if it did something.
+    pub(super) fn write(&mut self, addr: u16, value: u8, speed: Speed, memory: &XdataMemory) -> bool {
+        match addr {
+            BULK_EVENTS => {
+                let cleared = self.events & value;
+                self.events &= !value;
+                cleared != 0
+            }
+            ARM => {
+                if value & DROP_IN != 0 {
+                    self.events &= !IN_GONE;
+                    self.waiting = None;
+                    self.gone_at = None;
+                }
+                if value & DROP_OUT != 0 {
+                    self.events &= !OUT_CAME;
+                    self.out_armed = false;
+                }
+                if value & ARM_IN != 0 {
+                    let len = usize::from(memory.word(IN_LENGTH)).min(speed.bulk_packet());
+                    let bytes = memory.main()[DATA_BUFFER..DATA_BUFFER + len].to_vec();
+                    self.waiting = Some(Packet { stream: memory.word(IN_STREAM), bytes });
+                }
+                if value & ARM_OUT != 0 {
+                    self.out_armed = true;
+                }
+                value & (DROP_IN | ARM_IN | DROP_OUT | ARM_OUT) != 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the armed IN packet if it is for this stream; `None` stands for any stream.
+    pub(super) fn take_in(&mut self, stream: Option<u16>, now: u64) -> Option<Vec<u8>> {
+        let packet = self.waiting.take_if(|packet| stream.is_none_or(|stream| stream == packet.stream))?;
+        self.gone_at = Some(now + IN_DELAY);
+        Some(packet.bytes)
+    }
+
+    /// Whether an OUT packet may arrive; `stream` as in [`BulkBlock::take_in`].
+    pub(super) fn wants_out(&self, stream: Option<u16>, memory: &XdataMemory) -> bool {
+        self.out_armed && stream.is_none_or(|stream| stream == memory.word(OUT_STREAM))
+    }
+
+    /// Records that an OUT packet has arrived. Its bytes are in the buffer.
+    pub(super) fn out_came(&mut self, len: usize, memory: &mut XdataMemory) {
+        let at = usize::from(OUT_LENGTH);
+        memory.main_mut()[at..at + 2].copy_from_slice(&(len as u16).to_be_bytes());
+        self.out_armed = false;
+        self.events |= OUT_CAME;
+    }
+
+    pub(super) fn next(&self) -> Option<u64> {
+        self.gone_at
+    }
+
+    pub(super) fn advance(&mut self, now: u64) {
+        if self.gone_at.take_if(|at| *at <= now).is_some() {
+            self.events |= IN_GONE;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arming_sends_one_packet_and_no_more() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x9007] = 0x10;
+        let mut bulk = BulkBlock::default();
+        for (speed, len) in [(Speed::Super, 1024), (Speed::High, 512)] {
+            assert!(bulk.write(ARM, ARM_IN, speed, &memory));
+            assert_eq!(bulk.take_in(None, 0).map(|packet| packet.len()), Some(len));
+            assert_eq!(bulk.take_in(None, 0), None);
+        }
+    }
+
+    #[test]
+    fn the_firmware_gets_its_event_some_time_after_the_host_took_the_packet() {
+        let memory = XdataMemory::new();
+        let mut bulk = BulkBlock::default();
+        bulk.write(ARM, ARM_IN, Speed::Super, &memory);
+        assert_eq!(bulk.next(), None, "while the host does not read");
+        assert_eq!(bulk.take_in(None, 1_000), Some(Vec::new()));
+        bulk.advance(1_000 + IN_DELAY - 1);
+        assert_eq!(bulk.events(), 0);
+        bulk.advance(1_000 + IN_DELAY);
+        assert_eq!(bulk.events(), IN_GONE);
+        assert!(bulk.write(BULK_EVENTS, IN_GONE, Speed::Super, &memory));
+        assert_eq!(bulk.events(), 0);
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_stream_that_it_is_for() {
+        let mut memory = XdataMemory::new();
+        memory.main_mut()[0x900D] = 5;
+        memory.main_mut()[0x900F] = 6;
+        let mut bulk = BulkBlock::default();
+        bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
+        assert_eq!(bulk.take_in(Some(4), 0), None);
+        assert!(bulk.take_in(Some(5), 0).is_some());
+        assert!(!bulk.wants_out(Some(5), &memory) && bulk.wants_out(Some(6), &memory));
+        bulk.out_came(0x123, &mut memory);
+        assert_eq!((bulk.events(), &memory.main()[0x910D..0x910F]), (OUT_CAME, &[0x01, 0x23][..]));
+        assert!(!bulk.wants_out(Some(6), &memory), "one arming, one packet");
+    }
+
+    #[test]
+    fn a_dropped_arming_moves_no_packet() {
+        let memory = XdataMemory::new();
+        let mut bulk = BulkBlock::default();
+        bulk.write(ARM, ARM_IN | ARM_OUT, Speed::Super, &memory);
+        bulk.write(ARM, DROP_IN | DROP_OUT, Speed::Super, &memory);
+        assert_eq!(bulk.take_in(None, 0), None);
+        assert!(!bulk.wants_out(None, &memory));
+    }
 }

@@ -4,12 +4,10 @@
 //! and shown only if it is plain text. Addresses are the CPU's, with 1 in bits 16 to 23 for bank 1, as SDCC writes
 //! banked code.
 
-mod cdb;
-mod map;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use asm2464::firmware::{Bank, CodeAddress, Image, known_routines};
 use derive_more::Display;
@@ -128,10 +126,10 @@ impl Symbols {
             return Ok((SymbolsForm::Elf, Self::from_elf(file)?));
         }
         let text = String::from_utf8_lossy(file);
-        if cdb::is_cdb(&text) {
-            Ok((SymbolsForm::Cdb, cdb::parse(&text)?))
-        } else if map::is_map(&text) {
-            Ok((SymbolsForm::Map, map::parse(&text)?))
+        if is_cdb(&text) {
+            Ok((SymbolsForm::Cdb, parse_cdb(&text)?))
+        } else if is_map(&text) {
+            Ok((SymbolsForm::Map, parse_map(&text)?))
         } else {
             Err(SymbolsError::UnknownForm)
         }
@@ -258,4 +256,159 @@ fn c_name(symbol: &str) -> &str {
 
 fn place(address: u32) -> Option<CodeAddress> {
     from_elf_address(address.into(), Bank::Common)
+}
+
+// Reads the map of SDCC's linker, `sdld`: a table for each area, with a line `C:   0000007B  _main   MODULE` for each
+// of its symbols. Source: sdld V03.00's output.
+//
+// With `--debug` it also has the compiler's own symbols: `G$main$0$0` for a function, `Fmodule$helper$0$0` for a
+// static one, each with an `X` before it at its last instruction. `A$...` and `C$...` are lines, which the `.cdb` has
+// too.
+
+/// Areas whose symbols are not functions: the linker's constants, tables, initial values.
+const NO_CODE: [&str; 3] = ["CONST", "XINIT", "."];
+/// Absolute areas, which hold no functions either. Each module has its own.
+const ABSOLUTE: &str = "CABS";
+
+fn is_map(text: &str) -> bool {
+    text.lines().take(50).any(|line| line.starts_with("ASxxxx Linker") || line.starts_with("Area   "))
+}
+
+fn parse_map(text: &str) -> Result<Symbols, SymbolsError> {
+    let mut symbols = Symbols::default();
+    let mut statics: Vec<(&str, CodeAddress)> = Vec::new();
+    let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
+    let mut has_code = true;
+    for (index, line) in text.lines().enumerate() {
+        if let Some(area) = area(line) {
+            has_code = !NO_CODE.contains(&area) && !area.starts_with(ABSOLUTE);
+            continue;
+        }
+        let Some(rest) = line.strip_prefix("C:").filter(|rest| rest.starts_with(' ')) else { continue };
+        let mut words = rest.split_ascii_whitespace();
+        let malformed = |reason| SymbolsError::Malformed { line: index + 1, reason };
+        let address = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
+        let address = address.ok_or_else(|| malformed("expected an address in hexadecimal after `C:`"))?;
+        let name = words.next().ok_or_else(|| malformed("expected a name behind the address"))?;
+        if !has_code || name.starts_with("A$") || name.starts_with("C$") {
+            continue;
+        }
+        let Some(at) = place(address) else {
+            symbols.ignored += 1;
+            continue;
+        };
+        match name.strip_prefix('X').and_then(key) {
+            Some(key) => ends.push((key, at)),
+            None => match key(name) {
+                Some(key) => {
+                    starts.insert(key, at);
+                    if key.0 != "G" {
+                        statics.push((key.1, at));
+                    }
+                }
+                None => symbols.add_function(at, c_name(name), Extent::Open),
+            },
+        }
+    }
+    for (name, at) in statics {
+        symbols.add_function(at, name, Extent::Open);
+    }
+    symbols.end_functions(&starts, &ends);
+    Ok(symbols)
+}
+
+/// Returns the name of the area whose table begins here: the line has its name, address and size.
+fn area(line: &str) -> Option<&str> {
+    let mut words = line.split_ascii_whitespace();
+    let name = words.next().filter(|name| line.starts_with(name))?;
+    // The absolute area's name is `.  .ABS.`.
+    let mut next = words.next()?;
+    if next == ".ABS." {
+        next = words.next()?;
+    }
+    let size = words.next()?;
+    let is_number = |word: &str| word.len() == 8 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_number(next) && is_number(size)).then_some(name)
+}
+
+/// Parses the compiler's own symbol for a function: `G` and `main` from `G$main$0$0`.
+fn key(symbol: &str) -> Option<CompilerSymbol<'_>> {
+    let (rest, block) = symbol.rsplit_once('$')?;
+    let (key, level) = rest.rsplit_once('$')?;
+    let (scope, name) = key.split_once('$')?;
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_');
+    let is_scope = scope == "G" || (scope.starts_with('F') && scope.len() > 1);
+    (is_scope && !name.is_empty() && is_number(block) && is_number(level)).then_some((scope, name))
+}
+
+// Reads SDCC's debugging information, `.cdb`: one record per line. `F:` declares a function; `L:` gives the address of
+// a symbol or a source line. Source: SDCC's manual, "CDB file format", and SDCC 4.2's output.
+//
+// `L:G$main$0$0:7B` is where a function begins, `L:XG$main$0$0:9E` its last instruction, `L:C$a.c$8$1_0$6:9E` line 8
+// of a.c, `L:A$start$97:0` line 97 of start.asm. Linker records have the address in hexadecimal.
+
+fn is_cdb(text: &str) -> bool {
+    let is_record = |line: &str| {
+        let bytes = line.as_bytes();
+        bytes.len() > 2 && bytes[1] == b':' && b"MFSTL".contains(&bytes[0])
+    };
+    text.lines().next().is_some_and(is_record)
+}
+
+fn parse_cdb(text: &str) -> Result<Symbols, SymbolsError> {
+    let mut symbols = Symbols::default();
+    // The linker's records usually come last, but the format does not demand it.
+    let functions: HashSet<CompilerSymbol<'_>> = text.lines().filter_map(function).collect();
+    let (mut starts, mut ends) = (BTreeMap::new(), Vec::new());
+    let mut assembly: Vec<(&str, u32, CodeAddress)> = Vec::new();
+    let mut compiled: HashSet<&str> = HashSet::new();
+    for (index, record) in text.lines().enumerate() {
+        let Some(record) = record.strip_prefix("L:") else { continue };
+        let malformed = |reason| SymbolsError::Malformed { line: index + 1, reason };
+        let (symbol, address) = record.rsplit_once(':').ok_or_else(|| malformed("a linker record has no address"))?;
+        let address = u32::from_str_radix(address.trim_end(), 16)
+            .map_err(|_| malformed("a linker record's address is no hexadecimal number of 32 bits"))?;
+        let mut parts = symbol.split('$');
+        let kind = parts.next().unwrap_or_default();
+        let is_line = matches!(kind, "A" | "C");
+        let start = key(symbol).filter(|key| functions.contains(key));
+        let end = symbol.strip_prefix('X').and_then(key).filter(|key| functions.contains(key));
+        if !is_line && start.is_none() && end.is_none() {
+            continue;
+        }
+        let Some(at) = place(address) else {
+            symbols.ignored += 1;
+            continue;
+        };
+        if let Some(key) = start {
+            symbols.add_function(at, key.1, Extent::Open);
+            starts.insert(key, at);
+        } else if let Some(key) = end {
+            ends.push((key, at));
+        } else {
+            let file = parts.next().unwrap_or_default();
+            let line = parts.next().and_then(|line| line.parse().ok());
+            let line = line.ok_or_else(|| malformed("a line record has no line number"))?;
+            if kind == "C" {
+                compiled.insert(file.rsplit_once('.').map_or(file, |(stem, _)| stem));
+                symbols.add_line(file, line, at)?;
+            } else {
+                assembly.push((file, line, at));
+            }
+        }
+    }
+    symbols.end_functions(&starts, &ends);
+    // Skip assembly that the compiler generated, which is no source.
+    for (module, line, at) in assembly {
+        if !compiled.contains(module) {
+            symbols.add_line(&format!("{module}.asm"), line, at)?;
+        }
+    }
+    Ok(symbols)
+}
+
+/// Returns scope and name of the function that a record declares.
+fn function(record: &str) -> Option<CompilerSymbol<'_>> {
+    let (symbol, _) = record.strip_prefix("F:")?.split_once('(')?;
+    key(symbol)
 }

@@ -2,28 +2,34 @@
 //!
 //! A unit whose image passes can be flashed again. The image's USB interface determines which commands it must answer:
 //! SCSI for the vendor's interface, control requests for open firmware's.
+//!
+//! [`check`] makes all checks, each a [`Check`] of the [`BootReport`]. One that fails has a [`BootFault`], with the
+//! [`CodePlace`] of the firmware if it gave no answer: its loop is searched, because an address alone says little. A
+//! [`ProofBudget`] limits all runs of a proof together, so that an image that loops costs a bounded time.
 
-mod effects;
-mod fault;
-mod open;
+mod runtime;
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
 
 use asm2464::TransportKind;
 use asm2464::firmware::{
-    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, ConfigBlock, ConfigField, FlashAddress, Image,
-    InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
+    BULK_ONLY_CLASS, BlockIndex, BridgeState, CONFIG_BLOCK_LEN, CodeAddress, ConfigBlock, ConfigField, FlashAddress,
+    Image, InterfaceClass, Part, UsbId, interface_classes, kept_bytes, known_blocks,
 };
-use asm2464::interrupt::Interrupted;
+use asm2464::interrupt::{Interrupt, Interrupted};
+use asm2464::progress::Progress;
 use asm2464::scsi::{Cdb, Command, INQUIRY_LEN, ResetMode, XdataAddress};
 
-pub use self::effects::Effects;
-pub use self::fault::{BootFault, CodePlace};
 use super::core::{Chip, RunEnd};
 use super::driver::{Data, Driver, Ending, Unanswered};
 use super::flash::FlashDefects;
-use super::proof_budget::ProofBudget;
 use super::reset::image_in;
 use super::usb::Speed;
-use crate::mcu::{CodeSpace, MemoryFlash, SpiFlash};
+use crate::mcu::{CodeSpace, MemoryFlash, Observer, SpiFlash, Step};
+
+pub use runtime::Effects;
 
 /// Length of the E2 reads in bytes: more than one packet, and not a whole number of packets.
 const E2_LEN: u32 = 2_600;
@@ -412,4 +418,251 @@ fn same(found: &[u8], expected: &[u8]) -> Result<String, BootFault> {
 
 fn expect(is_met: bool, otherwise: impl FnOnce() -> String) -> Result<String, BootFault> {
     if is_met { Ok(String::new()) } else { Err(BootFault::Wrong(otherwise())) }
+}
+
+/// Reasons a check failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BootFault {
+    /// The image did not answer.
+    Hung {
+        /// How the run ended.
+        outcome: RunEnd,
+        /// Where the CPU is: an instruction, or the loop that it does not leave.
+        at: Option<CodePlace>,
+    },
+    /// The image halted an endpoint again and again.
+    Halted {
+        /// The endpoint's address.
+        endpoint: u8,
+        /// Where the CPU is.
+        at: Option<CodePlace>,
+    },
+    /// The image gave a wrong answer.
+    Wrong(String),
+}
+
+impl BootFault {
+    /// The fault of a chip that did not answer, with the instruction at which its CPU is.
+    pub fn of<F>(why: Unanswered, chip: &Chip<F>) -> Self {
+        let at = CodePlace::of(chip);
+        match why {
+            Unanswered::Stall => Self::Wrong("the request was stalled".into()),
+            Unanswered::Halted(endpoint) => Self::Halted { endpoint, at },
+            Unanswered::Silent(outcome) => Self::Hung { outcome, at },
+        }
+    }
+
+    /// As [`BootFault::of`], but with the loop that the firmware does not leave. Continues the run to find the loop.
+    fn located<F: SpiFlash>(why: Unanswered, chip: &mut Chip<F>) -> Self {
+        let mut fault = Self::of(why, chip);
+        if let Self::Hung { outcome: RunEnd::Budget, at } | Self::Halted { at, .. } = &mut fault {
+            *at = CodePlace::looping(chip);
+        }
+        fault
+    }
+
+    /// Whether the image gave no answer. Further requests would take as long and show nothing new.
+    const fn is_dead(&self) -> bool {
+        matches!(self, Self::Hung { .. } | Self::Halted { .. })
+    }
+}
+
+impl fmt::Display for BootFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = match self {
+            Self::Hung { outcome, at } => {
+                f.write_str(match outcome {
+                    RunEnd::Parked | RunEnd::Attention => "no answer: the firmware waits",
+                    RunEnd::Budget => "no answer: the firmware goes on without one, in a loop",
+                    RunEnd::Reset => "no answer: the firmware reset the chip",
+                    RunEnd::Halted => "no answer: the firmware stopped",
+                    RunEnd::FlashGone => "no answer: the flash lost its power",
+                })?;
+                at
+            }
+            Self::Halted { endpoint, at } => {
+                write!(f, "no answer: endpoint {endpoint:#04x} stays halted, and the firmware is")?;
+                at
+            }
+            Self::Wrong(what) => return f.write_str(what),
+        };
+        match at {
+            Some(at) => write!(f, " at {at}"),
+            None => f.write_str(" outside its code"),
+        }
+    }
+}
+
+impl std::error::Error for BootFault {}
+
+/// Number of instructions to watch while searching for the loop: more than one round of any loop worth reporting.
+const WATCHED: u64 = 100_000;
+
+/// A range of code: the instruction at which the CPU is, or the loop that it does not leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CodePlace {
+    /// Address of the first instruction.
+    pub first: CodeAddress,
+    /// Address of the last instruction.
+    pub last: CodeAddress,
+}
+
+impl CodePlace {
+    /// The instruction at which the CPU is; `None` outside code.
+    pub(super) fn of<F>(chip: &Chip<F>) -> Option<Self> {
+        chip.at().map(|at| Self { first: at, last: at })
+    }
+
+    /// Continues the run and finds the loop that the firmware does not leave; `None` if it executes no code.
+    fn looping<F: SpiFlash>(chip: &mut Chip<F>) -> Option<Self> {
+        let mut outermost = Outermost { sp: u8::MAX, place: None };
+        chip.run_observed(WATCHED, &mut outermost);
+        outermost.place.or_else(|| Self::of(chip))
+    }
+}
+
+impl fmt::Display for CodePlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last } = self;
+        match first == last {
+            true => first.fmt(f),
+            false if first.bank() == last.bank() => write!(f, "{first}..0x{:04X}", last.addr()),
+            false => write!(f, "{first}..{last}"),
+        }
+    }
+}
+
+/// The range of instructions executed with the lowest SP: the loop itself, without its calls and without interrupts.
+struct Outermost {
+    sp: u8,
+    place: Option<CodePlace>,
+}
+
+impl Observer for Outermost {
+    fn before(&mut self, step: &Step<'_>) {
+        let (sp, at) = (step.cpu.sp(), step.at);
+        match &mut self.place {
+            Some(place) if sp == self.sp => {
+                *place = CodePlace { first: place.first.min(at), last: place.last.max(at) };
+            }
+            Some(_) if sp > self.sp => {}
+            place => (self.sp, *place) = (sp, Some(CodePlace { first: at, last: at })),
+        }
+    }
+}
+
+/// Instructions between two checks for Ctrl-C.
+const SLICE: u64 = 1_000_000;
+
+/// Limits of a proof: its instructions, and Ctrl-C. Clones share one budget.
+#[derive(Clone)]
+pub struct ProofBudget(Rc<Shared>);
+
+struct Shared {
+    spent: Cell<u64>,
+    interrupt: Interrupt<'static>,
+    progress: RefCell<Box<dyn Progress<u64>>>,
+}
+
+impl fmt::Debug for ProofBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProofBudget").field("spent", &self.0.spent).finish_non_exhaustive()
+    }
+}
+
+impl ProofBudget {
+    /// Maximum number of instructions of a whole proof. 240417 takes 1.5 million.
+    pub const INSTRUCTIONS: u64 = 200_000_000;
+
+    /// Creates a budget. `progress` receives the number of instructions spent so far, about every million.
+    pub fn new(interrupt: Interrupt<'static>, progress: impl Progress<u64> + 'static) -> Self {
+        Self(Rc::new(Shared { spent: Cell::new(0), interrupt, progress: RefCell::new(Box::new(progress)) }))
+    }
+
+    /// Runs the chip as [`Chip::run`] does, until the budget is spent or Ctrl-C.
+    pub(super) fn run<F: SpiFlash>(&self, chip: &mut Chip<F>, most: u64) -> RunEnd {
+        let Shared { spent, interrupt, progress } = &*self.0;
+        let begin = chip.instructions();
+        loop {
+            let before = chip.instructions();
+            let left = (begin.saturating_add(most) - before).min(Self::INSTRUCTIONS.saturating_sub(spent.get()));
+            if left == 0 || interrupt.is_requested() {
+                return RunEnd::Budget;
+            }
+            let outcome = chip.run(left.min(SLICE));
+            let ran = chip.instructions() - before;
+            spent.set(spent.get() + ran);
+            if ran >= SLICE {
+                progress.borrow_mut().event(spent.get());
+            }
+            // If no instruction ran, another round would change nothing.
+            if outcome != RunEnd::Budget || ran == 0 {
+                return outcome;
+            }
+        }
+    }
+
+    /// Returns an error if Ctrl-C has cut the proof short.
+    ///
+    /// # Errors
+    /// [`Interrupted`].
+    pub(super) fn check(&self) -> Result<(), Interrupted> {
+        self.0.interrupt.check()
+    }
+}
+
+/// A budget without Ctrl-C, which reports no progress.
+impl Default for ProofBudget {
+    fn default() -> Self {
+        Self::new(Interrupt::never(), ())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use asm2464::firmware::Image;
+
+    use super::*;
+
+    /// An image that counts in 24 bits of IDATA. No two rounds are the same, so it never idles, and it never answers.
+    fn counts() -> Image {
+        let code = [0x05, 0x30, 0xE5, 0x30, 0x70, 0xFA, 0x05, 0x31, 0xE5, 0x31, 0x70, 0xF4, 0x05, 0x32, 0x80, 0xF0];
+        Image::from_body([&code[..], &[0; 600]].concat()).unwrap()
+    }
+
+    #[test]
+    fn an_image_that_loops_gets_one_check_and_the_report_says_where_it_loops() {
+        let report = check(&counts());
+        let (check, fault) = report.failure().unwrap();
+        assert_eq!(report.checks.len(), 1, "{report:#?}");
+        // A boot may use the whole budget (open firmware with USB4 waits for 100 million). Then the loop is searched.
+        assert!(check.instructions < ProofBudget::INSTRUCTIONS + SLICE, "{report:#?}");
+        assert_eq!(fault.to_string(), "no answer: the firmware goes on without one, in a loop at c:0x0000..0x000A");
+    }
+
+    #[test]
+    fn ctrl_c_ends_a_proof_within_a_slice() {
+        static FLAG: AtomicBool = AtomicBool::new(false);
+        let mut reported = Vec::new();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let budget = ProofBudget::new(Interrupt::watching(&FLAG), move |spent| {
+            FLAG.store(spent >= 2 * SLICE, Ordering::Relaxed);
+            sender.send(spent).unwrap();
+        });
+        assert_eq!(check_within(&counts(), &budget), Err(Interrupted));
+        drop(budget);
+        reported.extend(receiver);
+        assert_eq!(reported, [SLICE, 2 * SLICE]);
+    }
+
+    #[test]
+    fn all_runs_of_a_proof_share_its_instructions() {
+        let budget = ProofBudget::default();
+        budget.0.spent.set(ProofBudget::INSTRUCTIONS - 1_000);
+        let report = check_within(&counts(), &budget).unwrap();
+        assert!(report.checks[0].instructions < 200_000, "{report:#?}");
+        assert_eq!(budget.0.spent.get(), ProofBudget::INSTRUCTIONS);
+    }
 }

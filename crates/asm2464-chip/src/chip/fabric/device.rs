@@ -1,14 +1,13 @@
 //! A PCIe device built from a description: header, BARs with memory, capabilities, link, and how it answers.
+//! [`ConfigSpace`] is its configuration space. [`MemoryFunction`] is a function without a place in the tree, at a fixed
+//! bus, device and function number.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Deserialize;
 
-use super::config::{
-    BAR0, BRIDGE_CONTROL, BUS_NUMBERS, CAPABILITIES, COMMAND, COMMAND_MASTER, COMMAND_MEMORY, ConfigSpace,
-    MEMORY_WINDOW, PREFETCHABLE_WINDOW,
-};
-use super::nvme::{self, DriveSpec, NvmeController};
+use super::drive::{self, DriveSpec, NvmeController};
 use super::{HostMemory, Nowhere, TlpCompletion, merged};
 
 /// Bytes of a BAR that hold what is written; the rest reads as zeros.
@@ -103,7 +102,7 @@ impl<E> DeviceSpec<E> {
 }
 
 impl Engine {
-    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: nvme::REGISTERS_LEN, is_64: true, prefetchable: false }];
+    const NVME_BARS: [BarSpec; 1] = [BarSpec { bytes: drive::REGISTERS_LEN, is_64: true, prefetchable: false }];
 }
 
 impl DeviceSpec {
@@ -422,4 +421,140 @@ fn put_capabilities(config: &mut ConfigSpace, spec: &DeviceSpec, kind: DeviceRol
     // Advanced error reporting, version 2; device serial number, version 1.
     config.put(ERROR_REPORTING, &[0x01, 0x00, 0x02, (SERIAL_NUMBER >> 4) as u8]);
     config.put(SERIAL_NUMBER, &[0x03, 0x00, 0x01, 0x00, 0x01, 0x00, 0x00, 0xFF]);
+}
+
+pub(super) const LEN: usize = 0x1000;
+
+pub(super) const COMMAND: usize = 0x04;
+/// COMMAND: the function answers memory requests, or a port forwards them.
+const COMMAND_MEMORY: u16 = 0x02;
+/// COMMAND: the function may send requests itself; a port forwards those from below.
+pub(super) const COMMAND_MASTER: u16 = 0x04;
+const BAR0: usize = 0x10;
+pub(super) const BUS_NUMBERS: usize = 0x18;
+pub(super) const MEMORY_WINDOW: usize = 0x20;
+pub(super) const PREFETCHABLE_WINDOW: usize = 0x24;
+const CAPABILITIES: usize = 0x34;
+pub(super) const BRIDGE_CONTROL: usize = 0x3E;
+/// BRIDGE_CONTROL: resets everything behind the port while it is set.
+pub(super) const SECONDARY_BUS_RESET: u16 = 0x40;
+
+/// 4 KiB of configuration space. Source: PCI Express base specification 4.0, chapter 7.
+#[derive(Debug, Clone)]
+pub(super) struct ConfigSpace {
+    bytes: Box<[u8; LEN]>,
+    writable: Box<[u8; LEN]>,
+}
+
+impl ConfigSpace {
+    /// Creates a space of zeros that is read-only.
+    pub(super) fn new() -> Self {
+        Self { bytes: Box::new([0; LEN]), writable: Box::new([0; LEN]) }
+    }
+
+    /// Stores bytes that writes can't change.
+    pub(super) fn put(&mut self, at: usize, bytes: &[u8]) {
+        self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Makes these bits writable.
+    fn allow(&mut self, at: usize, bits: &[u8]) {
+        self.writable[at..at + bits.len()].copy_from_slice(bits);
+    }
+
+    pub(super) fn word(&self, at: usize) -> u16 {
+        u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
+    }
+
+    pub(super) fn dword(&self, at: usize) -> u32 {
+        u32::from(self.word(at)) | u32::from(self.word(at + 2)) << 16
+    }
+
+    /// Writes a dword as a host does. Bit n of `enables` selects byte n. Read-only bits stay.
+    pub(super) fn write(&mut self, at: usize, value: u32, enables: u8) {
+        let writable = &self.writable[at..at + 4];
+        let writable = u32::from_le_bytes([writable[0], writable[1], writable[2], writable[3]]);
+        let old = self.dword(at);
+        let new = (old & !writable) | (merged(old, value, enables) & writable);
+        self.bytes[at..at + 4].copy_from_slice(&new.to_le_bytes());
+    }
+}
+
+/// The upper half of BAR0's address.
+const BAR1: usize = BAR0 + 4;
+/// A BAR's lowest bits: 64 bits wide and prefetchable, like a GPU's memory. A GPU runtime puts such a BAR above 4 GiB.
+const WIDE_PREFETCHABLE: u8 = 0x0C;
+/// What is read-only besides BAR0: IDs, class, header type, and the BARs that the function does not have.
+const READ_ONLY: [Range<usize>; 4] = [0x00..0x04, 0x08..0x0C, 0x0E..0x10, 0x18..0x28];
+
+/// A function with a configuration space and one 64-bit, prefetchable memory BAR.
+#[derive(Debug)]
+pub struct MemoryFunction {
+    config: ConfigSpace,
+    initial: ConfigSpace,
+    memory: Vec<u8>,
+}
+
+impl MemoryFunction {
+    /// Creates a function with these IDs and class code. BAR0 has `len` bytes, rounded up to a power of two of at least
+    /// 16; 0 means no BAR.
+    pub fn new(vendor: u16, device: u16, class: u32, len: usize) -> Self {
+        let len = if len == 0 { 0 } else { len.max(16).next_power_of_two() };
+        let mut config = ConfigSpace::new();
+        config.put(0, &vendor.to_le_bytes());
+        config.put(2, &device.to_le_bytes());
+        config.put(9, &class.to_le_bytes()[..3]);
+        // A bridge has a header of type 1.
+        config.put(14, &[u8::from(class >> 8 == 0x06_04)]);
+        config.allow(0, &[0xFF; LEN]);
+        for bytes in READ_ONLY {
+            config.allow(bytes.start, &vec![0; bytes.len()]);
+        }
+        match (len as u32).checked_sub(1) {
+            // The BAR's low bits encode its size, the lowest four its type.
+            Some(low) => {
+                config.put(BAR0, &[WIDE_PREFETCHABLE]);
+                config.allow(BAR0, &(!low & !0x0F).to_le_bytes());
+            }
+            None => config.allow(BAR0, &[0; 8]),
+        }
+        Self { initial: config.clone(), config, memory: vec![0; len] }
+    }
+
+    fn decode(&self, addr: u64) -> Option<usize> {
+        let base = u64::from(self.config.dword(BAR1)) << 32 | u64::from(self.config.dword(BAR0) & !0x0F);
+        let offset = usize::try_from(addr.checked_sub(base)?).ok()?;
+        (base != 0 && offset < self.memory.len()).then_some(offset & !3)
+    }
+
+    /// Reads a dword of configuration space.
+    pub(super) fn config_read(&self, offset: u16) -> u32 {
+        self.config.dword(usize::from(offset) & (LEN - 4))
+    }
+
+    /// Writes to a dword of configuration space. Bit n of `enables` selects byte n.
+    pub(super) fn config_write(&mut self, offset: u16, value: u32, enables: u8) {
+        self.config.write(usize::from(offset) & (LEN - 4), value, enables);
+    }
+
+    /// Reads a dword of memory; `None` if the BAR does not decode the address.
+    pub(super) fn memory_read(&self, addr: u64) -> Option<u32> {
+        let at = self.decode(addr)?;
+        self.memory[at..].first_chunk().copied().map(u32::from_le_bytes)
+    }
+
+    /// Writes to a dword of memory; `enables` as above. Returns `false` if the BAR does not decode the address.
+    pub(super) fn memory_write(&mut self, addr: u64, value: u32, enables: u8) -> bool {
+        let Some(at) = self.decode(addr) else { return false };
+        for byte in (0..4).filter(|byte| enables >> byte & 1 != 0) {
+            self.memory[at + byte] = value.to_le_bytes()[byte];
+        }
+        true
+    }
+
+    /// Loses its power: configuration and memory are as at power-on.
+    pub(super) fn lose_power(&mut self) {
+        self.config.clone_from(&self.initial);
+        self.memory.fill(0);
+    }
 }

@@ -3,15 +3,13 @@
 //! A tree of devices hangs on the root port. The ports' bus numbers and windows route requests to them. A
 //! [`MemoryFunction`] that is [attached](Fabric::attach) answers at its place regardless of the ports.
 
-mod config;
 mod device;
-mod memory_function;
-mod nvme;
+mod drive;
 mod tree;
 
+pub use device::MemoryFunction;
 pub use device::{Answers, BarSpec, DeviceEngine, DeviceSpec, Engine, EngineKind, LinkSpec};
-pub use memory_function::MemoryFunction;
-pub use nvme::{BlockStore, DriveSpec, StoreFailed};
+pub use drive::{BlockStore, DriveSpec, StoreFailed};
 pub use tree::TreeError;
 
 use asm2464::Bdf;

@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-use super::config::{
-    BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, MEMORY_WINDOW, PREFETCHABLE_WINDOW, SECONDARY_BUS_RESET,
+use super::device::{
+    BRIDGE_CONTROL, BUS_NUMBERS, COMMAND, COMMAND_MASTER, DeviceRole, DeviceSpec, Engine, LinkSpec, MEMORY_WINDOW,
+    PREFETCHABLE_WINDOW, PcieDevice, SECONDARY_BUS_RESET,
 };
-use super::device::{DeviceRole, DeviceSpec, Engine, LinkSpec, PcieDevice};
-use super::nvme::NvmeController;
+use super::drive::NvmeController;
 use super::{Bdf, ConfigAddress, HostMemory, Nowhere, TlpCompletion};
 
 /// Reasons why device descriptions don't form a tree.

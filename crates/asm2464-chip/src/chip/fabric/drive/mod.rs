@@ -4,20 +4,17 @@
 //! carried out at once. The controller sends no interrupt: the bridge finds entries in its own memory.
 
 mod command;
-mod queue;
-mod store;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+use std::fmt;
+
 use asm2464::scsi::BLOCK_LEN;
+use command::{NvmeStatus, PrpRanges, SubmissionEntry};
 use serde::Deserialize;
 
-pub use store::{BlockStore, StoreFailed};
-
 use super::HostMemory;
-use command::{NvmeStatus, PrpRanges, SubmissionEntry};
-use queue::{CompletionQueue, SubmissionQueue};
-use store::SparseStore;
 
 /// Bytes of BAR 0.
 pub(super) const REGISTERS_LEN: u64 = 0x4000;
@@ -392,4 +389,162 @@ fn log_page(command: &SubmissionEntry, host: &mut dyn HostMemory) -> Result<u32,
         data[1..5].copy_from_slice(&[0x2C, 0x01, 100, 10]);
     }
     PrpRanges::of(command, len, host)?.deliver(&data[..len as usize], host)
+}
+
+const COMMAND_LEN: u64 = 64;
+const ENTRY_LEN: u64 = 16;
+
+/// A submission queue. A queue without entries does not exist.
+#[derive(Debug, Default)]
+struct SubmissionQueue {
+    base: u64,
+    len: u16,
+    head: u16,
+    tail: u16,
+    completion: usize,
+}
+
+impl SubmissionQueue {
+    /// Creates an empty queue whose commands end in completion queue `completion`.
+    pub(super) fn new(base: u64, len: u16, completion: usize) -> Self {
+        Self { base, len, head: 0, tail: 0, completion }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.len != 0
+    }
+
+    pub(super) fn completion(&self) -> usize {
+        self.completion
+    }
+
+    fn head(&self) -> u16 {
+        self.head
+    }
+
+    /// Sets the tail from the doorbell. Ignores a value outside the queue.
+    fn set_tail(&mut self, value: u32) {
+        if let Some(tail) = u16::try_from(value).ok().filter(|tail| *tail < self.len) {
+            self.tail = tail;
+        }
+    }
+
+    /// Address of the next command.
+    pub(super) fn next(&self) -> Option<u64> {
+        (self.head != self.tail).then(|| self.base.wrapping_add(COMMAND_LEN * u64::from(self.head)))
+    }
+
+    /// Advances past the fetched command.
+    pub(super) fn take(&mut self) {
+        self.head = (self.head + 1) % self.len.max(1);
+    }
+}
+
+/// A completion queue. A queue without entries does not exist.
+#[derive(Debug, Default)]
+struct CompletionQueue {
+    base: u64,
+    len: u16,
+    head: u16,
+    tail: u16,
+    phase: bool,
+}
+
+impl CompletionQueue {
+    /// Creates an empty queue.
+    pub(super) fn new(base: u64, len: u16) -> Self {
+        Self { base, len, head: 0, tail: 0, phase: true }
+    }
+
+    pub(super) fn exists(&self) -> bool {
+        self.len != 0
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.exists() && (self.tail + 1) % self.len != self.head
+    }
+
+    /// Sets the head from the doorbell. Ignores a value outside the queue.
+    fn set_head(&mut self, value: u32) {
+        if let Some(head) = u16::try_from(value).ok().filter(|head| *head < self.len) {
+            self.head = head;
+        }
+    }
+
+    /// Claims the next entry. Returns its address and its phase.
+    pub(super) fn put(&mut self) -> (u64, bool) {
+        let put = (self.base.wrapping_add(ENTRY_LEN * u64::from(self.tail)), self.phase);
+        self.tail = (self.tail + 1) % self.len.max(1);
+        self.phase ^= self.tail == 0;
+        put
+    }
+}
+
+/// The blocks could not be read, or written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreFailed;
+
+/// Storage of 512-byte blocks. A drive only accesses existing blocks, at most as many as a command moves.
+pub trait BlockStore: fmt::Debug + Send {
+    /// Number of blocks.
+    fn blocks(&self) -> u64;
+
+    /// Reads whole blocks, from block number `first` on.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a media error.
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed>;
+
+    /// Writes whole blocks, from block number `first` on.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a write fault.
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed>;
+
+    /// Makes all earlier writes durable.
+    ///
+    /// # Errors
+    /// [`StoreFailed`]: the host gets a write fault.
+    fn flush(&mut self) -> Result<(), StoreFailed>;
+}
+
+/// Blocks in memory. Only written blocks take memory; the rest reads as zeros.
+#[derive(Debug)]
+struct SparseStore {
+    blocks: u64,
+    written: BTreeMap<u64, [u8; BLOCK_LEN]>,
+}
+
+impl SparseStore {
+    pub(super) fn new(blocks: u64) -> Self {
+        Self { blocks, written: BTreeMap::new() }
+    }
+}
+
+impl BlockStore for SparseStore {
+    fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn read(&mut self, first: u64, into: &mut [u8]) -> Result<(), StoreFailed> {
+        for (number, block) in (first..).zip(into.chunks_mut(BLOCK_LEN)) {
+            match self.written.get(&number) {
+                Some(written) => block.copy_from_slice(&written[..block.len()]),
+                None => block.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, first: u64, data: &[u8]) -> Result<(), StoreFailed> {
+        for (number, block) in (first..).zip(data.chunks(BLOCK_LEN)) {
+            let written = self.written.entry(number).or_insert([0; BLOCK_LEN]);
+            written[..block.len()].copy_from_slice(block);
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), StoreFailed> {
+        Ok(())
+    }
 }

@@ -1,9 +1,63 @@
-//! The I2C master and, on some boards, the supply's sensor on its bus: an INA231.
+//! The serial buses: the UART; and the I2C master with, on some boards, the supply's sensor on its bus, an INA231.
 
 use serde::Deserialize;
 
-use super::register::Register;
+use super::map::Register;
 use crate::mcu::XdataMemory;
+
+/// 0xC001: a byte to send. Source: open firmware.
+const UART_DATA: u16 = 0xC001;
+/// 0xC009, read-only: line status, .6 and .5 "empty" (chosen: a 16550's bits). Source: open firmware waits for .5.
+const LINE_STATUS: u16 = 0xC009;
+/// 0xC00E: bits 2:0 count the bytes still to be sent; always 0. Source: b0:0xE7B8 waits for 0.
+const BACKLOG: u16 = 0xC00E;
+
+const EMPTY: u8 = 0x60;
+/// Maximum number of bytes kept for the caller; later ones are only counted.
+const CAPACITY: usize = 0x1_0000;
+
+pub(super) const UART_REGISTERS: &[Register] = &[
+    Register::one(UART_DATA, "UART_DATA"),
+    Register::one(LINE_STATUS, "UART_LINE_STATUS"),
+    Register::one(BACKLOG, "UART_BACKLOG"),
+];
+
+#[derive(Debug, Default)]
+pub(super) struct Uart {
+    sent: Vec<u8>,
+    lost: u64,
+}
+
+impl Uart {
+    pub(super) fn read(addr: u16, stored: u8) -> u8 {
+        match addr {
+            LINE_STATUS => EMPTY,
+            BACKLOG => stored & !0x07,
+            _ => stored,
+        }
+    }
+
+    /// Handles a write by the CPU. Returns the byte that was sent.
+    pub(super) fn write(&mut self, addr: u16, value: u8) -> Option<u8> {
+        if addr != UART_DATA {
+            return None;
+        }
+        if self.sent.len() < CAPACITY {
+            self.sent.push(value);
+        } else {
+            self.lost += 1;
+        }
+        Some(value)
+    }
+
+    pub(super) fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.sent)
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
+    }
+}
 
 /// 0xC870: .7:1 the device's address, .0 read. 0xC871: the byte that is written first. 0xC873: nonzero if two bytes at
 /// 0xE800 follow it. 0xC874: number of bytes to read. Source: open firmware's monitor of the supply.
@@ -24,7 +78,7 @@ const DATA_LEN: usize = 0x100;
 const ENABLES: usize = 0xC805;
 const READ_ENABLE: u8 = 0x10;
 
-pub(super) const REGISTERS: &[Register] = &[
+pub(super) const I2C_REGISTERS: &[Register] = &[
     Register::range(ADDRESS, FIRST, "I2C_ADDRESS").plain(),
     Register::range(WRITES, READS, "I2C_LENGTHS").plain(),
     Register::one(CONTROL, "I2C_CONTROL").plain_to_reads(),
@@ -126,6 +180,15 @@ impl I2c {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flood_is_counted_and_not_kept() {
+        let mut uart = Uart::default();
+        for _ in 0..CAPACITY + 5 {
+            assert_eq!(uart.write(UART_DATA, b'x'), Some(b'x'));
+        }
+        assert_eq!((uart.take().len(), uart.lost()), (CAPACITY, 5));
+    }
 
     fn transfer(i2c: &mut I2c, memory: &mut XdataMemory, registers: &[(u16, u8)]) -> u8 {
         for (addr, value) in registers {

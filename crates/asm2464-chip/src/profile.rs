@@ -1,10 +1,17 @@
-//! A profile by function: clock cycles by call stack.
+//! Measurements of firmware on the chip model, for firmware authors: a profile by function, line coverage.
+//!
+//! Each is an [`Observer`] for [`Chip::run_observed`](crate::chip::Chip::run_observed), so that a
+//! run without one costs nothing. An idle firmware is executed, and its main loop observed, until the chip model
+//! notices that it idles.
+//!
+//! [`Profile`] follows the call stack. An 8051's calls, returns and interrupts move the stack pointer by two, so the stack
+//! pointer shows when a function is left: by RET, by a popped return address (the compiler's helpers for `switch` do that),
+//! or by a new stack. A RET that leaves no function is a jump: the vendor's stubs enter the other bank this way.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use asm2464::firmware::CodeAddress;
+use asm2464::firmware::{BANK_LEN, BANK1_BODY_START, CodeAddress};
 
-use super::calls::CallStack;
 use crate::chip::instruction_cycles;
 use crate::mcu::{Observer, Step};
 use crate::symbols::Symbols;
@@ -142,6 +149,186 @@ impl Observer for Profile {
     }
 }
 
+/// A function that was entered and not yet left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// Its first address.
+    pub entry: CodeAddress,
+    /// The stack pointer there, after the return address was pushed.
+    sp: u8,
+    /// Whether it is an interrupt handler.
+    pub is_interrupt: bool,
+}
+
+/// The effect of an instruction on the stack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StackEffect {
+    Call,
+    Return,
+    Jump,
+    Push,
+    Pop,
+    Other,
+}
+
+impl StackEffect {
+    fn of(opcode: u8) -> Self {
+        match opcode {
+            0x12 => Self::Call,
+            0x22 | 0x32 => Self::Return,
+            0x02 | 0x73 | 0x80 => Self::Jump,
+            0xC0 => Self::Push,
+            0xD0 => Self::Pop,
+            // ACALL and AJMP have bits of the target address above these five.
+            opcode if opcode & 0x1F == 0x11 => Self::Call,
+            opcode if opcode & 0x1F == 0x01 => Self::Jump,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns the stack pointer after the instruction, unless it writes that register itself.
+    fn sp_after(self, sp: u8) -> u8 {
+        match self {
+            Self::Call => sp.wrapping_add(2),
+            Self::Return => sp.wrapping_sub(2),
+            Self::Push => sp.wrapping_add(1),
+            Self::Pop => sp.wrapping_sub(1),
+            Self::Jump | Self::Other => sp,
+        }
+    }
+}
+
+/// The call stack. Stack pointers rise from frame to frame, so there are at most 257 frames.
+#[derive(Debug, Clone, Default)]
+pub struct CallStack {
+    frames: Vec<Frame>,
+    /// The stack pointer before the last instruction, and that instruction's effect on it.
+    before: Option<(u8, StackEffect)>,
+}
+
+impl CallStack {
+    /// Returns the frames, outermost first. The innermost one is executing.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// Follows the step from the last instruction to this one. `is_entry` says where functions begin: a jump there is
+    /// a call without a return.
+    ///
+    /// Returns the number of frames, from the outermost, that are the same as before. Those from that index on are new.
+    pub fn step(&mut self, step: &Step<'_>, is_entry: impl Fn(CodeAddress) -> bool) -> usize {
+        let sp = step.cpu.sp();
+        let kind = StackEffect::of(step.opcode);
+        let Some((sp_before, before)) = self.before.replace((sp, kind)) else {
+            self.frames.push(Frame { entry: step.at, sp: 0, is_interrupt: false });
+            return 0;
+        };
+        let is_vector = matches!(step.at.addr(), 0x03 | 0x0B | 0x13 | 0x1B | 0x23);
+        let is_interrupt = is_vector && sp == before.sp_after(sp_before).wrapping_add(2);
+        // Most instructions do not change the stack.
+        if !is_interrupt && sp == sp_before && before == StackEffect::Other {
+            return self.frames.len();
+        }
+        // An interrupt may come before a function's first instruction, whose address is then on the stack.
+        let (at, own_sp) = match interrupted(step).filter(|_| is_interrupt) {
+            Some(at) => (at, sp.wrapping_sub(2)),
+            None => (step.at, sp),
+        };
+        let depth = self.frames.len();
+        let mut lowest = self.leave(own_sp);
+        match before {
+            StackEffect::Call => lowest = lowest.min(self.enter(at, own_sp, false)),
+            StackEffect::Return if lowest == depth => lowest = lowest.min(self.enter(at, own_sp, false)),
+            StackEffect::Jump if is_entry(at) => {
+                if let Some(top) = self.frames.last_mut().filter(|top| top.entry != at) {
+                    top.entry = at;
+                    lowest = lowest.min(self.frames.len() - 1);
+                }
+            }
+            _ => {}
+        }
+        if is_interrupt {
+            lowest = lowest.min(self.enter(step.at, sp, true));
+        }
+        lowest
+    }
+
+    /// Drops the frames whose return address is no longer on the stack. Returns the number of frames that are left.
+    fn leave(&mut self, sp: u8) -> usize {
+        while self.frames.len() > 1 && self.frames.last().is_some_and(|top| u16::from(sp) + 2 <= u16::from(top.sp)) {
+            self.frames.pop();
+        }
+        self.frames.len()
+    }
+
+    fn enter(&mut self, entry: CodeAddress, sp: u8, is_interrupt: bool) -> usize {
+        while self.frames.len() > 1 && self.frames.last().is_some_and(|top| top.sp >= sp) {
+            self.frames.pop();
+        }
+        self.frames.push(Frame { entry, sp, is_interrupt });
+        self.frames.len() - 1
+    }
+}
+
+/// Returns where the code continues after the interrupt that has just occurred.
+fn interrupted(step: &Step<'_>) -> Option<CodeAddress> {
+    let sp = step.cpu.sp();
+    let [high, low] = [sp, sp.wrapping_sub(1)].map(|at| step.cpu.internal_ram[usize::from(at)]);
+    CodeAddress::fetched(step.bank, u16::from_be_bytes([high, low]))
+}
+
+/// Counts how often each instruction was executed.
+#[derive(Debug, Clone)]
+pub struct Coverage {
+    /// Counts by offset in the body.
+    counts: Vec<u64>,
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self { counts: vec![0; (BANK1_BODY_START + BANK_LEN) as usize] }
+    }
+}
+
+impl Coverage {
+    /// Formats the counts as an lcov tracefile, by the lines and functions of `symbols`. A line with code at several
+    /// places gets the highest of their counts. `folder`, if not empty, is prepended to each file's name.
+    pub fn lcov(&self, symbols: &Symbols, folder: &str) -> String {
+        let mut files: BTreeMap<&str, (BTreeMap<u32, u64>, BTreeSet<_>)> = BTreeMap::new();
+        for line in symbols.lines() {
+            let count = self.counts.get(line.at.body_offset().0 as usize).copied().unwrap_or(0);
+            let (lines, functions) = files.entry(&line.file).or_default();
+            let known = lines.entry(line.line).or_default();
+            *known = count.max(*known);
+            functions.extend(symbols.entry(line.at).map(|name| (line.line, name, count)));
+        }
+        let separator = if folder.is_empty() || folder.ends_with('/') { "" } else { "/" };
+        let mut text = String::new();
+        for (file, (lines, mut functions)) in files {
+            text += &format!("TN:\nSF:{folder}{separator}{file}\n");
+            // A function gets one line: the first, if several begin at its first instruction.
+            let mut seen = BTreeSet::new();
+            functions.retain(|(_, name, _)| seen.insert(*name));
+            text.extend(functions.iter().map(|(line, name, _)| format!("FN:{line},{name}\n")));
+            text.extend(functions.iter().map(|(_, name, count)| format!("FNDA:{count},{name}\n")));
+            let executed = functions.iter().filter(|(_, _, count)| *count > 0).count();
+            text += &format!("FNF:{}\nFNH:{executed}\n", functions.len());
+            text.extend(lines.iter().map(|(line, count)| format!("DA:{line},{count}\n")));
+            let executed = lines.values().filter(|count| **count > 0).count();
+            text += &format!("LF:{}\nLH:{executed}\nend_of_record\n", lines.len());
+        }
+        text
+    }
+}
+
+impl Observer for Coverage {
+    fn before(&mut self, step: &Step<'_>) {
+        if let Some(count) = self.counts.get_mut(step.at.body_offset().0 as usize) {
+            *count += 1;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -232,5 +419,23 @@ mod tests {
             let folded: u64 = profile.folded().lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
             proptest::prop_assert_eq!(folded, counted);
         }
+    }
+
+    #[test]
+    fn lines_and_functions_are_counted_as_often_as_their_code_was_executed() {
+        // main calls f twice and never reaches line 9.
+        let cdb = "M:a\nF:G$main$0$0(),C\nF:G$f$0$0(),C\nF:G$g$0$0(),C\nL:G$main$0$0:0\nL:G$f$0$0:10\nL:G$g$0$0:20\n\
+        L:C$a.c$5$0$0:0\nL:C$a.c$6$0$0:3\nL:C$a.c$7$0$0:6\nL:C$a.c$2$0$0:10\nL:C$a.c$9$0$0:20\nL:C$b.h$1$0$0:10\n";
+        let symbols = Symbols::parse(cdb.as_bytes()).unwrap().1;
+        let mut body = vec![0; 0x100];
+        body[..8].copy_from_slice(&[0x12, 0x00, 0x10, 0x12, 0x00, 0x10, 0x80, 0xFE]);
+        body[0x10] = 0x22;
+        let mut chip = Chip::power_on(CodeSpace::from_body(&body), MemoryFlash::erased(), Speed::Super);
+        let mut coverage = Coverage::default();
+        chip.run_observed(1_000, &mut coverage);
+        let expected = "TN:\nSF:src/a.c\nFN:2,f\nFN:5,main\nFN:9,g\nFNDA:2,f\nFNDA:1,main\nFNDA:0,g\nFNF:3\nFNH:2\n\
+        DA:2,2\nDA:5,1\nDA:6,1\nDA:7,1\nDA:9,0\nLF:5\nLH:4\nend_of_record\n\
+        TN:\nSF:src/b.h\nFN:1,f\nFNDA:2,f\nFNF:1\nFNH:1\nDA:1,2\nLF:1\nLH:1\nend_of_record\n";
+        assert_eq!(coverage.lcov(&symbols, "src"), expected);
     }
 }

@@ -7,7 +7,6 @@ check failed, 3 bad input, 6 the system failed), or with 2 if an input of the ac
 from __future__ import annotations
 
 import glob
-import html
 import json
 import os
 import subprocess
@@ -117,8 +116,15 @@ def annotation(problem: Problem, file: str | None = None) -> str:
 
 def cell(text: str) -> str:
     """Escapes text for a cell of a Markdown table."""
-    text = " ".join(html.escape(text).split())
-    return "".join(f"&#{ord(c)};" if c in "|`*_[]\\~#@" else c for c in text)
+    text = " ".join(text.split())
+    return "".join(f"&#{ord(c)};" if c in "&<>|`*_[]\\~#@" else c for c in text)
+
+
+def origin(document: dict[str, Any]) -> str:
+    """Names what an image is made from: a known image, or the open firmware by its build."""
+    if build := document.get("open"):
+        return f"open firmware {build['build']}"
+    return document.get("image") or "unknown"
 
 
 def summary(all_images: list[Image]) -> str:
@@ -131,7 +137,7 @@ def summary(all_images: list[Image]) -> str:
         booted = document.get("booted")
         cells = [
             image.file,
-            document.get("image") or "unknown",
+            origin(document),
             ", ".join(patch["id"] for patch in document.get("patches", [])) or "none",
             image.receipt or "none",
             "not asked for" if booted is None else f"{len(booted['checks'])} checks" if booted["ok"] else "failed",

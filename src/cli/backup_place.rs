@@ -52,7 +52,20 @@ fn default_folder() -> Result<PathBuf, Failure> {
     Ok(strategy.data_dir().join("asmpatch").join("backups"))
 }
 
-/// Returns the folders for a backup whose own folder can't be written, the best first.
+/// Returns the folders for a backup whose own folder can't be written, the best first. None is the system's temporary
+/// folder, which a restart empties: the backup may be the only copy of a unit's identity.
 pub fn elsewhere() -> Vec<PathBuf> {
-    default_folder().ok().into_iter().chain(env::current_dir()).chain([env::temp_dir()]).collect()
+    let folders = default_folder().ok().into_iter().chain(env::current_dir()).chain(etcetera::home_dir());
+    folders.filter(|folder| *folder != env::temp_dir()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_backup_goes_where_a_restart_removes_it() {
+        let folders = elsewhere();
+        assert!(folders.contains(&env::current_dir().unwrap()) && !folders.contains(&env::temp_dir()), "{folders:?}");
+    }
 }

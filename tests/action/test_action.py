@@ -6,11 +6,13 @@ import hashlib
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import tarfile
 import tempfile
 import tomllib
+import types
 import unittest
 from pathlib import Path
 from typing import NamedTuple
@@ -176,6 +178,20 @@ class Verify(ActionTest):
         self.assertIn("file=x%2Cline=1%3A%3Ay|<b>`%0A%3A%3Aerror%3A%3Az.bin,", commands[0])
         self.assertNotIn("<b>", done.summary)
         self.assertEqual(len(done.summary.splitlines()), 5)
+
+    def test_the_summary_escapes_a_text_once_and_names_the_open_firmware(self) -> None:
+        def verified(document: dict[str, object] | None, why: str = "") -> object:
+            problems = [verify.Problem("asmpatch::image::crc", why)] if why else []
+            return verify.Image("a.bin", None, len(problems), document, problems)
+
+        verify = runpy.run_path(str(ROOT / "action/verify.py"))
+        verify = types.SimpleNamespace(**verify)
+        shown = verify.summary([verified(None, "the body's CRC & <b> | `x`")])
+        self.assertIn("| the body's CRC &#38; &#60;b&#62; &#124; &#96;x&#96; |", shown)
+        self.assertNotIn("x27", shown)
+        open_firmware = {"product": "custom ed4e39b", "build": "ed4e39b", "usb_id": "ADD1:0001"}
+        shown = verify.summary([verified({"ok": True, "image": None, "open": open_firmware, "patches": []})])
+        self.assertIn("| a.bin | open firmware ed4e39b | none |", shown)
 
     def test_wrong_inputs_are_named(self) -> None:
         self.images()

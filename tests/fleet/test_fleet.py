@@ -243,6 +243,12 @@ class BadInput(unittest.TestCase):
 
     def test_a_host_without_the_binary(self) -> None:
         self.assert_refused("host-no-binary", "asmpatch-is-not-here is not on this host: install the asmpatch package")
+        self.assertIn("`asmpatch_binary` in the role", self.run_of_all.row("host-no-binary"))
+
+    def test_the_report_counts_each_failure_that_it_lists(self) -> None:
+        failed = self.run_of_all.report.count("**failed**") + self.run_of_all.report.count("**not reached**")
+        self.assertGreater(failed, 7)
+        self.assertIn(f", {failed} failed.", self.run_of_all.report)
 
     def test_a_binary_that_is_another_program(self) -> None:
         self.assert_refused("host-other-binary", "/bin/echo is not asmpatch")

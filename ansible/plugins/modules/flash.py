@@ -248,10 +248,13 @@ def main() -> None:
     binary = module.get_bin_path(name)
     if binary is None:
         module.fail_json(
-            msg="%s is not on this host: install the asmpatch package, or name the program in `binary`" % name
+            msg="%s is not on this host: install the asmpatch package, or name the program in `binary`, which is"
+            " `asmpatch_binary` in the role" % name
         )
     if asked == []:
-        module.fail_json(msg="`units` is empty: name the units, or leave `units` out to write every one")
+        module.fail_json(
+            msg="`units` is empty (`asmpatch_units` in the role): name the units, or leave it out to write every one"
+        )
     # The variable would act as --device and leave out other units.
     os.environ.pop("ASMPATCH_DEVICE", None)
     version = module.run_command([binary, "--version"])[1].strip()

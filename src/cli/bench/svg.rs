@@ -18,6 +18,8 @@ const SIZE: (u32, u32) = (960, 720);
 
 /// Width of the names to the right of a panel, in pixels.
 const NAMES_WIDTH: u32 = 110;
+/// The colour of the lines from points to their names.
+const LEADER: RGBColor = RGBColor(200, 200, 200);
 /// Height of a name, in pixels.
 const NAME_SIZE: i32 = 13;
 
@@ -217,7 +219,10 @@ where
         let colour = colour(path);
         let (x, y) = (x.max(left) - origin_x, y - origin_y);
         let (to, height) = (right - origin_x + 8, height - origin_y);
-        area.draw(&PathElement::new(vec![(x + 4, y), (to, height)], colour.mix(0.3)))?;
+        // From the point to its name: thin, grey and at right angles, so that nobody takes it for a measurement.
+        let bend = right - origin_x + 2;
+        let leader = vec![(x + 4, y), (bend, y), (bend, height), (to, height)];
+        area.draw(&PathElement::new(leader, LEADER))?;
         let style = TextStyle::from(("sans-serif", NAME_SIZE)).color(&colour).pos(Pos::new(HPos::Left, VPos::Center));
         area.draw(&Text::new(path.to_string(), (to + 4, height), style))?;
     }

@@ -163,13 +163,17 @@ pub fn run(args: &Args, context: &Context) -> Result<Exit, AnyFailure> {
         let report = Report::new(&facts, kernel.as_deref());
         atomic::write(path, report.to_json().as_bytes())?;
         if !args.json {
-            outln!(
-                "wrote {}: please send it to the project, because asmpatch has never run on silicon",
-                shell::path(path).shown()
-            );
+            let form = issue_form(env!("CARGO_PKG_REPOSITORY"));
+            let sent = form.map(|form| format!(": please send it, because asmpatch has never run on silicon: {form}"));
+            outln!("wrote {}{}", shell::path(path).shown(), sent.unwrap_or_default());
         }
     }
     Ok(exit)
+}
+
+/// Returns the address at which the project takes reports; `None` while its repository is the placeholder of Cargo.toml.
+fn issue_form(repository: &str) -> Option<String> {
+    (!repository.contains("/_owner_/")).then(|| format!("{repository}/issues/new?template=dock.yml"))
 }
 
 /// Topics that don't affect the result. They are shown on request.

@@ -18,6 +18,8 @@ use asm2464_host::usb::sysfs::Process;
 use crate::cli::advice::{self, is_for_docks};
 use crate::cli::command_line::CommandLine;
 
+use super::issue_form;
+
 /// The page of an examination.
 type Diagnosis = doctor::Diagnosis<String>;
 
@@ -538,4 +540,13 @@ fn the_page_of_a_usual_dock_fits_a_terminal_of_24_lines_and_80_columns() {
         let whole = screen(&seen, true);
         assert!(whole.contains("0xC8FF") && !short.contains("0xC8FF"), "{whole}");
     }
+}
+
+#[test]
+fn a_report_goes_to_the_projects_form_and_nowhere_before_it_has_an_address() {
+    assert_eq!(issue_form("https://github.com/_owner_/asmpatch"), None);
+    let form = issue_form("https://github.com/owner/asmpatch").unwrap();
+    assert_eq!(form, "https://github.com/owner/asmpatch/issues/new?template=dock.yml");
+    let forms = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/ISSUE_TEMPLATE");
+    assert!(!forms.exists() || forms.join("dock.yml").is_file(), "the form's name");
 }
